@@ -45,7 +45,7 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
-from syncmcp.transports.base import HasServerStream, OfChild, Resumable, TransportSource
+from syncmcp.transports.base import HasServerStream, HasStderr, Resumable, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
@@ -356,7 +356,7 @@ def open_connection(
         elif command is not None and probe is not None and probe.refused:
             eras.learn(command, None, in_vain=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            if isinstance(connection.transport, OfChild):  # it has said all that it will say
+            if isinstance(connection.transport, HasStderr):  # it has said all that it will say
                 error.stderr_tail = connection.transport.stderr_tail()
             raise ConnectFailed(
                 f"lost before it was ready: {error.message}", **error.__dict__

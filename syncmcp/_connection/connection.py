@@ -54,7 +54,7 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers import offer_of
-from syncmcp.transports.base import OfChild, Outgoing, Transport
+from syncmcp.transports.base import HasStderr, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
@@ -173,7 +173,7 @@ class Connection:
         with self._lock:
             calls, waiting = self._peer.open_calls(), self._peer.queued
         transport = self.transport
-        tail = transport.stderr_tail() if isinstance(transport, OfChild) else ""
+        tail = transport.stderr_tail() if isinstance(transport, HasStderr) else ""
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.desk.facts(),
@@ -358,10 +358,10 @@ class Connection:
                 line.extend(self._fail(out, error))
 
     def _withdraw(self, out: Outgoing) -> Delivery:
-        if out.carrier is None:
-            return self.transport.withdraw(out)
+        if out.batch is None:
+            return self.transport.cancel(out)
         # The exchange goes on for the others in it.
-        return self.transport.withdraw(out.carrier) if self.settled(out.carrier) else "unknown"
+        return self.transport.cancel(out.batch) if self.settled(out.batch) else "unknown"
 
     def _watch(self, call: PendingRequest) -> None:
         """Have the call end when it must: by a token, or by a clock that someone else watches."""
@@ -554,9 +554,9 @@ class Connection:
             self._die(error)
         self.news.interrupted(error)
 
-    def silent(self, *, heard: bool) -> None:
+    def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
-        self.news.over(self._dead, self.when_empty if heard else None)
+        self.news.over(self._dead, self.when_empty if opened else None)
 
     # -- settling ----------------------------------------------------------------------------
 

@@ -248,13 +248,13 @@ class TaskCallTracker:
     def begin(self, call: PendingRequest, out: Outgoing) -> None:
         """A call is about to be sent as `out`."""
         if self._blocking and _asks(call):
-            out.lingers, call.carrier = LINGER, self._desk.carriers
+            out.linger_seconds, call.carrier = LINGER, self._desk.carriers
 
     def settled(self, out: Outgoing) -> bool:
         """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
         if not out.ids or any(map(self._peer.get, out.ids)):
             return False
-        return not out.lingers or self._given_up.keys().isdisjoint(out.ids)
+        return not out.linger_seconds or self._given_up.keys().isdisjoint(out.ids)
 
     def taken(self, call: PendingRequest) -> None:
         """A call has ended; called with the lock held.

@@ -289,7 +289,7 @@ class BatchFrames:
                 tuple(id for out in outs for id in out.ids),
             )
             for out in outs:
-                out.carrier = carrier
+                out.batch = carrier
             self._sent = [frame for frame in self._sent if any(map(self._peer.get, frame.ids))]
             self._sent.append(carrier)
         return carrier

@@ -177,12 +177,12 @@ class PendingRequest:
         out, seen, left = self.out, self.seen, self.deadline.remaining()
         name = (self.params or {}).get("name")
         # In a batch it is the frame of all of them that is handed over.
-        sent = out is not None and (out.carrier or out).handed_over
+        sent = out is not None and (out.batch or out).submitted
         return {
             "id": self.id,
             "method": self.method,
             "name": name if isinstance(name, str) else None,
-            "age": None if out is None else round(now - out.since, 3),
+            "age": None if out is None else round(now - out.created_at, 3),
             "state": "sent" if sent else "waits for its turn",
             "silent": None if seen is None else round(now - seen, 3),
             "left": None if left is None else round(left, 3),

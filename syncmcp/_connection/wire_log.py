@@ -87,7 +87,7 @@ class WireLog:
 
     def sent(self, out: Outgoing) -> None:
         """Take note of a frame that is handed to the transport. Never raises."""
-        out.handed_over = True
+        out.submitted = True
         self.record("sent", out.body)
 
     def record(self, direction: Direction, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Signing in to servers over HTTP: OAuth 2.1 and plain tokens, as `requests` authentication.
+"""Signing in to servers over HTTP: OAuth 2.1 and given tokens, as `requests` authentication.
 
 ::
 
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
         MachineOptions,
         WorkloadIdentity,
     )
-    from syncmcp.auth.keyring_store import Keyring, KeyringStore
     from syncmcp.auth.loopback import LoopbackReceiver
     from syncmcp.auth.oauth import OAuth
     from syncmcp.auth.receiver import PasteReceiver, Receiver, Waiting
     from syncmcp.auth.signing import PrivateKeyJwt, SigningKey
     from syncmcp.auth.steps import Redirect
-    from syncmcp.auth.store import FileStore, MemoryStore, TokenStore
+    from syncmcp.auth.store import FileStore, Keyring, KeyringStore, MemoryStore, TokenStore
     from syncmcp.auth.tokens import Token
 
 __all__ = [
@@ -59,7 +58,7 @@ __all__ = [
     "WorkloadIdentity",
 ]
 
-# Loaded when they are asked for: most programs need one of them, or none.
+# Imported at first use: most programs need one of them, or none.
 _LAZY = {
     "Bearer": "syncmcp.auth.bearer",
     "ClientAssertion": "syncmcp.auth.flow",
@@ -67,8 +66,8 @@ _LAZY = {
     "Deadline": "syncmcp._concurrency.timing",
     "EnterpriseManaged": "syncmcp.auth.grants",
     "FileStore": "syncmcp.auth.store",
-    "Keyring": "syncmcp.auth.keyring_store",
-    "KeyringStore": "syncmcp.auth.keyring_store",
+    "Keyring": "syncmcp.auth.store",
+    "KeyringStore": "syncmcp.auth.store",
     "LoopbackReceiver": "syncmcp.auth.loopback",
     "MachineOptions": "syncmcp.auth.grants",
     "MemoryStore": "syncmcp.auth.store",

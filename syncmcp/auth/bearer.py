@@ -1,4 +1,4 @@
-"""A token that the program has from somewhere else (RFC 6750)."""
+"""A token that the program already has, as `requests` authentication (RFC 6750)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from syncmcp.errors import AuthError, McpError, UsageError
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["Bearer", "Source", "SourceLike"]
-
-
-# Where a secret comes from that others hand out: a text, a file that they renew, a function.
+__all__ = ["Bearer", "SecretSource", "SourceLike"]
 
 
 SourceLike: TypeAlias = str | Path | Callable[[], str]
-"""A secret, the file that has it, or what returns it."""
+"""A secret, the path of a file that contains it, or a function that returns it."""
 
 
-class Source:
-    """A secret that is looked up anew each time. Used from any thread.
+class SecretSource:
+    """A secret that somebody else issues and may renew; read anew each time. Used from any thread.
 
     Args:
-        given: The secret, the file that has it, or what returns it.
-        name: What to call it in messages.
+        given: The secret, the path of a file that contains it, or a function that returns it.
+        name: What messages call the secret.
 
     Raises:
-        UsageError: It is none of these, or empty.
+        UsageError: `given` is of another type, or a text that is not one word of visible ASCII.
     """
 
     def __init__(self, given: SourceLike, name: str) -> None:
@@ -47,10 +44,10 @@ class Source:
                 raise UsageError(error.message) from None
 
     def read(self) -> str:
-        """Return it as it is now.
+        """Return the current secret.
 
         Raises:
-            AuthError: It cannot be had, or is no text that goes into a request.
+            AuthError: The secret cannot be read, or is not one word of visible ASCII.
         """
         given = self._given
         if isinstance(given, str):
@@ -70,7 +67,7 @@ class Source:
 
     def _checked(self, text: object) -> str:
         word = text.strip() if isinstance(text, str) else ""
-        if not word or not all("!" <= one <= "~" for one in word):
+        if not word or not all("!" <= letter <= "~" for letter in word):
             raise AuthError(f"{self._name} is not one word of visible ASCII")
         return word
 
@@ -82,28 +79,29 @@ class Source:
 
 
 class Bearer(AuthBase):
-    """Puts a token into each request.
+    """Puts a token that the program already has into each request.
 
     ::
 
         syncmcp.Http("https://example.com/mcp", auth=Bearer(os.environ["EXAMPLE_TOKEN"]))
 
     Args:
-        token: The token; the path of a file that has it; or what returns it, on the thread that
-            makes the request. The last two are asked for each request, so they may change it.
+        token: The token; the path of a file that contains it; or a function that returns it, on
+            the thread that makes the request. File and function are read for each request, so
+            the token may change.
 
     Raises:
-        UsageError: It can be no token.
+        UsageError: `token` is of another type, or a text that is not one word of visible ASCII.
     """
 
     def __init__(self, token: SourceLike) -> None:
-        self._token = Source(token, "the token")
+        self._token = SecretSource(token, "the token")
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Put the token into a request.
 
         Raises:
-            AuthError: It cannot be had.
+            AuthError: The token cannot be read, or is not one word of visible ASCII.
         """
         request.headers["Authorization"] = f"Bearer {self._token.read()}"
         return request

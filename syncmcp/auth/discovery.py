@@ -1,6 +1,7 @@
-"""Where to sign in: metadata of the MCP server, then of its authorization server; no I/O.
+"""Discovery: metadata of the MCP server, then of its authorization server; scopes; no I/O.
 
-(basic/authorization/authorization-server-discovery; RFC 9728, RFC 8414, OpenID Connect Discovery)
+(basic/authorization/authorization-server-discovery; RFC 9728, RFC 8414, OpenID Connect Discovery;
+basic/authorization/index#scope-selection-strategy)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import pydantic
 
 from syncmcp._protocol.revisions import STATEFUL
-from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, content
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
 from syncmcp.errors import DiscoveryFailed
 from syncmcp.types.extensions import (
     AuthModel,
@@ -29,11 +30,11 @@ __all__ = [
     "discover",
     "find_resource",
     "find_server",
-    "missing",
+    "missing_scopes",
     "origin_of",
     "require_pkce",
-    "select",
-    "union",
+    "select_scope",
+    "union_scopes",
 ]
 
 
@@ -43,8 +44,8 @@ _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 
-# Servers of 2025-03-26 may answer by the revision of the client; this is the newest that has the
-# handshake they know. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
+# Servers of 2025-03-26 may answer according to the client's revision; this is the newest one with
+# the handshake that they know. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": STATEFUL[0]}
 
 _MOST_SHOWN = 3
@@ -53,7 +54,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port of a URL, as they are compared."""
+    """Scheme, host and port of a URL, normalized for comparison."""
 
     scheme: str
     host: str
@@ -67,39 +68,41 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class AuthServer:
-    """Where to sign in for an MCP server.
+    """The authorization server for an MCP server.
 
     Attributes:
-        resource: What the token is to be for (RFC 8707), letter by letter.
-        scopes: The scopes that the resource's metadata list, if they do.
-        server: The authorization server.
-        published: Whether the authorization server has metadata; without, they are assumed.
+        resource: The resource identifier of the MCP server (RFC 8707), unchanged.
+        scopes: The scopes in the metadata of the MCP server; `None` if not given.
+        metadata: The metadata of the authorization server.
+        published: Whether the authorization server has published metadata; else they are assumed.
     """
 
     resource: str
     scopes: tuple[str, ...] | None
-    server: AuthorizationServerMetadata
+    metadata: AuthorizationServerMetadata
     published: bool = True
 
 
 def discover(
     url: str, hint: str | None = None, *, issuer: str | None = None, known: str | None = None
 ) -> FetchSteps[AuthServer]:
-    """Find out where to sign in for the MCP server at `url`.
+    """Find the authorization server for the MCP server at `url`.
 
     Args:
         url: The MCP server.
-        hint: Where its challenge says its metadata are.
-        issuer: The one authorization server that is acceptable, if there is only one.
-        known: The authorization server of the last login, taken where there is a choice.
+        hint: The URL of its metadata, from its challenge.
+        issuer: The only acceptable authorization server; `None`: any.
+        known: The authorization server of the last login, preferred if there are several.
 
     Raises:
-        DiscoveryFailed: It cannot be found out, or metadata must not be used.
+        DiscoveryFailed: There are no usable metadata, or they must not be used.
     """
     found = yield from find_resource(url, hint)
     if found is None:
         return (yield from _fallback(url, issuer))
-    server = yield from find_server(_choose(found.authorization_servers or (), issuer, known))
+    server = yield from find_server(
+        _choose_issuer(found.authorization_servers or (), issuer, known)
+    )
     if server is None:
         raise DiscoveryFailed("the authorization server that this server names has no metadata")
     scopes = found.scopes_supported
@@ -112,16 +115,18 @@ def find_resource(
     """The metadata of the MCP server at `url`; `None` if it has none (RFC 9728 §3, §5).
 
     Raises:
-        DiscoveryFailed: They are about another server, are no use, or cannot be had now.
+        DiscoveryFailed: They are about another server, invalid, or temporarily unavailable.
     """
-    for place in _resource_places(url, hint):
-        fetched = yield HttpRequest("GET", place, _HEADERS)
-        found = _document(fetched, ProtectedResourceMetadata, ("resource", "authorization_servers"))
+    for metadata_url in _resource_metadata_urls(url, hint):
+        response = yield HttpRequest("GET", metadata_url, _HEADERS)
+        found = _parse_document(
+            response, ProtectedResourceMetadata, ("resource", "authorization_servers")
+        )
         if found is None:
             continue
         if not covers(found.resource, url):
             raise DiscoveryFailed(
-                f"the metadata of the server are about another one, {_shown(found.resource)}"
+                f"the metadata of the server are about another one, {_quoted(found.resource)}"
             )
         return found
     return None
@@ -133,37 +138,39 @@ def find_server(
     """The metadata of the authorization server `issuer`; `None` if it has none (RFC 8414 §3).
 
     Args:
-        issuer: Its name, which is the address of its metadata, too.
-        guessed: Whether nobody has named it: it is an origin, and may write itself with a slash.
+        issuer: The issuer identifier, from which the URLs of the metadata are derived.
+        guessed: Whether the identifier is an assumed origin, which the metadata may write with a
+            trailing slash.
 
     Raises:
-        DiscoveryFailed: They are another issuer's, are no use, or cannot be had now.
+        DiscoveryFailed: They are another issuer's, invalid, or temporarily unavailable.
     """
-    for place in _server_places(issuer):
-        fetched = yield HttpRequest("GET", place, _HEADERS)
-        found = _document(fetched, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
+    for metadata_url in _server_metadata_urls(issuer):
+        response = yield HttpRequest("GET", metadata_url, _HEADERS)
+        found = _parse_document(response, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
         if found is None:
             continue
-        # Letter by letter: whoever may publish here could otherwise speak for another issuer.
+        # Exact comparison: else whoever publishes at this URL could impersonate another issuer.
         if found.issuer != issuer and not (guessed and found.issuer == f"{issuer}/"):
             raise DiscoveryFailed(
-                f"the metadata of the authorization server {_shown(issuer)} are those of another"
-                f" issuer, {_shown(found.issuer)}"
+                f"the metadata of the authorization server {_quoted(issuer)} are those of another"
+                f" issuer, {_quoted(found.issuer)}"
             )
         return found
     return None
 
 
-def require_pkce(place: AuthServer) -> None:
-    """Make sure that the authorization server knows PKCE with S256 (OAuth 2.1 §7.5.1).
+def require_pkce(auth_server: AuthServer) -> None:
+    """Check that the authorization server supports PKCE with S256 (OAuth 2.1 §7.5.1).
 
     Raises:
-        DiscoveryFailed: Its metadata do not say so.
+        DiscoveryFailed: Its metadata do not list S256.
     """
-    methods = place.server.code_challenge_methods_supported or ()
-    if place.published and "S256" not in methods:
+    server = auth_server.metadata
+    methods = server.code_challenge_methods_supported or ()
+    if auth_server.published and "S256" not in methods:
         raise DiscoveryFailed(
-            f"the authorization server {_shown(place.server.issuer)} does not say that it supports"
+            f"the authorization server {_quoted(server.issuer)} does not say that it supports"
             " PKCE with S256 (code_challenge_methods_supported): signing in would not be safe"
         )
 
@@ -172,7 +179,7 @@ def origin_of(url: str) -> Origin:
     """Scheme, host and port of a URL.
 
     Raises:
-        ValueError: It is no URL.
+        ValueError: The URL is invalid.
     """
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
@@ -182,16 +189,16 @@ def origin_of(url: str) -> Origin:
 def canonical_resource(url: str) -> str:
     """The canonical URI of an MCP server (basic/authorization/index#canonical-server-uri).
 
-    Without user, query and fragment: they name no resource, and some are secret.
+    Without user, query and fragment, which are no part of it and may be secret.
     """
     path = urlsplit(url).path
     return f"{origin_of(url)}{'' if path == '/' else path}"
 
 
 def covers(resource: str, url: str) -> bool:
-    """Whether a resource identifier names the server at `url`, or all that is below it.
+    """Whether a resource identifier is that of the server at `url`, or of a parent path.
 
-    (RFC 9728 §3.3; RFC 8707 §2: a resource may stand for what is below its path.)
+    (RFC 9728 §3.3; RFC 8707 §2)
     """
     try:
         parts, whole = urlsplit(resource), urlsplit(url)
@@ -205,8 +212,8 @@ def covers(resource: str, url: str) -> bool:
     return path == above or path.startswith(f"{above}/") or (not above and not path)
 
 
-def _resource_places(url: str, hint: str | None) -> list[str]:
-    """Where the metadata of the MCP server at `url` may be, in order (RFC 9728 §3.1)."""
+def _resource_metadata_urls(url: str, hint: str | None) -> list[str]:
+    """The possible URLs of the metadata of the MCP server at `url`, in order (RFC 9728 §3.1)."""
     path = urlsplit(url).path
     root = f"{origin_of(url)}{_RESOURCE}"
     places = [] if hint is None else [hint]
@@ -214,13 +221,13 @@ def _resource_places(url: str, hint: str | None) -> list[str]:
     return list(dict.fromkeys(places))
 
 
-def _server_places(issuer: str) -> list[str]:
-    """Where the metadata of `issuer` may be, in order.
+def _server_metadata_urls(issuer: str) -> list[str]:
+    """The possible URLs of the metadata of `issuer`, in order.
 
     (basic/authorization/authorization-server-discovery#authorization-server-metadata-discovery)
 
     Raises:
-        DiscoveryFailed: It is no issuer identifier (RFC 8414 §2).
+        DiscoveryFailed: `issuer` is no issuer identifier (RFC 8414 §2).
     """
     try:
         parts = urlsplit(issuer)
@@ -229,7 +236,7 @@ def _server_places(issuer: str) -> list[str]:
         usable = False
         parts = SplitResult("", "", "", "", "")
     if not usable or "?" in issuer or "#" in issuer:
-        raise DiscoveryFailed(f"{_shown(issuer)} is not the identifier of an authorization server")
+        raise DiscoveryFailed(f"{_quoted(issuer)} is not the identifier of an authorization server")
     path = parts.path.rstrip("/")
     base = urlunsplit(parts._replace(path=""))
     if not path:
@@ -237,15 +244,15 @@ def _server_places(issuer: str) -> list[str]:
     return [f"{base}{_OAUTH}{path}", f"{base}{_OPENID}{path}", f"{base}{path}{_OPENID}"]
 
 
-def _choose(listed: Sequence[str], issuer: str | None, known: str | None) -> str:
-    """The authorization server to use of those listed (RFC 9728 §7.6)."""
+def _choose_issuer(listed: Sequence[str], issuer: str | None, known: str | None) -> str:
+    """The authorization server to use, of those that the metadata list (RFC 9728 §7.6)."""
     if issuer is not None:
         if issuer not in listed:
-            shown = ", ".join(map(_shown, listed[:_MOST_SHOWN])) or "nobody"
+            shown = ", ".join(map(_quoted, listed[:_MOST_SHOWN])) or "nobody"
             others = len(listed) - _MOST_SHOWN
             raise DiscoveryFailed(
                 f"the server takes tokens of {shown}{f' and {others} others' * (others > 0)}, and"
-                f" not of the issuer that was configured, {_shown(issuer)}"
+                f" not of the issuer that was configured, {_quoted(issuer)}"
             )
         return issuer
     if not listed:
@@ -254,7 +261,7 @@ def _choose(listed: Sequence[str], issuer: str | None, known: str | None) -> str
 
 
 def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
-    """A server without metadata of its own: its origin is the authorization server.
+    """For a server without metadata: its origin is the authorization server.
 
     (2025-03-26 basic/authorization#fallbacks-for-servers-without-metadata-discovery)
     """
@@ -264,7 +271,7 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     if server is None:
         if issuer not in (None, origin):
             raise DiscoveryFailed(
-                f"the issuer that was configured, {_shown(issuer)}, has no metadata"
+                f"the issuer that was configured, {_quoted(issuer)}, has no metadata"
             )
         server = AuthorizationServerMetadata(
             issuer=origin,
@@ -275,20 +282,20 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     return AuthServer(canonical_resource(url), None, server, published)
 
 
-def _document(fetched: HttpResponse, model: type[M], telling: tuple[str, ...]) -> M | None:
-    """A metadata document out of an answer; `None` if there is none at that place.
+def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, ...]) -> M | None:
+    """The metadata document in a response; `None` if there is none at that URL.
 
     Raises:
-        DiscoveryFailed: There might be one and it cannot be had now, or it makes no sense.
+        DiscoveryFailed: The document is invalid, or temporarily unavailable.
     """
-    if fetched.status >= 500 or fetched.status == 429:
-        # Not "there is none": going on without would let whoever can cause this choose the flow.
+    if response.status >= 500 or response.status == 429:
+        # Not "there is none": else whoever can cause this error could force the fallback.
         raise DiscoveryFailed(
-            "the metadata that say where to sign in cannot be had now", status=fetched.status
+            "the metadata that say where to sign in cannot be had now", status=response.status
         )
-    if fetched.status != 200:
+    if response.status != 200:
         return None
-    value = content(fetched)  # or a page for people, as some servers have at every address
+    value = json_body(response)  # some servers send an HTML page at every URL
     if not isinstance(value, dict) or not any(name in value for name in telling):
         return None
     try:
@@ -300,22 +307,19 @@ def _document(fetched: HttpResponse, model: type[M], telling: tuple[str, ...]) -
         ) from error
 
 
-def _shown(url: str | None) -> str:
-    """A URL of a server's for a message: one line, not for ever."""
+def _quoted(url: str | None) -> str:
+    """A server's URL for a message, quoted and shortened."""
     return repr(url if url is None else url[:200])
 
 
-# Which scope to ask for (basic/authorization/index#scope-selection-strategy); no I/O.
-
-
 OFFLINE = "offline_access"
-"""Asks for a refresh token (OpenID Connect Core §11)."""
+"""The scope that requests a refresh token (OpenID Connect Core §11)."""
 
 
-def union(*scopes: str | Iterable[str] | None) -> str | None:
-    """All words of some scopes in order, each once; `None` if there are none.
+def union_scopes(*scopes: str | Iterable[str] | None) -> str | None:
+    """All words of some scopes in order, without duplicates; `None` if there are none.
 
-    No word counts as part of another one: what scopes mean is the server's business.
+    No word includes another one: only the server knows what scopes mean.
     """
     words = [
         word
@@ -326,39 +330,41 @@ def union(*scopes: str | Iterable[str] | None) -> str | None:
     return " ".join(dict.fromkeys(words)) or None
 
 
-def missing(needed: str | None, had: str | None) -> frozenset[str]:
-    """The words of `needed` that `had` does not have."""
+def missing_scopes(needed: str | None, had: str | None) -> frozenset[str]:
+    """The words of `needed` that are not in `had`."""
     return frozenset((needed or "").split()).difference((had or "").split())
 
 
-def select(
-    place: AuthServer,
+def select_scope(
+    auth_server: AuthServer,
     *,
     challenged: str | None = None,
     configured: Iterable[str] | None = None,
     earlier: str | None = None,
     offline: bool = True,
 ) -> str | None:
-    """The scope of an authorization request; `None`: it names none.
+    """The scope of an authorization request; `None`: no scope is requested.
+
+    (basic/authorization/index#scope-selection-strategy)
 
     Args:
-        place: Where the request goes.
-        challenged: The scope that a challenge names: what the request at hand needs, whatever the
-            metadata list.
-        configured: The scopes that the user wants; they replace those of the metadata.
-        earlier: The scope that was asked for before, which is not to be lost.
-        offline: Whether a refresh token is of use.
+        auth_server: The authorization server.
+        challenged: The scope in a challenge: what the current request needs, whatever the metadata
+            list.
+        configured: The user's scopes, which replace those of the metadata.
+        earlier: The scope requested before, which is requested again.
+        offline: Whether to request a refresh token, if the server supports that.
     """
     if configured is not None:
-        scope = union(earlier, configured, challenged)
+        scope = union_scopes(earlier, configured, challenged)
     elif challenged is not None:
-        scope = union(earlier, challenged)
+        scope = union_scopes(earlier, challenged)
     else:
-        scope = union(earlier, place.scopes)
+        scope = union_scopes(earlier, auth_server.scopes)
     words = [word for word in (scope or "").split() if word != OFFLINE]
-    grants = place.server.grant_types_supported
-    offered = offline and OFFLINE in (place.server.scopes_supported or ())
-    # Alone it would replace the scopes that the server has by default.
+    grants = auth_server.metadata.grant_types_supported
+    offered = offline and OFFLINE in (auth_server.metadata.scopes_supported or ())
+    # Not as the only word: that would replace the server's default scopes.
     if words and offered and (grants is None or "refresh_token" in grants):
         words.append(OFFLINE)
     return " ".join(words) or None

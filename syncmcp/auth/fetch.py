@@ -1,7 +1,7 @@
-"""Makes the requests of signing in: to addresses that servers name, with nothing but what is due.
+"""The I/O of signing in: sends the HTTP requests of the steps, to URLs that servers name.
 
-No cookies, no ``~/.netrc``, no headers of the MCP server. A body has a limit, all of it has a
-deadline, and each connection goes to an address that the guard has agreed to.
+No cookies, no ``~/.netrc``, no headers of the MCP server. Bodies have a size limit, requests a
+deadline, and connections go only to IP addresses that the URL guard allows.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ __all__ = ["Driver", "Fetcher"]
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 3
 
-# A request with one of these goes to whom it was meant for, or to nobody.
+# Requests with one of these headers are not redirected.
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "dpop"})
 
-# Idle connections that are kept for each host: the flow makes one request after the other.
+# Idle connections kept for each host: the steps make one request after the other.
 _CONNECTIONS: Final = 1
 
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Fetcher:
-    """Executes the `HttpRequest`es of a flow. Used from any thread.
+    """Sends `HttpRequest`s. Used from any thread.
 
     Args:
-        guard: What agrees to URLs and to the addresses behind their hosts.
-        session: Where `proxies`, `verify`, `cert` and `trust_env` come from; nothing else of it is
-            used. By default the environment says, once for each host.
+        guard: Decides which URLs and IP addresses are allowed.
+        session: Supplies `proxies`, `verify`, `cert` and `trust_env`; nothing else of it is used.
+            By default they come from the environment, read once for each host.
         limit: The longest body, in bytes, after decoding.
-        timeout: Seconds for one request with its redirects. The deadline of the exchange that
-            runs on the thread may come sooner.
+        timeout: Seconds for one request with its redirects. The deadline of the exchange on the
+            current thread may come sooner.
     """
 
     def __init__(
@@ -76,43 +76,43 @@ class Fetcher:
         if session is not None:
             for name in ("proxies", "verify", "cert", "trust_env"):
                 setattr(self._session, name, getattr(session, name))
-        self._start()
-        _all.add(self)
+        self._initialize()
+        _fetchers.add(self)
 
-    def _start(self) -> None:
-        """Set up what belongs to this process."""
+    def _initialize(self) -> None:
+        """Set up what a forked child must not share with its parent."""
         self._adapter = Adapter(_CONNECTIONS)
-        # Guards what follows. The adapter needs the settings of a host to stay the same.
+        # Guards the fields below. The adapter requires constant settings for each host.
         self._lock = threading.RLock()
-        self._running = 0
+        self._open_requests = 0
         self._settings: dict[tuple[str, str, int], Mapping[str, Any]] = {}
 
     def fetch(self, request: HttpRequest) -> HttpResponse:
-        """Make a request, and if it is a GET follow up to three redirects.
+        """Send a request; for a GET, follow up to three redirects.
 
-        They may lead to where the request went, or to another ``https`` that the guard agrees to.
-        Any other is returned as it came, like every status.
+        Redirects are followed to the same origin, or to an ``https`` URL that the guard allows.
+        Other redirects are returned, and so are error statuses.
 
         Raises:
-            UnsafeUrl: The URL, or each address of its host, is refused. Nothing was sent.
-            ConnectFailed: No connection came about.
-            AuthError: It ended early, took too long, or its body is too long.
+            UnsafeUrl: The guard refuses the URL, or all IP addresses of its host. Nothing was sent.
+            ConnectFailed: No connection was made.
+            AuthError: The response broke off, took too long, or its body is too long.
             RequestTimeout: The deadline of the exchange on this thread passed.
-            Cut: That exchange was cut.
+            ExchangeAborted: That exchange was aborted.
         """
         check_headers(request.headers, "a request of signing in")
         with self._lock:
-            self._running += 1
+            self._open_requests += 1
         try:
             return self._run(request)
         finally:
             with self._lock:
-                self._running -= 1
+                self._open_requests -= 1
 
     def close(self) -> None:
-        """Close idle connections, unless another thread makes a request. It can go on later."""
+        """Close idle connections, unless a request is open. The fetcher stays usable."""
         with self._lock:
-            if not self._running:
+            if not self._open_requests:
                 self._adapter.close()
 
     def _run(self, request: HttpRequest) -> HttpResponse:
@@ -122,40 +122,40 @@ class Fetcher:
         with AbortableExchange(Deadline(seconds)) as inner:
             if outer is not None:
                 outer.hold(inner.end)
-            # So that neither a trickle nor a slow handshake makes it longer.
+            # The timer aborts it: neither a slow TLS handshake nor a trickling body extends it.
             inner.watched = True
             late = timer.after(seconds, inner.end)
             try:
-                return self._follow(inner, request)
+                return self._follow_redirects(inner, request)
             except WIRE_ERRORS as error:
                 if outer is not None and outer.cut:
                     raise ExchangeAborted from error
                 if inner.cut and outer is not None and outer.deadline.expired:
-                    raise _too_late(outer.deadline) from error
-                failure = self._failure(error, inner, request)
+                    raise _timed_out(outer.deadline) from error
+                failure = self._as_error(error, inner, request)
                 raise failure from failure.__cause__
             finally:
                 late.cancel()
                 if outer is not None:
                     outer.let_go()
 
-    def _follow(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
+    def _follow_redirects(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
         url, headers = request.url, dict(request.headers)
-        fetched = self._once(exchange, request, url, headers)
+        response = self._send_once(exchange, request, url, headers)
         for _ in range(_MOST_REDIRECTS):
-            target = _target(request, url, fetched)
+            target = _redirect_target(request, url, response)
             if target is None:
                 break
             if _origin(target) != _origin(url):
                 headers = {}
             url = target
             try:
-                fetched = self._once(exchange, request, url, headers)
+                response = self._send_once(exchange, request, url, headers)
             except UnsafeUrl:
                 break
-        return fetched
+        return response
 
-    def _once(
+    def _send_once(
         self,
         exchange: AbortableExchange,
         request: HttpRequest,
@@ -184,7 +184,7 @@ class Fetcher:
                 )
             return self._settings[origin]
 
-    def _failure(
+    def _as_error(
         self, error: Exception, exchange: AbortableExchange, request: HttpRequest
     ) -> McpError:
         found = explain(error, exchange)
@@ -196,17 +196,17 @@ class Fetcher:
         elif isinstance(found, LimitExceeded):
             found = AuthError(f"an answer is longer than {self._limit} bytes")
         elif not isinstance(found, ConnectFailed):
-            # How far this request came says nothing about the one that needs the token.
+            # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
         found.__cause__ = cause
         found.__dict__.update(delivery="not_sent", server=redact(request.url))
         return found
 
 
-def _target(request: HttpRequest, url: str, fetched: HttpResponse) -> str | None:
-    """Where a redirect leads, if it may be followed as far as can be told."""
-    location = fetched.headers.get("location")
-    if request.method != "GET" or fetched.status not in _REDIRECTS or not location:
+def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> str | None:
+    """The URL to follow a redirect to, before the guard checks it; `None`: do not follow."""
+    location = response.headers.get("location")
+    if request.method != "GET" or response.status not in _REDIRECTS or not location:
         return None
     if not _SECRET_HEADERS.isdisjoint(name.lower() for name in request.headers):
         return None
@@ -233,39 +233,36 @@ def _prepare(request: HttpRequest, url: str, headers: Mapping[str, str]) -> Prep
     return requests.Request(request.method, url, {**kept, **headers}, data=request.body).prepare()
 
 
-def _too_late(deadline: Deadline) -> RequestTimeout:
+def _timed_out(deadline: Deadline) -> RequestTimeout:
     return RequestTimeout(
         "no answer came in time while signing in", seconds=deadline.seconds, delivery="not_sent"
     )
 
 
-_all: weakref.WeakSet[Fetcher] = weakref.WeakSet()
+_fetchers: weakref.WeakSet[Fetcher] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    # On a connection of the parent's, each process would get answers that are for the other.
-    for fetcher in list(_all):
-        fetcher._start()
+    # On a shared connection, each process would receive responses for the other.
+    for fetcher in list(_fetchers):
+        fetcher._initialize()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# Runs the steps of signing in: makes their requests, with proofs where a key is in play.
-
-
 T = TypeVar("T")
 
 
 class Driver:
-    """Runs steps for one MCP server. Used from any thread.
+    """Runs the steps of signing in for one MCP server. Used from any thread.
 
     Args:
         url: The MCP server.
-        session: Where proxies and certificates come from.
+        session: Supplies proxies and certificates.
         allow_private: Whether a public server may name private addresses.
-        binder: Adds proofs to token requests.
+        binder: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
     """
 
     def __init__(
@@ -284,10 +281,10 @@ class Driver:
         """Run steps to their end, on this thread.
 
         Raises:
-            AuthError: What the steps raise, or a URL must not be used.
+            AuthError: The steps raised it, or the guard refuses a URL.
             TransportError: A request failed.
-            RequestTimeout: A request took too long.
-            Cut: The exchange on this thread was cut.
+            RequestTimeout: The deadline of the exchange on this thread passed.
+            ExchangeAborted: The exchange on this thread was aborted.
         """
         try:
             request = next(steps)
@@ -304,10 +301,10 @@ class Driver:
         if self._binder is None or not request.token:
             return self._fetcher.fetch(request)
         answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-        if self._binder.token_nonce(request, answer):
-            # It was refused for want of the nonce that came with the answer (RFC 9449 §8).
+        if self._binder.token_request_needs_nonce(request, answer):
+            # Refused without a nonce; the response contains one (RFC 9449 §8).
             if request.renew is not None:
                 request = request.renew()
             answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-            self._binder.token_nonce(request, answer)
+            self._binder.token_request_needs_nonce(request, answer)
         return answer

@@ -1,6 +1,6 @@
-"""The authorization code flow with PKCE, refresh and revocation (OAuth 2.1 §4); no I/O, no clock.
+"""Token requests: authorization code with PKCE, refresh, revocation (OAuth 2.1 §4); no I/O.
 
-What is drawn at random here is drawn once per login and used once.
+Also how a client authenticates at the endpoints (OAuth 2.1 §2.4). Times are arguments: no clock.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from syncmcp.auth.discovery import OFFLINE, AuthServer, union
+from syncmcp.auth.discovery import OFFLINE, AuthServer, union_scopes
 from syncmcp.auth.steps import (
     AuthChallenge,
     FetchSteps,
     HttpRequest,
     HttpResponse,
     Redirect,
-    demand,
-    members,
-    readable,
+    auth_challenge,
+    json_members,
+    printable,
 )
 from syncmcp.auth.tokens import AuthMethod, Login, Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, TokenRefused
@@ -34,27 +34,24 @@ from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
     "ClientAssertion",
-    "SignInAttempt",
+    "PendingAuthorization",
     "TokenNeed",
-    "ask",
+    "authorization_code",
     "choose_method",
-    "code_of",
-    "field_of",
     "form_request",
+    "probe",
     "read_token",
     "redeem",
     "refresh",
-    "refused",
     "revoke",
+    "string_member",
+    "token_refused",
     "token_request",
 ]
 
 
-# How a client proves itself at an authorization server's endpoints (OAuth 2.1 §2.4); no I/O.
-
-
 ClientAssertion: TypeAlias = Callable[[AuthorizationServerMetadata], str]
-"""Makes a signed statement of who the client is, for one authorization server (RFC 7523 §3)."""
+"""Returns a signed client assertion (RFC 7523 §3) for the authorization server it is given."""
 
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -64,12 +61,17 @@ _SECRETS: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 def choose_method(
     server: AuthorizationServerMetadata, *, secret: bool, assertion: bool
 ) -> AuthMethod:
-    """The method for a client that has a secret, can sign an assertion, or neither.
+    """The authentication method for a client.
+
+    Args:
+        server: The metadata of the authorization server.
+        secret: Whether the client has a secret.
+        assertion: Whether the client can sign an assertion.
 
     Raises:
-        RegistrationFailed: The server supports none that such a client can use.
+        RegistrationFailed: The server supports no method that the client can use.
     """
-    # Without a list, RFC 8414 §2 says Basic; public clients exist at such servers all the same.
+    # Without a list, the default is Basic (RFC 8414 §2); such servers have public clients, too.
     listed = server.token_endpoint_auth_methods_supported
     able: tuple[AuthMethod, ...]
     able = ("private_key_jwt",) if assertion else _SECRETS if secret else ("none",)
@@ -79,7 +81,7 @@ def choose_method(
         if method in listed:
             return method
     if not secret and not assertion:
-        # Public clients need no method, and some servers forget to list that.
+        # Public clients do not authenticate, and some servers omit "none" from the list.
         return "none"
     raise RegistrationFailed(
         f"the authorization server {server.issuer[:200]!r} takes none of {', '.join(able)} at its"
@@ -97,12 +99,12 @@ def token_request(
 
     Args:
         server: The authorization server.
-        registration: Who asks.
-        fields: What is asked for; those that are `None` are left out.
-        assertion: Signs for a client that has a key.
+        registration: The client.
+        fields: The fields of the form; those that are `None` are omitted.
+        assertion: Signs for a client that authenticates by a key.
 
     Raises:
-        RegistrationFailed: The server has no token endpoint, or the client cannot prove itself.
+        RegistrationFailed: The server has no token endpoint, or the client cannot authenticate.
     """
     if not server.token_endpoint:
         raise RegistrationFailed(
@@ -114,7 +116,7 @@ def token_request(
         request,
         token=True,
         algorithms=None if algorithms is None else tuple(algorithms),
-        # A signed statement is accepted once.
+        # A client assertion is accepted only once.
         renew=assertion and partial(token_request, server, registration, fields, assertion),
     )
 
@@ -127,10 +129,10 @@ def form_request(
     *,
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
-    """A form posted to an endpoint where clients prove themselves.
+    """A form POST to an endpoint that requires client authentication.
 
     Raises:
-        RegistrationFailed: The client cannot prove itself there.
+        RegistrationFailed: The client cannot authenticate there.
     """
     headers = {
         "Accept": "application/json",
@@ -151,10 +153,10 @@ def form_request(
         form["client_id"] = registration.client_id
         form["client_secret"] = secret
     elif method == "client_secret_basic" and secret is not None:
-        # Both are encoded first, so that a colon in the id is told from the separator (RFC 6749
-        # §2.3.1); a blank so that servers understand it, too, who take a plus for a plus.
+        # Both are form-encoded first, so that a colon in the id is no separator (RFC 6749 §2.3.1).
+        # A blank becomes %20, because some servers do not decode a plus.
         pair = f"{quote(registration.client_id, safe='')}:{quote(secret, safe='')}"
-        # Servers on the official Python SDK look up the client by what the body says.
+        # Servers on the official Python SDK read the client id from the body.
         form["client_id"] = registration.client_id
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     else:
@@ -165,29 +167,29 @@ def form_request(
     return HttpRequest("POST", url, headers, urlencode(form).encode())
 
 
-_GONE = (200, 204)
+_REVOKED_STATUSES = (200, 204)
 
-
-# Any request would do: who has to sign in is told so before it is looked at.
-_QUESTION = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
+# Any request would do: a server checks the token before it reads the body.
+_PROBE_BODY = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 
 
 @dataclass(frozen=True, repr=False)
-class SignInAttempt:
-    """What is written down before a person is sent away, to judge what they come back with.
+class PendingAuthorization:
+    """An authorization request without a callback yet, and what its callback is checked against.
 
+    State and verifier are random, and used for one login only.
     (basic/authorization/index#authorization-response-validation)
 
     Attributes:
-        place: Where they were sent, its issuer from validated metadata included.
-        registration: The client that sent them.
-        redirect_uri: Where they come back to.
-        scope: What was asked for.
-        state: What they must bring back (RFC 6749 §10.12).
-        verifier: What proves at the token endpoint that it was us (RFC 7636 §4.1).
+        auth_server: The authorization server, with the issuer from validated metadata.
+        registration: The client.
+        redirect_uri: Where the callback goes.
+        scope: The requested scope.
+        state: The `state` that the callback must contain (RFC 6749 §10.12).
+        verifier: The PKCE code verifier for the token request (RFC 7636 §4.1).
     """
 
-    place: AuthServer
+    auth_server: AuthServer
     registration: Registration
     redirect_uri: str
     scope: str | None
@@ -199,12 +201,13 @@ class SignInAttempt:
         """The authorization request (RFC 6749 §4.1.1, RFC 7636 §4.3, RFC 8707 §2.1).
 
         Raises:
-            DiscoveryFailed: The server has no place for it.
+            DiscoveryFailed: The server has no authorization endpoint.
         """
-        endpoint = self.place.server.authorization_endpoint
+        metadata = self.auth_server.metadata
+        endpoint = metadata.authorization_endpoint
         if not endpoint:
             raise DiscoveryFailed(
-                f"the authorization server {self.place.server.issuer[:200]!r} has no authorization"
+                f"the authorization server {metadata.issuer[:200]!r} has no authorization"
                 " endpoint: nobody can sign in there"
             )
         digest = hashlib.sha256(self.verifier.encode()).digest()
@@ -215,12 +218,12 @@ class SignInAttempt:
             "state": self.state,
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
-            "resource": self.place.resource,
+            "resource": self.auth_server.resource,
         }
         if self.scope is not None:
             fields["scope"] = self.scope
             if OFFLINE in self.scope.split():
-                # OpenID Connect Core §11: without, the server may leave it out.
+                # Without it, the server may ignore `offline_access` (OpenID Connect Core §11).
                 fields["prompt"] = "consent"
         parts = urlsplit(endpoint)
         theirs = [
@@ -232,77 +235,87 @@ class SignInAttempt:
         return Redirect(url, self.redirect_uri, self.state)
 
 
-def ask(url: str) -> FetchSteps[AuthChallenge | None]:
-    """Ask the MCP server at `url` what it demands of those who have no token; `None`: nothing."""
+def probe(url: str) -> FetchSteps[AuthChallenge | None]:
+    """Send a request without a token to the MCP server; return its challenge, or `None`."""
     headers = {
         "Accept": "application/json, text/event-stream",
         "Content-Type": "application/json",
     }
-    fetched = yield HttpRequest("POST", url, headers, _QUESTION)
-    return demand(fetched.headers.get("www-authenticate")) if fetched.status == 401 else None
+    response = yield HttpRequest("POST", url, headers, _PROBE_BODY)
+    return (
+        auth_challenge(response.headers.get("www-authenticate")) if response.status == 401 else None
+    )
 
 
 def redeem(
-    attempt: SignInAttempt,
+    pending: PendingAuthorization,
     callback: Mapping[str, str],
     now: float,
     assertion: ClientAssertion | None = None,
 ) -> FetchSteps[Token]:
-    """Trade what a person brought back for a token (RFC 6749 §4.1.3); once, whatever happens.
+    """Exchange the code in a callback for a token (RFC 6749 §4.1.3). A code can be used only once.
+
+    Args:
+        pending: The authorization request.
+        callback: The parameters of the callback.
+        now: Seconds since the epoch.
+        assertion: Signs for a client that authenticates by a key.
 
     Raises:
-        TokenRefused: The server or the person said no.
-        AuthError: It does not belong to this login, or the answer is no token.
+        TokenRefused: The authorization server or the person denied the request.
+        AuthError: The callback belongs to another login, or the response contains no valid token.
     """
-    code = code_of(attempt, callback)
-    place = attempt.place
+    code = authorization_code(pending, callback)
+    auth_server = pending.auth_server
     fields = {
         "grant_type": "authorization_code",
         "code": code,
-        "redirect_uri": attempt.redirect_uri,
-        "code_verifier": attempt.verifier,
-        "resource": place.resource,
+        "redirect_uri": pending.redirect_uri,
+        "code_verifier": pending.verifier,
+        "resource": auth_server.resource,
     }
-    fetched = yield token_request(place.server, attempt.registration, fields, assertion)
+    response = yield token_request(auth_server.metadata, pending.registration, fields, assertion)
     base = Token(
         access_token="",
-        requested=attempt.scope,
-        issuer=place.server.issuer,
-        resource=place.resource,
-        client_id=attempt.registration.client_id,
+        requested=pending.scope,
+        issuer=auth_server.metadata.issuer,
+        resource=auth_server.resource,
+        client_id=pending.registration.client_id,
     )
-    return read_token(fetched, base, now)
+    return read_token(response, base, now)
 
 
-def code_of(attempt: SignInAttempt, callback: Mapping[str, str]) -> str:
-    """The authorization code in a callback, once all of it was judged.
+def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str]) -> str:
+    """The authorization code in a callback, after all checks.
 
     (basic/authorization/index#authorization-response-validation)
 
     Raises:
-        AuthError: It does not belong to this login; nothing in it was looked at.
-        TokenRefused: It says that there is no code.
+        AuthError: The callback belongs to another login; nothing else in it was used.
+        TokenRefused: The callback contains an error.
     """
-    # In constant time: how long it takes would tell an attacker how much of a guess was right.
+    # In constant time: the duration must not reveal how much of a guessed state is right.
     if not hmac.compare_digest(
-        callback.get("state", "").encode(errors="replace"), attempt.state.encode()
+        callback.get("state", "").encode(errors="replace"), pending.state.encode()
     ):
         raise AuthError("the browser came back without the state of this login: it was dropped")
-    server = attempt.place.server
+    server = pending.auth_server.metadata
     issuer = callback.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise AuthError(
             f"the browser came back without the issuer that {server.issuer[:200]!r} always adds:"
             " it was dropped"
         )
-    # Letter by letter; and nothing else of such an answer is shown or followed (RFC 9207 §2.4).
+    # Exact comparison; if it fails, no other parameter is shown or used (RFC 9207 §2.4).
     if issuer is not None and issuer != server.issuer:
         raise AuthError(
             "the browser came back from another authorization server than"
             f" {server.issuer[:200]!r}: it was dropped"
         )
     if "error" in callback:
-        raise refused("nobody was signed in", callback["error"], callback.get("error_description"))
+        raise token_refused(
+            "nobody was signed in", callback["error"], callback.get("error_description")
+        )
     code = callback.get("code")
     if not code:
         raise AuthError("the browser came back without an authorization code")
@@ -316,19 +329,19 @@ def refresh(
     now: float,
     assertion: ClientAssertion | None = None,
 ) -> FetchSteps[Token]:
-    """Get the next token (RFC 6749 §6); the same refresh token and scope unless others came.
+    """Refresh a token (RFC 6749 §6); refresh token and scope stay unless the response has new ones.
 
     Raises:
-        TokenRefused: The server said no.
-        AuthError: It said nothing that makes sense.
+        TokenRefused: The response is an error.
+        AuthError: The response contains no valid token.
     """
     fields = {
         "grant_type": "refresh_token",
         "refresh_token": token.refresh_token,
         "resource": token.resource,
     }
-    fetched = yield token_request(server, registration, fields, assertion)
-    return read_token(fetched, token, now)
+    response = yield token_request(server, registration, fields, assertion)
+    return read_token(response, token, now)
 
 
 def revoke(
@@ -337,10 +350,10 @@ def revoke(
     server: AuthorizationServerMetadata,
     assertion: ClientAssertion | None = None,
 ) -> FetchSteps[None]:
-    """Give a token back (RFC 7009 §2), the refresh token first; nothing without an endpoint.
+    """Revoke a token (RFC 7009 §2), the refresh token first; no effect without an endpoint.
 
     Raises:
-        AuthError: The server did not take it.
+        AuthError: The server did not revoke the token.
     """
     if not server.revocation_endpoint:
         return
@@ -350,101 +363,110 @@ def revoke(
     ):
         if secret is None:
             continue
-        fetched = yield form_request(
+        response = yield form_request(
             server.revocation_endpoint,
             server,
             registration,
             {"token": secret, "token_type_hint": kind},
             assertion=assertion,
         )
-        if fetched.status not in _GONE and field_of(fetched, "error") != "unsupported_token_type":
-            raise refused(
+        if (
+            response.status not in _REVOKED_STATUSES
+            and string_member(response, "error") != "unsupported_token_type"
+        ):
+            raise token_refused(
                 "the token could not be revoked",
-                field_of(fetched, "error"),
-                field_of(fetched, "error_description"),
-                status=fetched.status,
+                string_member(response, "error"),
+                string_member(response, "error_description"),
+                status=response.status,
             )
 
 
-def read_token(fetched: HttpResponse, base: Token, now: float) -> Token:
-    """The token in an answer of a token endpoint (RFC 6749 §5).
+def read_token(response: HttpResponse, base: Token, now: float) -> Token:
+    """The token in a response of a token endpoint (RFC 6749 §5).
 
     Args:
-        fetched: The answer.
-        base: What is already known of the token, and what stays as it was if the answer is silent.
-        now: When it was asked for, in seconds since the epoch.
+        response: The response.
+        base: The known attributes of the token, and the defaults for the others.
+        now: The time of the request, in seconds since the epoch.
 
     Raises:
-        TokenRefused: The answer is an error.
-        AuthError: It makes no sense.
+        TokenRefused: The response is an error.
+        AuthError: The response contains no valid token.
     """
-    error = field_of(fetched, "error")
-    access, kind = field_of(fetched, "access_token"), field_of(fetched, "token_type")
-    # Some servers refuse with a 200.
-    if fetched.status != 200 or (error and not access):
-        words = field_of(fetched, "error_description")
-        raise refused("there is no token", error, words, status=fetched.status)
+    error = string_member(response, "error")
+    access, kind = string_member(response, "access_token"), string_member(response, "token_type")
+    # Some servers send errors with status 200.
+    if response.status != 200 or (error and not access):
+        words = string_member(response, "error_description")
+        raise token_refused("there is no token", error, words, status=response.status)
     if not access or not kind:
         raise AuthError("the token endpoint answered without a token or without its type")
-    if not all("!" <= one <= "~" for one in access):  # it would end the header, or not fit into it
+    if not all("!" <= one <= "~" for one in access):  # not allowed in a header
         raise AuthError("the token endpoint issued a token that no request can carry")
     if kind.lower() not in ("bearer", "dpop"):
         raise AuthError(f"the token endpoint issued a token of the unknown type {kind[:40]!r}")
-    # RFC 6749 §5.1: a scope that is not named is the one that was asked for.
-    scope = field_of(fetched, "scope") or base.scope or base.requested
+    # An omitted scope is the requested one (RFC 6749 §5.1).
+    scope = string_member(response, "scope") or base.scope or base.requested
     return replace(
         base,
         access_token=access,
         token_type=kind,
-        expires_at=_expiry(fetched, now),
-        refresh_token=field_of(fetched, "refresh_token") or base.refresh_token,
+        expires_at=_expiry(response, now),
+        refresh_token=string_member(response, "refresh_token") or base.refresh_token,
         scope=scope,
     )
 
 
-def field_of(fetched: HttpResponse, name: str) -> str | None:
-    """A member of an answer, if it is a string."""
-    value = members(fetched).get(name)
+def string_member(response: HttpResponse, name: str) -> str | None:
+    """A member of the JSON object in a response; `None` unless it is a string."""
+    value = json_members(response).get(name)
     return value if isinstance(value, str) else None
 
 
-def _expiry(fetched: HttpResponse, now: float) -> float | None:
-    """When it expires; `None` if that is not said, or not in a way that makes sense."""
-    value = members(fetched).get("expires_in")
+def _expiry(response: HttpResponse, now: float) -> float | None:
+    """When the token expires, in seconds since the epoch; `None` if missing or invalid."""
+    value = json_members(response).get("expires_in")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        seconds = float(value)  # some servers put it in quotes
+        seconds = float(value)  # some servers send a string
     except (ValueError, OverflowError):
         return None
     return now + max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def refused(what: str, error: str | None, words: str | None, *, status: int = 0) -> TokenRefused:
-    """The error that tells why there is no token, as far as the server said."""
-    reason = readable(words, "the authorization server gave no reason")
-    code = readable(error, "")[:80] or None
+def token_refused(
+    what: str, error: str | None, words: str | None, *, status: int = 0
+) -> TokenRefused:
+    """The error for a refused request, with the server's reason.
+
+    Args:
+        what: What was refused, the beginning of the message.
+        error: The server's error code, if any.
+        words: The server's description, if any.
+        status: The HTTP status; 0 for a callback.
+    """
+    reason = printable(words, "the authorization server gave no reason")
+    code = printable(error, "")[:80] or None
     return TokenRefused(f"{what}: {reason}", status=status, error=code)
-
-
-# Why a new token is needed.
 
 
 class TokenNeed(NamedTuple):
     """Why a new token is needed.
 
     Attributes:
-        demand: What the server's answer says.
-        refused: The login whose token did not do, if there was one.
-        more: Whether its scope is too small, and it is good otherwise.
+        challenge: The challenge of the MCP server's response.
+        refused: The login whose token was refused, if a token was sent.
+        more_scope: Whether the token is valid, and only lacks scope.
     """
 
-    demand: AuthChallenge
+    challenge: AuthChallenge
     refused: Login | None = None
-    more: bool = False
+    more_scope: bool = False
 
     @property
-    def earlier(self) -> str | None:
-        """The scope that was asked for or granted before."""
+    def earlier_scope(self) -> str | None:
+        """The scopes that were requested or granted before."""
         token = None if self.refused is None else self.refused.token
-        return None if token is None else union(token.requested, token.scope)
+        return None if token is None else union_scopes(token.requested, token.scope)

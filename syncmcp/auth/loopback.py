@@ -1,4 +1,4 @@
-"""A listener on this computer that the browser comes back to (RFC 8252 §7.3)."""
+"""A listener on this computer that the browser is redirected to (RFC 8252 §7.3)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from urllib.parse import urlsplit
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import ExchangeAborted, current
 from syncmcp.auth.receiver import (
-    ARRIVED,
-    NOT_HERE,
-    NOT_THIS_LOGIN,
+    PAGE_ARRIVED,
+    PAGE_NOT_FOUND,
+    PAGE_WRONG_LOGIN,
     ConsolePrompt,
-    answer_in,
-    check_web,
-    invitation,
+    check_browser_url,
+    instructions,
+    login_timed_out,
     page,
+    parse_callback,
     print_to_stderr,
-    too_late,
 )
 from syncmcp.errors import LoginRequired, UsageError
 
@@ -37,49 +37,49 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopbackReceiver"]
 
-# Browsers try both addresses for the name.
+# Browsers try both addresses of `localhost`.
 _ADDRESSES: Final = {
     "127.0.0.1": ("127.0.0.1",),
     "::1": ("::1",),
     "localhost": ("127.0.0.1", "::1"),
 }
 
-# A browser opens connections that it may never use; and everybody on this computer can. Seconds,
-# how many, and the bytes of one request.
-_PATIENCE: Final = 10.0
-_MOST_VISITORS: Final = 16
-_LONGEST_HEAD: Final = 64 * 1024
+# Browsers open connections that they may never use, and so can any program on this computer. The
+# limits: seconds for a request, open connections, bytes of a request's head.
+_REQUEST_SECONDS: Final = 10.0
+_MAX_CONNECTIONS: Final = 16
+_MAX_HEAD: Final = 64 * 1024
 
 _SEND_SECONDS: Final = 1.0
 
 _HTTP_PORT: Final = 80
 
-# Ctrl-C wakes no thread on Windows that waits for a socket.
+# On Windows, Ctrl-C does not interrupt a wait for a socket.
 _SLICE: Final = 0.5 if sys.platform == "win32" else None
 
 
 class LoopbackReceiver:
-    """Opens a browser, and listens on this computer for its return.
+    """Opens a browser, and receives the callback on a port of this computer.
 
-    It takes exactly one answer, to the right path, host and login. Whatever else comes is turned
-    away and changes nothing. It listens for as long as one login takes.
+    Exactly one callback is accepted, with the right path, host and `state`. Other requests get an
+    error page and have no effect. The port is open only while a login is in progress.
 
-    Where there is no browser, the address is shown, and the person may as well paste the one that
-    a browser elsewhere ends up at.
+    Without a browser on this computer, the URL is shown. The person may open it on another computer
+    and paste the URL that the browser there ends up at.
 
     Args:
-        port: The port; 0 takes any that is free, as most authorization servers allow.
-        host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, where the server insists.
+        port: The port; 0: any free port, as most authorization servers allow.
+        host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, if the server requires it.
         path: The path of the redirect URI.
-        open_browser: Whether to open one, with `webbrowser`. That happens on a daemon thread,
-            ``syncmcp-redirect[browser]``: some browsers run until they are closed.
-        show: Shows a text to the person when no browser was opened; by default on stderr.
+        open_browser: Whether to open a browser, with `webbrowser`. That happens on a daemon thread,
+            ``syncmcp-redirect[browser]``: some browsers block until they are closed.
+        show: Shows a text to the person if no browser was opened; by default on stderr.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
             ``syncmcp-redirect[paste]``, which may outlive the login. By default `input`, if
             stdin is a terminal.
 
     Raises:
-        UsageError: An argument makes no redirect URI.
+        UsageError: The arguments make no valid redirect URI.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class LoopbackReceiver:
         show: Callable[[str], object] = print_to_stderr,
         ask: Callable[[str], str] | None = None,
     ) -> LoopbackReceiver:
-        """One for exactly this redirect URI, like ``http://localhost:8765/callback``.
+        """A receiver for exactly this redirect URI, like ``http://localhost:8765/callback``.
 
         Args:
-            redirect_uri: The address.
-            open_browser: As of the class.
-            show: As of the class.
-            ask: As of the class.
+            redirect_uri: The redirect URI.
+            open_browser: See the class.
+            show: See the class.
+            ask: See the class.
 
         Raises:
-            UsageError: It is not on this computer.
+            UsageError: It is not ``http``, not on this computer, or contains user or query.
         """
         try:
             parts = urlsplit(redirect_uri)
@@ -136,17 +136,17 @@ class LoopbackReceiver:
                     show=show,
                     ask=ask,
                 )
-        except ValueError as error:  # of the port, and a UsageError
+        except ValueError as error:  # an invalid port, or a UsageError
             raise UsageError(f"nothing can listen at {redirect_uri!r}: {error}") from error
         raise UsageError(
             f"a redirect URI of this computer is http, without a query: {redirect_uri!r}"
         )
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Begin to listen, on a port of `registered` if one is free.
+        """Open the port, one of `registered` if possible.
 
         Raises:
-            LoginRequired: The port is taken.
+            LoginRequired: No port can be opened.
         """
         failure: OSError | None = None
         for port in self._ports(registered):
@@ -155,11 +155,13 @@ class LoopbackReceiver:
             except OSError as error:
                 failure = error
                 continue
-            place = f"[{self._host}]" if ":" in self._host else self._host
+            host_and_port = f"[{self._host}]" if ":" in self._host else self._host
             if self._port != _HTTP_PORT:  # which browsers leave out
-                place += f":{listeners[0].getsockname()[1]}"
-            browser = _open if self._open_browser and _has_browser() else None
-            return _Listening(listeners, place, self._path, browser, self._show, self._ask)
+                host_and_port += f":{listeners[0].getsockname()[1]}"
+            browser = _open_browser_page if self._open_browser and _has_browser() else None
+            return _LoopbackLogin(
+                listeners, host_and_port, self._path, browser, self._show, self._ask
+            )
         reason = failure.strerror if failure is not None else None
         raise LoginRequired(
             f"no browser can come back to {self._host}, port {self._port}: {reason}",
@@ -171,10 +173,10 @@ class LoopbackReceiver:
             return [self._port]
         found: list[int] = []
         for uri in registered:
-            with contextlib.suppress(ValueError):  # it is no URL
+            with contextlib.suppress(ValueError):  # not a URL
                 parts = urlsplit(uri)
-                place = (parts.scheme, parts.hostname, parts.path)
-                if place == ("http", self._host, self._path) and parts.port:
+                origin = (parts.scheme, parts.hostname, parts.path)
+                if origin == ("http", self._host, self._path) and parts.port:
                     found.append(parts.port)
         return [*found, 0]
 
@@ -182,160 +184,164 @@ class LoopbackReceiver:
         return f"{type(self).__name__}(port={self._port}, host={self._host!r})"
 
 
-class _Listening:
-    """One login. Everything but the browser and the prompt happens on the thread that waits."""
+class _LoopbackLogin:
+    """One login. Only the browser and the prompt have threads; the rest is on the caller's."""
 
     def __init__(
         self,
         listeners: Sequence[socket.socket],
-        place: str,
+        host_and_port: str,
         path: str,
         browser: Callable[[str], bool] | None,
         show: Callable[[str], object],
         ask: Callable[[str], str] | None,
     ) -> None:
-        self.redirect_uri = f"http://{place}{path}"
-        self._place = place
+        self.redirect_uri = f"http://{host_and_port}{path}"
+        self._host_and_port = host_and_port
         self._path = path
         self._browser = browser
         self._show = show
         self._ask = ask
-        self._asking: ConsolePrompt | None = None
-        self._headless = False
-        self._visitors: list[_Visitor] = []
+        self._prompt: ConsolePrompt | None = None
+        self._browser_failed = False
+        self._connections: list[_BrowserConnection] = []
         self._answer: Mapping[str, str] | None = None
         self._listeners = listeners
-        self._ear, self._bell = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ear.setblocking(False)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_writer.setblocking(False)
+        self._wake_reader.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._ear, selectors.EVENT_READ, self._woken)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, self._on_wake)
         for listener in listeners:
             listener.setblocking(False)
-            welcome = partial(self._welcome, listener)
-            self._selector.register(listener, selectors.EVENT_READ, welcome)
+            accept = partial(self._accept, listener)
+            self._selector.register(listener, selectors.EVENT_READ, accept)
 
-    def __enter__(self) -> _Listening:
+    def __enter__(self) -> _LoopbackLogin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._asking is not None:
-            self._asking.stop()
+        if self._prompt is not None:
+            self._prompt.stop()
         self._selector.close()
-        for sock in (*self._listeners, *(one.sock for one in self._visitors), self._ear):
+        for sock in (*self._listeners, *(one.sock for one in self._connections), self._wake_reader):
             sock.close()
-        self._bell.close()
+        self._wake_writer.close()
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Open the browser, and answer visitors until one brings the answer."""
-        check_web(redirect.url)
+        """Open the browser, and answer requests until one is the callback."""
+        check_browser_url(redirect.url)
         exchange = current()
         if exchange is not None:
             exchange.hold(self._wake)
         try:
-            self._invite(redirect)
+            self._show_page(redirect)
             while True:
-                for key, _ in self._selector.select(self._patience(deadline)):
+                for key, _ in self._selector.select(self._select_timeout(deadline)):
                     key.data(redirect)
                 if exchange is not None and exchange.cut:
                     raise ExchangeAborted
                 if self._answer is not None:
                     return self._answer
                 if deadline.expired:
-                    raise too_late(deadline)
-                for visitor in [one for one in self._visitors if one.limit.expired]:
-                    self._dismiss(visitor)
+                    raise login_timed_out(deadline)
+                for connection in [one for one in self._connections if one.limit.expired]:
+                    self._disconnect(connection)
         finally:
             if exchange is not None:
                 exchange.let_go()
 
-    def _patience(self, deadline: Deadline) -> float | None:
-        limits = [deadline.remaining(), _SLICE, *(one.limit.remaining() for one in self._visitors)]
+    def _select_timeout(self, deadline: Deadline) -> float | None:
+        limits = [
+            deadline.remaining(),
+            _SLICE,
+            *(one.limit.remaining() for one in self._connections),
+        ]
         return min((one for one in limits if one is not None), default=None)
 
-    def _invite(self, redirect: Redirect) -> None:
+    def _show_page(self, redirect: Redirect) -> None:
         browser = self._browser
         if browser is None:
-            self._go_without_browser(redirect)
+            self._show_url(redirect)
             return
 
         def run() -> None:
-            self._headless = not browser(redirect.url)
+            self._browser_failed = not browser(redirect.url)
             self._wake()
 
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
 
-    def _go_without_browser(self, redirect: Redirect) -> None:
+    def _show_url(self, redirect: Redirect) -> None:
         ask = self._ask or (input if sys.stdin is not None and sys.stdin.isatty() else None)
         if ask is None:
-            self._show(invitation(redirect, paste=False))
+            self._show(instructions(redirect, paste=False))
         else:
-            self._asking = ConsolePrompt(self._show, ask, redirect, self._wake)
-            self._asking.start()
+            self._prompt = ConsolePrompt(self._show, ask, redirect, self._wake)
+            self._prompt.start()
 
     def _wake(self) -> None:
-        # Full: it wakes anyhow. Closed: nobody sleeps any more.
+        # OSError: the buffer is full, so the select wakes anyway; or the login has ended.
         with contextlib.suppress(OSError):
-            self._bell.send(b"!")
+            self._wake_writer.send(b"!")
 
-    def _woken(self, redirect: Redirect) -> None:
-        self._ear.recv(64)
-        if self._headless:
-            self._headless = False
-            self._go_without_browser(redirect)
-        if self._asking is not None and self._asking.answer is not None:
-            self._answer = self._asking.answer
+    def _on_wake(self, redirect: Redirect) -> None:
+        self._wake_reader.recv(64)
+        if self._browser_failed:
+            self._browser_failed = False
+            self._show_url(redirect)
+        if self._prompt is not None and self._prompt.answer is not None:
+            self._answer = self._prompt.answer
 
-    def _welcome(self, listener: socket.socket, redirect: Redirect) -> None:
+    def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:
             sock, _ = listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # closed by the browser
             return
         sock.setblocking(False)
-        visitor = _Visitor(sock)
-        self._visitors.append(visitor)
-        self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, visitor))
-        if len(self._visitors) > _MOST_VISITORS:
-            self._dismiss(self._visitors[0])
+        connection = _BrowserConnection(sock)
+        self._connections.append(connection)
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._read_request, connection))
+        if len(self._connections) > _MAX_CONNECTIONS:
+            self._disconnect(self._connections[0])
 
-    def _hear(self, visitor: _Visitor, redirect: Redirect) -> None:
-        request = visitor.read()
+    def _read_request(self, connection: _BrowserConnection, redirect: Redirect) -> None:
+        request = connection.read()
         if request is None:
             return
         if request:
-            self._reply(visitor, request, redirect)
-        self._dismiss(visitor)
+            self._reply(connection, request, redirect)
+        self._disconnect(connection)
 
-    def _reply(self, visitor: _Visitor, request: str, redirect: Redirect) -> None:
+    def _reply(self, connection: _BrowserConnection, request: str, redirect: Redirect) -> None:
         path, _, query = _target(request).partition("?")
-        content = NOT_HERE
-        if path == self._path and _host(request) == self._place:
-            content = NOT_THIS_LOGIN
-            answer = answer_in(query, redirect.state)
+        content = PAGE_NOT_FOUND
+        if path == self._path and _host(request) == self._host_and_port:
+            content = PAGE_WRONG_LOGIN
+            answer = parse_callback(query, redirect.state)
             if answer is not None and self._answer is None:
                 self._answer = answer
-                content = ARRIVED
-        visitor.send(page(content))
+                content = PAGE_ARRIVED
+        connection.send(page(content))
 
-    def _dismiss(self, visitor: _Visitor) -> None:
-        if visitor in self._visitors:
-            self._visitors.remove(visitor)
-            self._selector.unregister(visitor.sock)
-            visitor.sock.close()
+    def _disconnect(self, connection: _BrowserConnection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
 
 
-class _Visitor:
-    """A connection to the listener."""
+class _BrowserConnection:
+    """A connection to the port, normally from a browser."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.limit = Deadline(_PATIENCE)
+        self.limit = Deadline(_REQUEST_SECONDS)
         self._read = b""
 
     def read(self) -> str | None:
-        """Return the head of the request; `None` if there is more to come, ``""`` if none will."""
+        """Return the request's head; `None` while it is incomplete, ``""`` if it stays so."""
         try:
-            piece = self.sock.recv(_LONGEST_HEAD)
+            piece = self.sock.recv(_MAX_HEAD)
         except BlockingIOError:
             return None
         except OSError:
@@ -344,10 +350,10 @@ class _Visitor:
         head, end, _ = self._read.partition(b"\r\n\r\n")
         if end:
             return head.decode("latin-1")
-        return None if piece and len(self._read) < _LONGEST_HEAD else ""
+        return None if piece and len(self._read) < _MAX_HEAD else ""
 
     def send(self, response: bytes) -> None:
-        """Send the response; who does not take it goes without."""
+        """Send the response, ignoring errors of the connection."""
         with contextlib.suppress(OSError):
             self.sock.settimeout(_SEND_SECONDS)
             self.sock.sendall(response)
@@ -360,7 +366,7 @@ def _target(request: str) -> str:
 
 
 def _host(request: str) -> str:
-    """The one Host header, which a page elsewhere cannot forge by having its name lead here."""
+    """The Host header: checking it prevents DNS rebinding. Empty unless there is exactly one."""
     hosts = [
         value.strip().lower()
         for name, colon, value in (line.partition(":") for line in request.split("\r\n")[1:])
@@ -370,7 +376,7 @@ def _host(request: str) -> str:
 
 
 def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Listen on the same port of each address that this computer has."""
+    """Listen on the same port of each address; skip addresses that this computer does not have."""
     listeners: list[socket.socket] = []
     try:
         for address in addresses:
@@ -391,13 +397,13 @@ def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def _has_browser() -> bool:
-    # Without a screen `webbrowser` may find one that takes the terminal.
+    # Without a display `webbrowser` may start a browser that takes over the terminal.
     screen = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screen)
 
 
-def _open(url: str) -> bool:
-    """Open a browser, without a shell; return whether there was one to try."""
+def _open_browser_page(url: str) -> bool:
+    """Open a browser, without a shell; return whether one was found."""
     try:
         return webbrowser.open(url)
     except (webbrowser.Error, OSError):

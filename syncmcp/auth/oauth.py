@@ -1,4 +1,4 @@
-"""Signing in with a person: the authorization code flow, as `requests` authentication."""
+"""Signing in with a person: the authorization code flow with PKCE (OAuth 2.1 §4.1)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import AuthServer, discover, missing, require_pkce, select
+from syncmcp.auth.discovery import AuthServer, discover, missing_scopes, require_pkce, select_scope
 from syncmcp.auth.registration import (
-    Identity,
+    ClientIdentity,
     check_redirect_uri,
     client_metadata,
     identify,
+    is_usable,
     register,
-    usable,
 )
-from syncmcp.auth.token_auth import TokenAuth, pointless
+from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_manager import scope_insufficient
 from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
 
@@ -29,47 +30,49 @@ if TYPE_CHECKING:
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import CachedLogin, SharedAttempt
+    from syncmcp.auth.token_manager import CachedLogin
 
 __all__ = ["OAuth"]
 
 
 class OAuth(TokenAuth):
-    """Signs a person in when a server wants that, and keeps them signed in.
+    """Signs a person in when a server demands it, and refreshes the token.
 
     ::
 
         client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
 
-    With the defaults the first request that needs it opens the browser; give a `receiver` for
-    another way, or `None` for none. The time that a person takes counts for no call. One object is
-    for one server; any number of threads, and with a shared `store` of processes, sign in once.
+    By default the first request that needs a token opens the browser; a `receiver` replaces that,
+    and `None` disables it. The time that a person takes does not count for the timeout of a call.
+    One object is for one server. All threads that share it sign in once; so do all processes that
+    share a `store`.
 
     Args:
         url: The MCP server; by default that of the first request.
-        client_id: A client id that the authorization server has given out.
-        client_secret: The secret that belongs to it.
-        client_metadata_url: Where the document of `client_metadata` is published; it serves as
-            client id at servers that support that.
-        client_name: What people read on the page where they agree.
-        redirect_uri: Where the browser comes back to, if it must be a certain address of this
-            machine, as with a client id that was registered with it.
-        receiver: What sends a person to the page and takes what they bring back; it runs on the
-            thread of the call that needs the login. ``"browser"`` opens the browser.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens and registrations are kept; by default in memory.
-        issuer: The one authorization server that is acceptable. Give it with a `client_id`; with a
-            `client_secret` it must be given.
-        login_timeout: Seconds that a person has.
-        session: Where proxies and certificates for the authorization server come from.
+        client_id: A client id that the authorization server has issued.
+        client_secret: The secret of `client_id`.
+        client_metadata_url: The URL where the document of `client_metadata` is published; it is
+            the client id at authorization servers that support that.
+        client_name: The name that the authorization server shows to the person.
+        redirect_uri: Where the browser returns to, if it must be a certain URL of this computer,
+            because the client id was registered with it.
+        receiver: Sends the person to the authorization server, and receives the callback; runs on
+            the thread of the call that needs the login. ``"browser"``: a `LoopbackReceiver`.
+        scopes: The scopes to request instead of those in the server's metadata.
+        store: Where tokens and registrations are stored; by default in memory.
+        issuer: The only acceptable authorization server. Recommended with a `client_id`, required
+            with a `client_secret`.
+        login_timeout: How many seconds a person has to sign in.
+        session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, so that whoever steals one cannot use it (RFC 9449;
-            extra ``oauth``). The key is made here and kept in the store, unless it is given.
-        assertion: Signs for a client that proves itself by a key: a `PrivateKeyJwt`.
+        dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
+            ``oauth``). The key is generated and kept in the store, unless it is given.
+        assertion: Signs for a client that authenticates by a key: a `PrivateKeyJwt`.
 
     Raises:
-        UsageError: An argument is not what it should be.
+        UsageError: An argument is invalid, or contradicts another one.
     """
 
     def __init__(
@@ -91,13 +94,13 @@ class OAuth(TokenAuth):
         dpop: bool | SigningKey = False,
         assertion: ClientAssertion | None = None,
     ) -> None:
-        self._identity = Identity(
+        self._identity = ClientIdentity(
             client_id, client_secret, client_metadata_url, client_name, assertion is not None
         )
         self._identity.check()
         if client_secret is not None and issuer is None:
             raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
-        self._receiver = _receiver(receiver, redirect_uri)
+        self._receiver = _make_receiver(receiver, redirect_uri)
         self._login_timeout = login_timeout
         super().__init__(
             url,
@@ -116,7 +119,7 @@ class OAuth(TokenAuth):
         return super().__getstate__()
 
     @property
-    def _client(self) -> str:
+    def _client_label(self) -> str:
         return self._identity.client_id or self._identity.metadata_url or ""
 
     def client_metadata(self, redirect_uris: Sequence[str]) -> dict[str, Any]:
@@ -125,108 +128,121 @@ class OAuth(TokenAuth):
         (basic/authorization/client-registration#implementation-requirements)
 
         Args:
-            redirect_uris: Where the browser may come back to.
+            redirect_uris: Where the browser may return to.
 
         Raises:
-            UsageError: There is no `client_metadata_url`, or a redirect URI cannot be one.
+            UsageError: There is no `client_metadata_url`, or a redirect URI is invalid.
         """
         url = self._identity.metadata_url
         if url is None or not redirect_uris:
             raise UsageError("a client metadata document needs its URL and redirect URIs")
         for uri in redirect_uris:
             check_redirect_uri(uri)
-        method = "private_key_jwt" if self._identity.key else "none"
+        method = "private_key_jwt" if self._identity.has_key else "none"
         return {"client_id": url, **client_metadata(self._identity.name, redirect_uris, method)}
 
-    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
+    def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
                 "somebody has to sign in, and receiver=None says that nobody can: call login() on"
                 " an OAuth with a receiver and the same store, where a person is"
             )
-        self._sign_ins.check()
-        site = self._bound()
-        driver = site.driver
+        manager = self._bound_manager()
+        manager.logins.check()
+        driver = manager.driver
         earlier = None if need.refused is None else need.refused.server.issuer
-        place = driver.run(
-            discover(site.url, need.demand.resource_metadata, issuer=self._issuer, known=earlier)
+        auth_server = driver.run(
+            discover(
+                manager.url, need.challenge.resource_metadata, issuer=self._issuer, known=earlier
+            )
         )
-        require_pkce(place)
-        issuer = place.server.issuer
+        require_pkce(auth_server)
+        issuer = auth_server.metadata.issuer
         if earlier not in (None, issuer) and self._identity.client_id is not None:
             raise AuthError(
                 f"the server now takes tokens of {issuer[:200]!r}; the client id that was given"
                 f" belongs to {earlier!r}"
             )
-        before = need.earlier if earlier == issuer else None
-        scope = select(place, challenged=need.demand.scope, configured=self._scopes, earlier=before)
-        if need.more and not missing(scope, before):
-            raise pointless(
+        before = need.earlier_scope if earlier == issuer else None
+        scope = select_scope(
+            auth_server, challenged=need.challenge.scope, configured=self._scopes, earlier=before
+        )
+        if need.more_scope and not missing_scopes(scope, before):
+            raise scope_insufficient(
                 "the server wants more scope without naming any that was not asked for already"
             )
-        known = self._known_client(issuer)
+        known = self._stored_registration(issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
             check_redirect_uri(waiting.redirect_uri)
-            registration = self._registered(place, known, waiting.redirect_uri, scope)
-            attempt = flow.SignInAttempt(place, registration, waiting.redirect_uri, scope)
+            registration = self._registration_at(auth_server, known, waiting.redirect_uri, scope)
+            pending = flow.PendingAuthorization(
+                auth_server, registration, waiting.redirect_uri, scope
+            )
             try:
-                callback = self._send_person(attempt, waiting, flight)
+                callback = self._authorize(pending, waiting, attempt)
             except RequestTimeout:
-                # Maybe they saw an error page, as the server does not know the client any more.
-                self._disowned(registration)
+                # Perhaps the page showed an error, because the server does not know the client.
+                self._client_rejected(registration)
                 raise
-        steps = flow.redeem(attempt, callback, time.time(), self._assertion)
+        steps = flow.redeem(pending, callback, time.time(), self._assertion)
         try:
             token = driver.run(steps)
         except TokenRefused as error:
             if error.error == "invalid_client":
-                self._disowned(registration)
+                self._client_rejected(registration)
             raise
-        return Login(token, registration, place.server)
+        return Login(token, registration, auth_server.metadata)
 
-    def _disowned(self, registration: Registration) -> None:
-        if self._known_client(registration.issuer) == registration:
+    def _client_rejected(self, registration: Registration) -> None:
+        if self._stored_registration(registration.issuer) == registration:
             self._store.save(_client_key(registration.issuer), None)
 
-    def _send_person(
-        self, attempt: flow.SignInAttempt, waiting: Waiting, flight: SharedAttempt[CachedLogin]
+    def _authorize(
+        self,
+        pending: flow.PendingAuthorization,
+        waiting: Waiting,
+        attempt: SharedAttempt[CachedLogin],
     ) -> dict[str, str]:
-        redirect = attempt.redirect
-        self._bound().driver.guard.check(redirect.url)
-        self._sign_ins.begin()
+        redirect = pending.redirect
+        self._bound_manager().driver.guard.check(redirect.url)
+        self._bound_manager().logins.record_login()
         exchange = current()
-        with flight.person(None if exchange is None else exchange.deadline):
+        with attempt.paused_deadlines(None if exchange is None else exchange.deadline):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))
 
-    def _known_client(self, issuer: str) -> Registration | None:
+    def _stored_registration(self, issuer: str) -> Registration | None:
         value = self._store.load(_client_key(issuer))
         try:
             return None if value is None else Registration.from_json(value)
-        except TypeError:  # it is damaged; the one to come replaces it
+        except TypeError:  # damaged: the client is registered again
             return None
 
-    def _registered(
-        self, place: AuthServer, known: Registration | None, redirect_uri: str, scope: str | None
+    def _registration_at(
+        self,
+        auth_server: AuthServer,
+        known: Registration | None,
+        redirect_uri: str,
+        scope: str | None,
     ) -> Registration:
-        """The client at an authorization server, registered there if it has to be.
+        """The client at an authorization server, registered there if necessary.
 
-        What one server gave out is filed under its issuer, and goes to no other.
+        A registration is stored under its issuer, and is used with no other issuer.
         (basic/authorization/client-registration#authorization-server-binding)
         """
-        issuer = place.server.issuer
-        given = identify(place, self._identity)
+        issuer = auth_server.metadata.issuer
+        given = identify(auth_server, self._identity)
         if given is not None:
             return given
-        if known is not None and usable(known, issuer, redirect_uri, time.time()):
+        if known is not None and is_usable(known, issuer, redirect_uri, time.time()):
             return known
-        registration = self._bound().driver.run(
-            register(place, self._identity, redirect_uri, scope)
+        registration = self._bound_manager().driver.run(
+            register(auth_server, self._identity, redirect_uri, scope)
         )
         self._store.save(_client_key(issuer), registration.to_json())
         return registration
 
 
-def _receiver(
+def _make_receiver(
     given: Receiver | Literal["browser"] | None, redirect_uri: str | None
 ) -> Receiver | None:
     if given == "browser":

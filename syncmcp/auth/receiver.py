@@ -1,4 +1,7 @@
-"""How a person gets to the authorization server, and what they come back with (RFC 8252 §7.3)."""
+"""Sending a person to the authorization server, and receiving the callback (RFC 8252 §7.3).
+
+Also the pages that a browser gets from `LoopbackReceiver`.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,24 @@ if TYPE_CHECKING:
     from syncmcp.auth.steps import Redirect
 
 __all__ = [
-    "ARRIVED",
-    "NOT_HERE",
-    "NOT_THIS_LOGIN",
+    "PAGE_ARRIVED",
+    "PAGE_NOT_FOUND",
+    "PAGE_WRONG_LOGIN",
     "ConsolePrompt",
     "PasteReceiver",
     "Receiver",
     "Waiting",
-    "answer_in",
-    "check_web",
-    "invitation",
+    "check_browser_url",
+    "instructions",
+    "login_timed_out",
     "page",
+    "parse_callback",
     "print_to_stderr",
-    "too_late",
 ]
 
 
-# What opens a browser may read these as something else.
-_STRANGE: Final = frozenset(' \\<>"`^{|}')
+# Characters that have a meaning for shells and other programs that open browsers.
+_UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')
 
 _MOST_PARAMETERS: Final = 32
 _LONGEST_ANSWER: Final = 16 * 1024
@@ -49,22 +52,27 @@ _NO_ANSWER: Final = "That is not the answer to this login."
 
 
 class Waiting(Protocol):
-    """A receiver at work on one login: a context manager, whose end lets go of everything."""
+    """A receiver's part of one login: a context manager that frees all resources at its end."""
 
     @property
     def redirect_uri(self) -> str:
-        """Where the answer has to go."""
+        """The redirect URI of this login."""
         ...
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Send a person to `redirect.url`; return the parameters that they come back with.
+        """Send a person to `redirect.url`; return the parameters of the callback.
 
-        Among them is the right `state`, and a `code` or an `error`; nothing else was checked.
+        They contain the `state` of `redirect`, and a `code` or an `error`; the receiver checks
+        nothing else.
+
+        Args:
+            redirect: The authorization request.
+            deadline: Until when to wait for the callback.
 
         Raises:
             LoginRequired: No person can be reached.
             RequestTimeout: The deadline passed.
-            Cut: The exchange on this thread was cut.
+            ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
         ...
 
@@ -74,32 +82,32 @@ class Waiting(Protocol):
 
 
 class Receiver(Protocol):
-    """Sends people to authorization servers and takes what they bring back."""
+    """Sends people to authorization servers and receives the callbacks."""
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Begin a login, whose redirect URI is known from here on.
+        """Start a login, and determine its redirect URI.
 
         Args:
-            registered: The redirect URIs that the client is registered with, one of which is used
-                again if that is possible: some servers want the same port each time.
+            registered: The redirect URIs that the client is registered with. One of them is reused
+                if possible: some servers require the same port each time.
 
         Raises:
-            LoginRequired: Nothing can be received.
+            LoginRequired: No callback can be received, for instance because the port is taken.
         """
         ...
 
 
 class PasteReceiver:
-    """Shows the address to a person, who pastes the one that the browser ends up at.
+    """Shows a URL to a person, who pastes the URL that the browser ends up at.
 
-    For computers without a browser. Nobody listens at the redirect URI: the browser says that it
-    cannot be reached, but has the answer in its address bar.
+    For computers without a browser. Nothing listens at the redirect URI: the browser shows an
+    error, but its address bar contains the callback.
 
     Args:
         show: Shows a text to the person.
-        ask: Shows a prompt, returns the line that the person enters. It runs on a daemon thread of
-            its own, ``syncmcp-redirect[paste]``, which nobody waits for when the login is over.
-        redirect_uri: What the client is, or will be, registered with.
+        ask: Shows a prompt, and returns the line that the person enters. It runs on a daemon
+            thread, ``syncmcp-redirect[paste]``, which may outlive the login.
+        redirect_uri: The redirect URI that the client is, or will be, registered with.
     """
 
     def __init__(
@@ -114,52 +122,52 @@ class PasteReceiver:
         self._redirect_uri = redirect_uri
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Begin a login. The redirect URI is always the same."""
-        return _Pasting(self._show, self._ask, self._redirect_uri)
+        """Start a login. The redirect URI is always that of the constructor."""
+        return _PasteLogin(self._show, self._ask, self._redirect_uri)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(redirect_uri={self._redirect_uri!r})"
 
 
-class _Pasting:
+class _PasteLogin:
     def __init__(
         self, show: Callable[[str], object], ask: Callable[[str], str], redirect_uri: str
     ) -> None:
         self._show = show
         self._ask = ask
         self.redirect_uri = redirect_uri
-        self._asking: ConsolePrompt | None = None
+        self._prompt: ConsolePrompt | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Ask until the answer is one."""
-        check_web(redirect.url)
+        """Prompt until the person pastes the callback of this login."""
+        check_browser_url(redirect.url)
         ended = threading.Event()
-        asking = self._asking = ConsolePrompt(self._show, self._ask, redirect, ended.set)
-        asking.start()
+        prompt = self._prompt = ConsolePrompt(self._show, self._ask, redirect, ended.set)
+        prompt.start()
         if not wait(ended, deadline.remaining()):
-            raise too_late(deadline)
-        if asking.answer is None:
+            raise login_timed_out(deadline)
+        if prompt.answer is None:
             raise LoginRequired(
                 "nobody pasted the answer of the authorization server: "
-                f"{asking.failure or 'there is nobody to ask'}",
+                f"{prompt.failure or 'there is nobody to ask'}",
                 delivery="not_sent",
             )
-        return asking.answer
+        return prompt.answer
 
-    def __enter__(self) -> _Pasting:
+    def __enter__(self) -> _PasteLogin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._asking is not None:
-            self._asking.stop()
+        if self._prompt is not None:
+            self._prompt.stop()
 
 
 class ConsolePrompt:
-    """Asks a person for an answer, on a thread of its own: nothing can interrupt that.
+    """Prompts a person for the callback, on a thread of its own, as input cannot be interrupted.
 
     Attributes:
-        answer: The parameters, once they were entered.
-        failure: Why there will be none, in words.
+        answer: The parameters of the callback, once they were entered.
+        failure: Why no callback can be entered; `None` before that.
     """
 
     def __init__(
@@ -178,45 +186,45 @@ class ConsolePrompt:
         self.failure: str | None = None
 
     def start(self) -> None:
-        """Begin to ask; `ended` is called on the thread when it is over."""
+        """Start the thread, which calls `ended` at its end."""
         threading.Thread(target=self._run, name="syncmcp-redirect[paste]", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more. A question that is being asked stays; its answer is dropped."""
+        """Show no further prompt. The input for the current prompt is ignored."""
         self._stopped = True
 
     def _run(self) -> None:
         try:
-            self.answer = self._loop()
+            self.answer = self._ask_until_valid()
         except (EOFError, KeyboardInterrupt):
             self.failure = "there was no input"
-        except Exception as error:  # the program's own functions
+        except Exception as error:  # of the user's functions
             self.failure = redact(f"{type(error).__name__}: {error}", [self._redirect.state])
         finally:
             self._ended()
 
-    def _loop(self) -> Mapping[str, str] | None:
-        self._show(invitation(self._redirect, paste=True))
+    def _ask_until_valid(self) -> Mapping[str, str] | None:
+        self._show(instructions(self._redirect, paste=True))
         while not self._stopped:
             text = self._ask(_PROMPT).strip()
             if self._stopped:
                 break
-            answer = answer_in(text, self._redirect.state)
+            answer = parse_callback(text, self._redirect.state)
             if answer is not None:
                 return answer
-            self._show(_NO_ANSWER if text else invitation(self._redirect, paste=True))
+            self._show(_NO_ANSWER if text else instructions(self._redirect, paste=True))
         return None
 
 
-def answer_in(text: str, state: str) -> Mapping[str, str] | None:
-    """Read the parameters of a callback.
+def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
+    """Parse the parameters of a callback.
 
     Args:
         text: A URL, or only its query.
-        state: What the answer has to carry. It is compared in constant time.
+        state: The expected `state`, compared in constant time.
 
     Returns:
-        The parameters; `None` if it is no answer, or not that to this login.
+        The parameters; `None` if `text` is no callback, or that of another login.
     """
     if len(text) > _LONGEST_ANSWER:
         return None
@@ -234,8 +242,8 @@ def answer_in(text: str, state: str) -> Mapping[str, str] | None:
     return parameters
 
 
-def invitation(redirect: Redirect, *, paste: bool) -> str:
-    """What a person is told who has to open a browser."""
+def instructions(redirect: Redirect, *, paste: bool) -> str:
+    """The text for a person who has to open a browser."""
     text = f"To sign in, open this address in a browser:\n\n{redirect.url}\n"
     if paste:
         text += (
@@ -245,30 +253,27 @@ def invitation(redirect: Redirect, *, paste: bool) -> str:
     return text
 
 
-def check_web(url: str) -> None:
-    """Check what is about to be handed to a browser.
+def check_browser_url(url: str) -> None:
+    """Check a URL before a browser opens it.
 
     Raises:
-        AuthError: It is no web address, or has characters that no URL has.
+        AuthError: It is not http(s), or contains characters that no URL contains.
     """
     web = url.lower().startswith(("https://", "http://"))
-    if not web or not url.isprintable() or not _STRANGE.isdisjoint(url):
+    if not web or not url.isprintable() or not _UNSAFE_CHARACTERS.isdisjoint(url):
         raise AuthError(
             "the authorization request is no address that a browser may open", delivery="not_sent"
         )
 
 
-def too_late(deadline: Deadline) -> RequestTimeout:
-    """What a login ends with that nobody completes."""
+def login_timed_out(deadline: Deadline) -> RequestTimeout:
+    """The error of a login that was not completed in time."""
     return RequestTimeout("nobody signed in in time", seconds=deadline.seconds, delivery="not_sent")
 
 
 def print_to_stderr(text: str) -> None:
-    """Show a text where it mixes with no output of the program."""
+    """Print a text to stderr, apart from the program's output."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is for a person
-
-
-# What a browser gets from the loopback receiver: pages that need nothing and run nothing.
 
 
 _STYLE: Final = (
@@ -285,18 +290,18 @@ _POLICY: Final = (
     "frame-ancestors 'none'"
 )
 
-# Whether the sign-in worked is not known yet, and not said: nothing was checked but the state.
-ARRIVED: Final = (
+# Only the state was checked: whether the sign-in worked is not known yet.
+PAGE_ARRIVED: Final = (
     HTTPStatus.OK,
     "Back to your program",
     "Your answer has arrived. You can close this page; the program says how it goes on.",
 )
-NOT_THIS_LOGIN: Final = (
+PAGE_WRONG_LOGIN: Final = (
     HTTPStatus.BAD_REQUEST,
     "Not the answer that is waited for",
     "This page belongs to another sign-in, perhaps an older one. The program still waits.",
 )
-NOT_HERE: Final = (
+PAGE_NOT_FOUND: Final = (
     HTTPStatus.NOT_FOUND,
     "Nothing to see here",
     "A program on this computer waits here for the end of a sign-in, and for nothing else.",
@@ -304,7 +309,7 @@ NOT_HERE: Final = (
 
 
 def page(content: tuple[HTTPStatus, str, str]) -> bytes:
-    """The whole HTTP response: status, headers and page."""
+    """The whole HTTP response with a page that loads no resources and runs no scripts."""
     status, title, text = content
     body = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -1,7 +1,8 @@
-"""Who the client is at an authorization server (basic/authorization/client-registration); no I/O.
+"""Client registration at an authorization server; no I/O.
 
-A client id that the user has comes first, then the address of a metadata document, then dynamic
-registration (RFC 7591); with none of them, an error asks the user for a client id.
+In order of preference: the user's client id, the URL of a client metadata document, dynamic
+registration (RFC 7591). If none is possible, an error asks the user for a client id.
+(basic/authorization/client-registration)
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
-from syncmcp.auth.discovery import AuthServer, union
-from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, members, readable
+from syncmcp.auth.discovery import AuthServer, union_scopes
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_members, printable
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
-    "Identity",
+    "ClientIdentity",
     "check_redirect_uri",
     "client_metadata",
     "identify",
     "is_loopback",
+    "is_usable",
     "register",
-    "usable",
 ]
 
 _USABLE_METHODS = ("none", "client_secret_basic", "client_secret_post")
@@ -35,39 +36,39 @@ _WHAT_TO_DO = "register this program there by hand and pass client_id= (and clie
 
 
 @dataclass(frozen=True, repr=False)
-class Identity:
-    """What the user says about who the client is.
+class ClientIdentity:
+    """The user's settings for the client's identity.
 
     Attributes:
-        client_id: A client id that an authorization server has given out.
-        client_secret: The secret that belongs to it.
-        metadata_url: The address of a client metadata document, which is a client id by itself.
-        name: What authorization servers show to people.
-        key: Whether the client proves itself by a signed assertion.
+        client_id: A client id that an authorization server has issued.
+        client_secret: The secret of `client_id`.
+        metadata_url: The URL of a client metadata document, which serves as client id.
+        name: The name that authorization servers show to people.
+        has_key: Whether the client authenticates by a signed assertion (``private_key_jwt``).
     """
 
     client_id: str | None = None
     client_secret: str | None = None
     metadata_url: str | None = None
     name: str = "syncmcp"
-    key: bool = False
+    has_key: bool = False
 
     def check(self) -> None:
-        """Make sure that it can be one.
+        """Check the settings.
 
         Raises:
-            UsageError: It cannot.
+            UsageError: A setting is invalid, or contradicts another one.
         """
         if self.client_secret is not None and self.client_id is None:
             raise UsageError("client_secret needs the client_id that it belongs to")
-        if self.client_secret is not None and self.key:
+        if self.client_secret is not None and self.has_key:
             raise UsageError("a client proves itself by a secret or by an assertion, not by both")
         if self.metadata_url is not None:
             _check_metadata_url(self.metadata_url)
 
 
 def _check_metadata_url(url: str) -> None:
-    """Check it (basic/authorization/client-registration#implementation-requirements)."""
+    """Check the URL (basic/authorization/client-registration#implementation-requirements)."""
     parts = urlsplit(url)
     dots = {".", ".."}.intersection(parts.path.split("/"))
     if (
@@ -84,23 +85,26 @@ def _check_metadata_url(url: str) -> None:
         )
 
 
-def identify(place: AuthServer, identity: Identity) -> Registration | None:
-    """The client as the user names it at this authorization server.
+def identify(auth_server: AuthServer, identity: ClientIdentity) -> Registration | None:
+    """The client at this authorization server, from the user's settings.
 
     Returns:
-        `None` if it has to be registered.
+        `None` if the client has to be registered.
     """
-    issuer = place.server.issuer
+    issuer = auth_server.metadata.issuer
     if identity.client_id is not None:
         return Registration(identity.client_id, identity.client_secret, None, issuer)
-    if identity.metadata_url is not None and place.server.client_id_metadata_document_supported:
-        method = "private_key_jwt" if identity.key else "none"
+    if (
+        identity.metadata_url is not None
+        and auth_server.metadata.client_id_metadata_document_supported
+    ):
+        method = "private_key_jwt" if identity.has_key else "none"
         return Registration(identity.metadata_url, None, method, issuer)
     return None
 
 
-def usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
-    """Whether an earlier registration serves a login at `issuer` that returns to `redirect_uri`."""
+def is_usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
+    """Whether a stored registration can be used for a login at `issuer` with `redirect_uri`."""
     return (
         registration.issuer == issuer
         and redirect_uri in registration.redirect_uris
@@ -109,33 +113,33 @@ def usable(registration: Registration, issuer: str, redirect_uri: str, now: floa
 
 
 def register(
-    place: AuthServer, identity: Identity, redirect_uri: str, scope: str | None
+    auth_server: AuthServer, identity: ClientIdentity, redirect_uri: str, scope: str | None
 ) -> FetchSteps[Registration]:
     """Register the client with an authorization server (RFC 7591 §3).
 
     Raises:
-        RegistrationFailed: It has no registration, refuses the client, or makes of it what cannot
-            be used.
+        RegistrationFailed: The server has no registration endpoint, refuses the client, or
+            registers it in a way that this library does not support.
     """
-    server = place.server
+    server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
             f"the authorization server {server.issuer[:200]!r} does not know this program and"
             f" offers no registration: {_WHAT_TO_DO}"
         )
-    # A step-up asks for more later, and some servers allow no more than was registered.
-    wanted = union(scope, place.scopes)
-    method = _method_to_ask_for(server)
+    # Step-ups request more scopes later, and some servers allow only registered ones.
+    wanted = union_scopes(scope, auth_server.scopes)
+    method = _auth_method_to_request(server)
     metadata = client_metadata(identity.name, [redirect_uri], method)
-    fetched = yield _post(server.registration_endpoint, metadata, wanted)
-    if fetched.status == 400 and wanted is not None and _error(fetched)[0] != _BAD_REDIRECT:
-        # Others refuse scopes that they do not know themselves.
-        fetched = yield _post(server.registration_endpoint, metadata, None)
-    return _registered(fetched, server, redirect_uri, method)
+    response = yield _registration_request(server.registration_endpoint, metadata, wanted)
+    if response.status == 400 and wanted is not None and _error_of(response)[0] != _BAD_REDIRECT:
+        # Other servers refuse the registration of scopes that they do not know.
+        response = yield _registration_request(server.registration_endpoint, metadata, None)
+    return _read_registration(response, server, redirect_uri, method)
 
 
 def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dict[str, Any]:
-    """What a client says about itself when it registers (RFC 7591 §2)."""
+    """The client metadata for a registration (RFC 7591 §2)."""
     return {
         "client_name": name,
         "redirect_uris": list(redirect_uris),
@@ -148,18 +152,18 @@ def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dic
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a redirect comes back to this machine (RFC 8252 §7.3)."""
+    """Whether a redirect URI leads to this computer (RFC 8252 §7.3)."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def check_redirect_uri(url: str) -> None:
-    """Make sure that a redirect goes to this machine or is encrypted.
+    """Check that a redirect URI leads to this computer, or is encrypted.
 
     (basic/authorization/security-considerations#communication-security)
 
     Raises:
-        UsageError: It would not be.
+        UsageError: It is neither.
     """
     try:
         parts = urlsplit(url)
@@ -177,17 +181,17 @@ def check_redirect_uri(url: str) -> None:
 _BAD_REDIRECT = "invalid_redirect_uri"
 
 
-def _post(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
+def _registration_request(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
     body = {**metadata, **({} if scope is None else {"scope": scope})}
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     return HttpRequest("POST", url, headers, json.dumps(body).encode())
 
 
-def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
-    """A program on somebody's machine keeps no secret, so it asks for none where it can.
+def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
+    """The authentication method to request: none, if possible, as a local program is public.
 
-    Else it takes what the server names first: those on the official Python SDK let only clients
-    that post their secret revoke tokens, whatever else they list.
+    Else the first one that the server lists: servers on the official Python SDK let only clients
+    with ``client_secret_post`` revoke tokens, whatever else they list.
     """
     listed = server.token_endpoint_auth_methods_supported
     if listed is None or "none" in listed:
@@ -195,40 +199,43 @@ def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
     return next((one for one in listed if one in _USABLE_METHODS), "none")
 
 
-def _error(fetched: HttpResponse) -> tuple[str | None, str]:
-    """Code and description of an error answer (RFC 7591 §3.2.2)."""
-    value = members(fetched)
-    code = readable(value.get("error"), "")[:80] or None
-    return code, readable(value.get("error_description"), "no reason given")
+def _error_of(response: HttpResponse) -> tuple[str | None, str]:
+    """Code and description of an error response (RFC 7591 §3.2.2)."""
+    value = json_members(response)
+    code = printable(value.get("error"), "")[:80] or None
+    return code, printable(value.get("error_description"), "no reason given")
 
 
-def _registered(
-    fetched: HttpResponse, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
+def _read_registration(
+    response: HttpResponse,
+    server: AuthorizationServerMetadata,
+    redirect_uri: str,
+    requested_method: str,
 ) -> Registration:
-    """The client that an answer to a registration describes."""
+    """The client in the response to a registration."""
     who = f"the authorization server {server.issuer[:200]!r}"
-    if fetched.status not in (200, 201):
-        code, words = _error(fetched)
+    if response.status not in (200, 201):
+        code, words = _error_of(response)
         if code == _BAD_REDIRECT:
             raise RegistrationFailed(
                 f"{who} does not accept the redirect address {redirect_uri!r}: {words}."
                 f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}",
-                status=fetched.status,
+                status=response.status,
                 error=code,
             )
         raise RegistrationFailed(
             f"{who} did not register this program: {words}; {_WHAT_TO_DO}",
-            status=fetched.status,
+            status=response.status,
             error=code,
         )
-    answer = members(fetched)
+    answer = json_members(response)
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     if not isinstance(client_id, str) or not client_id:
         raise RegistrationFailed(f"{who} registered this program without giving it a client id")
     secret = secret if isinstance(secret, str) and secret else None
-    method = answer.get("token_endpoint_auth_method", asked if secret is None else None)
+    method = answer.get("token_endpoint_auth_method", requested_method if secret is None else None)
     if method is None:
-        # RFC 7591 §2: Basic unless said otherwise; but the metadata may rule that out.
+        # The default is Basic (RFC 7591 §2), unless the server's metadata exclude it.
         listed = server.token_endpoint_auth_methods_supported
         method = "client_secret_post" if listed == ["client_secret_post"] else "client_secret_basic"
     if method not in _USABLE_METHODS or (method != "none" and secret is None):
@@ -243,5 +250,5 @@ def _registered(
     expires = answer.get("client_secret_expires_at")
     if secret is None or not isinstance(expires, (int, float)) or expires <= 0:
         expires = None
-    # Whatever `issuer` the answer may name: it is this one's client.
+    # The issuer is that of the metadata, whatever the response contains.
     return Registration(client_id, secret, method, server.issuer, kept or (redirect_uri,), expires)

@@ -1,6 +1,7 @@
-"""A private key, what it signs (RFC 7519), and clients that prove themselves so (RFC 7523).
+"""Signatures of the client: private keys, client assertions (RFC 7523), DPoP proofs (RFC 9449).
 
-Needs the extra ``oauth``: ``pip install "syncmcp-client[oauth]"``.
+All three are signed JSON Web Tokens (RFC 7519). Needs the extra ``oauth``:
+``pip install "syncmcp-client[oauth]"``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
 from syncmcp.auth.discovery import Origin, origin_of
-from syncmcp.auth.steps import members
+from syncmcp.auth.steps import json_members
 from syncmcp.errors import AuthError, RegistrationFailed, UsageError
 
 if TYPE_CHECKING:
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
     from syncmcp.auth.tokens import Login
     from syncmcp.types.extensions import AuthorizationServerMetadata
 
-__all__ = ["Binder", "DPoPProver", "PrivateKeyJwt", "SigningKey", "require"]
+__all__ = ["Binder", "DPoPProver", "PrivateKeyJwt", "SigningKey", "require_joserfc"]
 
 
-# By type of key, or its curve; the first is what is used where nobody asks for another.
+# The algorithms of each key type or curve, the default first.
 _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "P-256": ("ES256",),
     "P-384": ("ES384",),
     "P-521": ("ES512",),
-    # The second name is the newer one of the same (RFC 9864).
+    # Two names of the same algorithm; the second is the newer one (RFC 9864).
     "Ed25519": ("EdDSA", "Ed25519"),
     "RSA": ("RS256", "PS256", "RS384", "PS384", "RS512", "PS512"),
 }
@@ -49,18 +50,18 @@ _RSA_BITS: Final = 2048
 
 
 class SigningKey:
-    """A private key that signs, and never shows itself. Used from any thread.
+    """A private key for signatures; its `repr` shows no secret. Used from any thread.
 
     Args:
-        key: The key in PEM, not encrypted, as `str` or `bytes`; the path of a file with that; or a
-            JSON Web Key as a mapping.
-        algorithm: What to sign with; by default the first that the key is made for and the server
-            says it takes.
-        key_id: How the server tells this key from others of the client.
+        key: The key in unencrypted PEM, as `str` or `bytes`; the path of a PEM file; or a JSON Web
+            Key as a mapping. EC (P-256, P-384, P-521), Ed25519, or RSA with at least 2,048 bits.
+        algorithm: The signature algorithm; by default the first that the key supports and the
+            server accepts.
+        key_id: The ``kid`` by which the server distinguishes the keys of the client.
 
     Raises:
-        UsageError: It is no private key that can sign, or not in that way; or the packages of the
-            extra are not installed.
+        UsageError: The key is not such a private key, or does not support `algorithm`; or the
+            packages of the extra ``oauth`` are not installed.
     """
 
     def __init__(
@@ -70,26 +71,26 @@ class SigningKey:
         *,
         key_id: str | None = None,
     ) -> None:
-        require()
-        self._key = _read(key)
-        self._able = _ALGORITHMS[_kind(self._key)]
+        require_joserfc()
+        self._key = _load_key(key)
+        self._algorithms = _ALGORITHMS[_key_type(self._key)]
         if algorithm is not None:
-            if algorithm not in self._able:
+            if algorithm not in self._algorithms:
                 raise UsageError(
-                    f"this key signs with {' or '.join(self._able)}, not {algorithm[:40]!r}"
+                    f"this key signs with {' or '.join(self._algorithms)}, not {algorithm[:40]!r}"
                 )
-            self._able = (algorithm,)
+            self._algorithms = (algorithm,)
         self._key_id = key_id
 
     @classmethod
     def generate(cls, algorithm: str = "ES256") -> SigningKey:
-        """Make a new key for an algorithm.
+        """Generate a key for an algorithm.
 
         Raises:
-            UsageError: Nobody here knows the algorithm, or the packages of the extra are not
+            UsageError: The algorithm is unknown, or the packages of the extra ``oauth`` are not
                 installed.
         """
-        require()
+        require_joserfc()
         from joserfc import jwk
 
         kind = next((kind for kind, able in _ALGORITHMS.items() if algorithm in able), None)
@@ -106,30 +107,33 @@ class SigningKey:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The public half, as a JSON Web Key."""
+        """The public key, as a JSON Web Key."""
         return dict(self._key.as_dict(private=False))
 
     def choose(self, accepted: Collection[str] | None) -> str | None:
-        """What to sign with where these algorithms are accepted (`None`: nobody says).
+        """The algorithm to sign with, of those that the server accepts.
+
+        Args:
+            accepted: The algorithms that the server accepts; `None`: unknown.
 
         Returns:
-            `None` if the key can do none of them.
+            `None` if the key supports none of them.
         """
-        return next((one for one in self._able if accepted is None or one in accepted), None)
+        return next((one for one in self._algorithms if accepted is None or one in accepted), None)
 
     def sign(self, claims: Mapping[str, Any], algorithm: str, **header: Any) -> str:
         """Return a signed JSON Web Token.
 
         Args:
-            claims: What it says.
-            algorithm: What `choose` returned.
-            header: What its header says beside that.
+            claims: The claims.
+            algorithm: The algorithm that `choose` returned.
+            header: Further header parameters.
         """
         from joserfc import jwt
         from joserfc.jws import JWSRegistry
 
         class Chosen(JWSRegistry):
-            """Takes the algorithm that was chosen; joserfc warns of older names of some."""
+            """Accepts any algorithm: joserfc warns of the older names of some."""
 
             def get_alg(self, name: str) -> Any:
                 return self.algorithms[name]
@@ -142,17 +146,17 @@ class SigningKey:
         return dict(self._key.as_dict(private=True))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {' or '.join(self._able)}>"
+        return f"<{type(self).__name__} for {' or '.join(self._algorithms)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a private key is not pickled: make it again where it is needed")
 
 
-def require() -> None:
-    """Make sure that what signs is installed.
+def require_joserfc() -> None:
+    """Check that the package for signatures is installed.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The package is not installed.
     """
     try:
         import_module("joserfc.jwk")
@@ -162,7 +166,7 @@ def require() -> None:
         ) from error
 
 
-def _read(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey | RSAKey:
+def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey | RSAKey:
     from joserfc import jwk
     from joserfc.errors import JoseError
 
@@ -176,7 +180,7 @@ def _read(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey | RSA
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     except (JoseError, ValueError, TypeError, KeyError):
-        # What those say may quote the key, and so may what they were raised from.
+        # Their messages may quote the key, and so may those of their causes.
         found = None
     if not isinstance(found, (jwk.ECKey, jwk.OKPKey, jwk.RSAKey)) or not found.is_private:
         raise UsageError(
@@ -197,7 +201,7 @@ def _pem_kind(pem: str | bytes) -> Any:
     return "RSA" if isinstance(key, rsa.RSAPrivateKey) else "OKP"
 
 
-def _kind(key: ECKey | OKPKey | RSAKey) -> str:
+def _key_type(key: ECKey | OKPKey | RSAKey) -> str:
     from joserfc.jwk import RSAKey
 
     if isinstance(key, RSAKey):
@@ -210,31 +214,27 @@ def _kind(key: ECKey | OKPKey | RSAKey) -> str:
     return curve
 
 
-# Clients that prove who they are by a signature (RFC 7523 §2.2, §3).
-#
-# Needs the extra ``oauth``: ``pip install "syncmcp-client[oauth]"``.
-
-
-# How long a statement is good for, in seconds: servers allow a minute or more, and it is made for
-# one request that follows at once.
+# The lifetime of a client assertion in seconds: servers accept a minute or more, and each assertion
+# is for one request, sent at once.
 _LIFE: Final = 60
 
 
 class PrivateKeyJwt:
-    """Signs who the client is, anew for each request (``private_key_jwt``).
+    """Authenticates a client by a signed assertion (``private_key_jwt``, RFC 7523 §2.2, §3).
 
-    Pass it as ``assertion=`` of `OAuth` or of one of the other grants. Used from any thread.
+    Pass it as ``assertion=`` of `OAuth` or of one of the other grants. Each request gets a new
+    assertion. Used from any thread.
 
     Args:
-        client_id: The client, or the address of its metadata document.
-        key: Its private key; see `SigningKey`.
-        algorithm: What to sign with; by default what the key and the server have in common.
-        audience: Whom the statement is made for, instead of the issuer, for servers that want
-            something else, such as their token endpoint.
-        key_id: How the server tells this key from others of the client.
+        client_id: The client id, or the URL of the client's metadata document.
+        key: The client's private key; see `SigningKey`.
+        algorithm: The signature algorithm; by default the first that key and server support.
+        audience: The ``aud`` claim, for servers that expect another one than their issuer, such as
+            their token endpoint.
+        key_id: The ``kid`` by which the server distinguishes the keys of the client.
 
     Raises:
-        UsageError: It is no key that can sign, or the packages of the extra are not installed.
+        UsageError: The key is invalid, or the packages of the extra ``oauth`` are not installed.
     """
 
     def __init__(
@@ -252,10 +252,13 @@ class PrivateKeyJwt:
         self._audience = audience
 
     def __call__(self, server: AuthorizationServerMetadata) -> str:
-        """Return a statement for one request to an authorization server.
+        """Return an assertion for one request to an authorization server.
+
+        Args:
+            server: The metadata of the authorization server.
 
         Raises:
-            RegistrationFailed: The server takes no algorithm that the key is made for.
+            RegistrationFailed: The server accepts no algorithm that the key supports.
         """
         accepted = server.token_endpoint_auth_signing_alg_values_supported
         algorithm = self._key.choose(accepted)
@@ -279,66 +282,67 @@ class PrivateKeyJwt:
         return f"<{type(self).__name__} of {self._client_id!r}>"
 
 
-# Proofs that whoever uses a token has the key that it was issued to (DPoP, RFC 9449).
-#
-# Needs the extra ``oauth``: ``pip install "syncmcp-client[oauth]"``.
-
-
 _USE_NONCE: Final = "use_dpop_nonce"
 
-# What a key of ours may be made for, the first that the authorization server takes.
+# The algorithms for generated keys; the first that the authorization server accepts is used.
 _PREFERRED: Final = ("ES256", "EdDSA", "Ed25519", "RS256", "PS256", "ES384", "ES512")
 
-# How long another process may take to make and store a key, in seconds.
+# How long to wait for another process that generates and stores a key, in seconds.
 _TURN_SECONDS: Final = 30.0
 
-# Nonces are short; what is longer is not to be kept, or carried in each request.
+# Longer nonces are ignored: each request would have to contain them.
 _LONGEST_NONCE: Final = 1024
 
 
 class DPoPProver:
-    """Binds tokens to a key, which is kept in the store beside them. Used from any thread.
+    """Binds tokens to a key by DPoP proofs (RFC 9449). Used from any thread.
+
+    A proof shows that the sender of a token has the key that the token was issued for.
 
     Args:
-        store: Where a key that is made here is kept, so that each process has the same.
-        name: What the key is kept for: a server and a client there.
-        key: The key to use instead.
+        store: Where a generated key is stored, so that all processes use the same one.
+        name: Returns what the stored key is for: an MCP server and a client.
+        key: The key to use instead of a generated one.
 
     Raises:
-        UsageError: The packages of the extra are not installed.
+        UsageError: The packages of the extra ``oauth`` are not installed.
     """
 
     def __init__(
         self, store: TokenStore, name: Callable[[], str], key: SigningKey | None = None
     ) -> None:
-        require()
+        require_joserfc()
         self._store = store
         self._name = name
-        self._given = key
-        # Guards what follows; never held while anything is waited for.
+        self._given_key = key
+        # Guards the fields below; never held during I/O.
         self._lock = threading.RLock()
         self._keys: dict[str, SigningKey] = {}
         self._nonces: dict[Origin, str] = {}
 
     def bind_token_request(self, request: HttpRequest) -> HttpRequest:
-        """Return a request to a token endpoint with a proof (RFC 9449 §5).
+        """Return the request to a token endpoint with a proof added (RFC 9449 §5).
 
         Raises:
-            AuthError: The server takes no algorithm that the key is made for.
+            AuthError: The server accepts no algorithm that the key supports.
         """
         proof = self._proof(request.method, request.url, request.algorithms)
         return replace(request, headers={**request.headers, "DPoP": proof})
 
-    def token_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
-        """Note the nonce in an answer; return whether the request failed for want of it."""
-        noted = self._note(request.url, answer.headers.get("dpop-nonce"))
-        return noted and answer.status in (400, 401) and members(answer).get("error") == _USE_NONCE
+    def token_request_needs_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
+        """Remember the nonce of a response; return whether the request failed without it."""
+        noted = self._remember_nonce(request.url, answer.headers.get("dpop-nonce"))
+        return (
+            noted
+            and answer.status in (400, 401)
+            and json_members(answer).get("error") == _USE_NONCE
+        )
 
     def bind_request(self, request: requests.PreparedRequest, login: Login) -> None:
         """Put the token and a proof into a request to the MCP server (RFC 9449 §7.1).
 
         Raises:
-            AuthError: The key is gone, or the authorization server does not take it.
+            AuthError: The store fails, or the server accepts no algorithm that the key supports.
         """
         token = login.token.access_token
         digest = base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest())
@@ -350,16 +354,16 @@ class DPoPProver:
             ath=digest.rstrip(b"=").decode(),
         )
 
-    def nonce(self, response: requests.Response) -> bool:
-        """Note the nonce in a response; return whether the request failed for want of it."""
-        noted = self._note(response.request.url or "", response.headers.get("DPoP-Nonce"))
+    def needs_nonce(self, response: requests.Response) -> bool:
+        """Remember the nonce of a response; return whether the request failed without it."""
+        noted = self._remember_nonce(response.request.url or "", response.headers.get("DPoP-Nonce"))
         if not noted or response.status_code != 401:
             return False
-        found = steps.demand(response.headers.get("WWW-Authenticate"))
+        found = steps.auth_challenge(response.headers.get("WWW-Authenticate"))
         return found is not None and found.error == _USE_NONCE
 
-    def _note(self, url: str, nonce: str | None) -> bool:
-        """Whether there is a nonce, which is the one to use from now on (RFC 9449 §8.2)."""
+    def _remember_nonce(self, url: str, nonce: str | None) -> bool:
+        """Store a nonce for the next proofs (RFC 9449 §8.2); return whether there is one."""
         if not nonce or len(nonce) > _LONGEST_NONCE:
             return False
         with self._lock:
@@ -373,25 +377,25 @@ class DPoPProver:
             nonce = self._nonces.get(origin_of(url))
         if nonce is not None:
             claims["nonce"] = nonce
-        said = {
+        payload = {
             "jti": secrets.token_urlsafe(16),
             "htm": method,
             "htu": urlunsplit(urlsplit(url)._replace(query="", fragment="")),
             "iat": int(time.time()),
             **claims,
         }
-        return key.sign(said, algorithm, typ="dpop+jwt", jwk=key.public)
+        return key.sign(payload, algorithm, typ="dpop+jwt", jwk=key.public)
 
     def _key_for(self, accepted: Collection[str] | None) -> tuple[SigningKey, str]:
-        if self._given is not None:
-            algorithm = self._given.choose(accepted)
+        if self._given_key is not None:
+            algorithm = self._given_key.choose(accepted)
             if algorithm is None:
-                raise _useless(accepted)
-            return self._given, algorithm
+                raise _no_algorithm(accepted)
+            return self._given_key, algorithm
         usable = (one for one in _PREFERRED if accepted is None or one in accepted)
         algorithm = next(usable, None)
         if algorithm is None:
-            raise _useless(accepted)
+            raise _no_algorithm(accepted)
         with self._lock:
             key = self._keys.get(algorithm)
         if key is None:
@@ -401,7 +405,7 @@ class DPoPProver:
         return key, algorithm
 
     def _stored_key(self, algorithm: str) -> SigningKey:
-        """The key for an algorithm, made if nobody has done so."""
+        """The stored key for an algorithm, generated if there is none."""
         name = f"dpop {algorithm} {self._name()}"
         with self._store.lock(name, Deadline(_TURN_SECONDS)):
             value = self._store.load(name)
@@ -412,31 +416,31 @@ class DPoPProver:
             return key
 
 
-def _useless(accepted: Collection[str] | None) -> AuthError:
+def _no_algorithm(accepted: Collection[str] | None) -> AuthError:
     return AuthError(
         "the authorization server takes proofs of possession signed with"
         f" {', '.join(accepted or ())[:200] or 'nothing'}, which our key cannot make"
     )
 
 
-# What ties tokens to a key of the client: a seam for proofs of possession (RFC 9449).
-
-
 class Binder(Protocol):
-    """Adds proofs to token requests and to requests with a token. Used from any thread."""
+    """Adds proofs of possession to token requests and to requests with a token.
+
+    `DPoPProver` implements it. Used from any thread.
+    """
 
     def bind_token_request(self, request: HttpRequest) -> HttpRequest:
-        """Return the request to a token endpoint with a fresh proof."""
+        """Return the request to a token endpoint with a new proof."""
         ...
 
-    def token_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
-        """Look at each answer; return whether the request needs a new proof for its nonce."""
+    def token_request_needs_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
+        """Remember the nonce of a response; return whether to repeat the request with it."""
         ...
 
     def bind_request(self, request: requests.PreparedRequest, login: Login) -> None:
-        """Put a token and a fresh proof into the headers of a request to the MCP server."""
+        """Put a token and a new proof into the headers of a request to the MCP server."""
         ...
 
-    def nonce(self, response: requests.Response) -> bool:
-        """Look at each response; return whether the request needs a new proof for its nonce."""
+    def needs_nonce(self, response: requests.Response) -> bool:
+        """Remember the nonce of a response; return whether to repeat the request with it."""
         ...

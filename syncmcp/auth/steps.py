@@ -1,6 +1,7 @@
-"""What the steps of signing in ask for, and how they read challenges and answers; no I/O.
+"""The steps of signing in: their requests and responses, and how to read both; no I/O.
 
-Steps are generators. They yield `HttpRequest`, are sent `HttpResponse`, and return the result.
+Steps are generators: they yield `HttpRequest`, receive `HttpResponse`, and return a result. Also
+read here: ``WWW-Authenticate`` challenges (RFC 9110 §11.6.1), JSON bodies, and texts of servers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from syncmcp._base.text import redact
 
-__all__ = ["AuthChallenge", "Challenge", "content", "demand", "members", "parse", "readable"]
+__all__ = [
+    "AuthChallenge",
+    "Challenge",
+    "auth_challenge",
+    "json_body",
+    "json_members",
+    "parse_challenges",
+    "printable",
+]
 
 
 T = TypeVar("T")
@@ -21,17 +30,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, repr=False)
 class HttpRequest:
-    """An HTTP request to make.
+    """An HTTP request of a step.
 
     Attributes:
         method: ``GET`` or ``POST``.
-        url: Where to.
-        headers: What goes with it beside the framing.
+        url: The URL.
+        headers: The headers, without those for framing.
         body: The body, if there is one.
-        token: Whether it is a request to a token endpoint: bound by a `Binder`, where there is
-            one, and never sent twice.
-        algorithms: What a proof that goes with it may be signed with; `None`: nobody says.
-        renew: Makes it anew, if something in it is good for one use only.
+        token: Whether it is a request to a token endpoint: it gets a DPoP proof, if tokens are
+            bound to a key, and is repeated only for a nonce.
+        algorithms: The algorithms that the server accepts for the proof; `None`: unknown.
+        renew: Makes an equal request, if this one contains something that can be used only once.
     """
 
     method: str
@@ -48,11 +57,11 @@ class HttpRequest:
 
 @dataclass(frozen=True, repr=False)
 class HttpResponse:
-    """The answer to a `HttpRequest`.
+    """The response to an `HttpRequest`.
 
     Attributes:
         status: The HTTP status.
-        headers: Its headers; names in lower case.
+        headers: The headers; names in lower case.
         body: The whole body.
     """
 
@@ -66,12 +75,13 @@ class HttpResponse:
 
 @dataclass(frozen=True, repr=False)
 class Redirect:
-    """A person is to be sent to `url`, and comes back to `redirect_uri`.
+    """An authorization request: a browser opens `url`, and is redirected to `redirect_uri`.
 
     Attributes:
-        url: The authorization request (RFC 6749 §4.1.1), already checked.
-        redirect_uri: Where the answer goes.
-        state: What the answer has to carry, so that a receiver can tell it from a stray request.
+        url: The URL of the authorization request (RFC 6749 §4.1.1), already checked.
+        redirect_uri: Where the callback goes.
+        state: The `state` that the callback must contain, which distinguishes it from other
+            requests.
     """
 
     url: str
@@ -79,19 +89,16 @@ class Redirect:
     state: str
 
     def __repr__(self) -> str:
-        return "<Redirect>"  # all of it is secret for as long as the login lasts
+        return "<Redirect>"  # all of it is secret while the login is in progress
 
 
 FetchSteps: TypeAlias = Generator[HttpRequest, HttpResponse, T]
 """Steps that return a `T`."""
 
 
-# What a server that refuses a request says about it: ``WWW-Authenticate`` (RFC 9110 §11.6.1).
-
-
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _SKIPPED = re.compile(r"[\s,]*")
-# Servers leave out quotes around URLs and commas between parameters.
+# Some servers omit quotes around URLs and commas between parameters.
 _PARAMETER = re.compile(
     rf"({_WORD})[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s,\"=][^\s,\"]*))(?=[\s,]|$)"
 )
@@ -105,11 +112,11 @@ _SCHEMES = ("bearer", "dpop")
 
 @dataclass(frozen=True)
 class Challenge:
-    """One challenge.
+    """One challenge of a ``WWW-Authenticate`` header.
 
     Attributes:
-        scheme: Its scheme in lower case.
-        parameters: Its parameters; names in lower case, quotes taken off.
+        scheme: The scheme in lower case.
+        parameters: The parameters; names in lower case, values without quotes.
     """
 
     scheme: str
@@ -118,12 +125,12 @@ class Challenge:
 
 @dataclass(frozen=True)
 class AuthChallenge:
-    """What the Bearer and DPoP challenges of a response want (RFC 6750 §3, RFC 9728 §5.1).
+    """The Bearer and DPoP challenges of a response, combined (RFC 6750 §3, RFC 9728 §5.1).
 
     Attributes:
-        resource_metadata: Where the metadata of the resource are, if that is said.
-        scope: The scope that the request needs, word for word, if that is said.
-        error: What is wrong with the token, if that is said.
+        resource_metadata: The URL of the resource's metadata; `None` if not given.
+        scope: The scope that the request needs, unchanged; `None` if not given.
+        error: The error code for the token; `None` if not given.
     """
 
     resource_metadata: str | None = None
@@ -131,10 +138,10 @@ class AuthChallenge:
     error: str | None = None
 
 
-def parse(header: str) -> list[Challenge]:
-    """The challenges in the values of all ``WWW-Authenticate`` headers, joined by commas.
+def parse_challenges(header: str) -> list[Challenge]:
+    """Parse the values of all ``WWW-Authenticate`` headers, joined by commas.
 
-    What cannot be understood is left out. Of a parameter given twice the first counts.
+    Text that is no challenge is skipped. If a parameter is repeated, its first value is used.
     """
     challenges: list[Challenge] = []
     position = 0
@@ -148,7 +155,7 @@ def parse(header: str) -> list[Challenge]:
         elif (scheme := _SCHEME.match(header, position)) is not None:
             challenges.append(Challenge(scheme[1].lower()))
             position = scheme.end()
-            # The one credential of schemes that have no parameters, not a scheme of its own.
+            # The credentials of a scheme without parameters, not another scheme.
             token68 = _TOKEN68.match(header, position)
             position = position if token68 is None else token68.end()
         else:
@@ -161,9 +168,9 @@ def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
     return position if found is None else found.end()
 
 
-def demand(header: str | None) -> AuthChallenge | None:
-    """What a response demands, or `None` if it has no challenge that a token answers."""
-    found = [one.parameters for one in parse(header or "") if one.scheme in _SCHEMES]
+def auth_challenge(header: str | None) -> AuthChallenge | None:
+    """The Bearer and DPoP challenges of a header, combined; `None` if there are none."""
+    found = [one.parameters for one in parse_challenges(header or "") if one.scheme in _SCHEMES]
     if not found:
         return None
 
@@ -173,36 +180,33 @@ def demand(header: str | None) -> AuthChallenge | None:
     return AuthChallenge(first("resource_metadata"), first("scope"), first("error"))
 
 
-# What an authorization server answers: JSON objects, and words that people may read.
+_MAX_SHOWN = 300
 
 
-_LONGEST = 300
-
-
-def members(fetched: HttpResponse) -> dict[str, Any]:
-    """The members of the JSON object in an answer; none if it holds something else."""
-    value = content(fetched)
+def json_members(response: HttpResponse) -> dict[str, Any]:
+    """The JSON object in a response's body; empty if the body is anything else."""
+    value = json_body(response)
     return value if isinstance(value, dict) else {}
 
 
-def content(fetched: HttpResponse) -> Any:
-    """The JSON in an answer; `None` if it holds none that is of use."""
+def json_body(response: HttpResponse) -> Any:
+    """The JSON value in a response's body; `None` if the body is no valid JSON."""
     try:
-        value: Any = json.loads(fetched.body)
-        # Half of a pair of surrogates fits into no request.
+        value: Any = json.loads(response.body)
+        # A lone surrogate cannot be encoded into a request.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return value
 
 
-def readable(words: object, otherwise: str) -> str:
-    """Foreign text for a message: of one line, on any terminal, and without secrets.
+def printable(words: object, otherwise: str) -> str:
+    """A server's text for an error message: one line, printable, shortened, secrets removed.
 
     Args:
-        words: What the server said, if it did.
-        otherwise: What to say if it said nothing.
+        words: The text; ignored if it is no `str`.
+        otherwise: The result if there is no text.
     """
     text = words if isinstance(words, str) else ""
-    shown = "".join(one if one.isprintable() else " " for one in text[:_LONGEST])
+    shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])
     return redact(shown).strip() or otherwise

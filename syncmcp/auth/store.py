@@ -1,7 +1,7 @@
-"""Where tokens and registrations are kept: what a store has to do, and one that forgets.
+"""Where tokens and client registrations are stored: in memory, in a file, in the system's keyring.
 
-A store maps strings to JSON objects. A key names an issuer, a resource and a client, and is no
-secret; most of what it leads to is one.
+A store maps strings to JSON objects. A key names an issuer, a resource and a client, and is not
+secret; most values are.
 """
 
 from __future__ import annotations
@@ -10,35 +10,37 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from syncmcp._base.files import check_owner, read_object, reason, unusable
+from syncmcp._base.text import redact
 from syncmcp._concurrency.file_lock import FairLock, KeyLocks
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import wait
+from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from syncmcp.errors import AuthError
-
-__all__ = ["FileStore", "MemoryStore", "TokenStore"]
+__all__ = ["FileStore", "Keyring", "KeyringStore", "MemoryStore", "TokenStore"]
 
 
 @runtime_checkable
 class TokenStore(Protocol):
-    """Keeps JSON objects under keys, and lets one at a time work on each.
+    """Maps keys to JSON objects, and has an exclusive lock for each key.
 
-    Every method may be called by any thread, and where processes share a store, by any of them.
+    Every method may be called from any thread, and from any process that shares the store.
     """
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return what was saved last under `key`, by whomever; `None` if nothing was.
+        """Return the value saved last under `key`, by any process; `None` if there is none.
 
         Raises:
             AuthError: The store cannot be read.
@@ -46,10 +48,10 @@ class TokenStore(Protocol):
         ...
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Save `value`, whole or not at all; `None` deletes what is there.
+        """Save `value` atomically; `None` deletes the entry.
 
-        A cut of the HTTP exchange on this thread does not keep it from that: the server has
-        already forgotten the token that this one replaces.
+        Must complete even if the HTTP exchange on this thread is aborted: the server no longer
+        accepts the token that the new one replaces.
 
         Raises:
             AuthError: The store cannot be written.
@@ -57,33 +59,33 @@ class TokenStore(Protocol):
         ...
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
-        """Keep all others that lock `key` out for the length of a `with`; it cannot be nested.
+        """Return a context manager that holds the exclusive lock of `key`; not reentrant.
 
-        It says nothing to `load` and `save`: those never wait for it. It ends with the process
-        that holds it, however that ends.
+        `load` and `save` ignore the lock. It is released when the process that holds it ends, in
+        whatever way.
 
         Args:
-            key: What is worked on.
-            deadline: Until when to wait. The wait also ends when the HTTP exchange on this thread
-                is cut.
+            key: The key to lock.
+            deadline: Until when to wait for the lock. The wait also ends when the HTTP exchange on
+                this thread is aborted.
 
         Raises:
-            RequestTimeout: The others took until `deadline`.
+            RequestTimeout: The lock was not free until `deadline`.
             AuthError: The store cannot be locked.
         """
         ...
 
 
 class MemoryStore:
-    """Keeps everything until the program ends, for this program alone."""
+    """Stores tokens in memory, for this process, until it ends."""
 
     def __init__(self) -> None:
-        # As text, so that nobody changes what is kept by changing what was given or taken.
+        # JSON text, so that changing a saved or loaded object does not change the stored one.
         self._texts: dict[str, str] = {}
-        self._turns: dict[str, FairLock] = {}
+        self._key_locks: dict[str, FairLock] = {}
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return what was saved under `key`."""
+        """Return the value saved under `key`; `None` if there is none."""
         text = self._texts.get(key)
         value: dict[str, Any] | None = None if text is None else json.loads(text)
         return value
@@ -96,12 +98,12 @@ class MemoryStore:
             self._texts[key] = json.dumps(dict(value))
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
-        """Keep the other threads that lock `key` out.
+        """Return a context manager that locks `key` against the other threads.
 
         Raises:
-            RequestTimeout: They took until `deadline`.
+            RequestTimeout: The lock was not free until `deadline`.
         """
-        return self._turns.setdefault(key, FairLock()).take(deadline, wait)
+        return self._key_locks.setdefault(key, FairLock()).take(deadline, wait)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._texts)} entries>"
@@ -110,39 +112,36 @@ class MemoryStore:
         raise TypeError("a store in memory stays in its process: use a FileStore to share one")
 
 
-# Tokens in a file that its owner alone can read, shared by all processes that name it.
-
-
 _FORMAT: Final = "syncmcp-tokens"
 _VERSION: Final = 1
 
-# A longer file, in bytes, is something else.
+# A longer file, in bytes, is no token store.
 _LONGEST: Final = 16 * 1024 * 1024
 
-# To change the file takes milliseconds; a process that was stopped meanwhile must not stop us.
+# Changing the file takes milliseconds. Seconds to wait for another process, which may be suspended.
 _SAVE_SECONDS: Final = 10.0
 
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
-# On Windows, a file that somebody has open cannot be replaced.
+# On Windows, a file that another process has open cannot be replaced.
 _READERS_BLOCK: Final = sys.platform == "win32"
 
 
 class FileStore:
-    """Keeps everything in one JSON file, which threads and processes may share.
+    """Stores tokens in one JSON file, which threads and processes may share.
 
-    The file is made with mode 0600, and its directory, if it is missing, with 0700. Each change
-    replaces the file as a whole, so that neither a crash nor a full disk leaves half of it. A
-    file that others could read, or that is not a store, is refused and left as it is. Next to it
-    is a directory of lock files, whose name ends with ``.locks``. Windows has no such modes: there
-    the directory's permissions decide.
+    The file is created with mode 0600, and its directory, if it is missing, with 0700. Each change
+    replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
+    A file that other users could read, or that is not a token store, is refused and left as it is.
+    The lock files are in a directory beside it, whose name ends with ``.locks``. Windows has no
+    such modes: there the directory's permissions decide.
 
-    The lock of a key is exclusive on one computer. Whether it is on a network file system depends
-    on that.
+    The lock of a key is exclusive on one computer. On a network file system that depends on the
+    file system.
 
     Args:
-        path: The file; ``~`` stands for the home directory. A symbolic link is followed, once.
+        path: The file; ``~`` stands for the home directory. A symbolic link is resolved once, here.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -151,26 +150,26 @@ class FileStore:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The file, with symbolic links resolved."""
         return self._path
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return what was saved last under `key`, by whatever process; `None` if nothing was.
+        """Return the value saved last under `key`, by any process; `None` if there is none.
 
         Raises:
-            AuthError: The file cannot be read, belongs to somebody else, can be read by somebody
-                else, or is no store.
+            AuthError: The file cannot be read, belongs to another user, can be read by another
+                user, or is no token store.
         """
-        with self._changing() if _READERS_BLOCK else nullcontext():
+        with self._file_locked() if _READERS_BLOCK else nullcontext():
             return self._read().get(key)
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Save `value` under `key`; `None` deletes. It is on the disk when this returns.
 
         Raises:
-            AuthError: As with `load`, or the file cannot be written. It is as it was then.
+            AuthError: As with `load`, or the file cannot be written; the file is then unchanged.
         """
-        with self._changing():
+        with self._file_locked():
             entries = self._read()
             if value is not None:
                 entries[key] = dict(value)
@@ -179,17 +178,17 @@ class FileStore:
             self._write(entries)
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
-        """Keep all threads and processes out that lock the same key of the same file.
+        """Return a context manager that locks `key` of this file, across threads and processes.
 
         Raises:
-            RequestTimeout: They took until `deadline`.
+            RequestTimeout: The lock was not free until `deadline`.
             AuthError: The lock file cannot be used.
         """
         return self._locks.take(key, deadline, wait)
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        # Not the wait that can be cut: what is saved replaces what no longer works.
+    def _file_locked(self) -> Iterator[None]:
+        # Not the wait that an abort ends: the new token must be saved, the old one no longer works.
         with self._locks.take(None, Deadline(_SAVE_SECONDS)):
             yield
 
@@ -207,7 +206,7 @@ class FileStore:
         except OSError as error:
             raise self._failed("cannot be read", error) from error
         except ValueError:
-            content = {}  # which is none of ours
+            content = {}  # no JSON object: refused below
         finally:
             os.close(descriptor)
         return self._entries(content)
@@ -230,7 +229,7 @@ class FileStore:
     def _write(self, entries: Mapping[str, Any]) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "entries": entries}
         data = json.dumps(content, indent=1).encode()
-        # One name is enough: nobody else writes now. One that a killed process left is in the way.
+        # The lock is held, so one name is enough; a killed process may have left such a file.
         new = self._path.with_name(self._path.name + ".new")
         try:
             new.unlink(missing_ok=True)
@@ -259,13 +258,221 @@ class FileStore:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Have the new name of a file survive a loss of power, where that takes more than its data."""
+    """Make a renamed file survive a loss of power, where the system needs a sync for that."""
     if sys.platform != "win32":
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # the file system has nothing to sync there
+            if error.errno != errno.EINVAL:  # EINVAL: the file system cannot sync directories
                 raise
         finally:
             os.close(descriptor)
+
+
+# Each key is a keyring service of its own with this one user name: where a service has several user
+# names, Windows moves entries at each change, and a reader may find none.
+_USER: Final = "tokens"
+
+# Windows stores at most 2,560 bytes, two for each character (CRED_MAX_CREDENTIAL_BLOB_SIZE).
+_LONGEST_ON_WINDOWS: Final = 1_200
+
+# The only member of an entry whose value is split into several secrets.
+_PARTS_MEMBER: Final = "syncmcp in parts"
+
+
+class Keyring(Protocol):
+    """The functions used of the package `keyring` or of one of its backends."""
+
+    def get_password(self, service: str, username: str, /) -> str | None:
+        """Return a secret; `None` if there is none."""
+
+    def set_password(self, service: str, username: str, password: str, /) -> None:
+        """Store a secret."""
+
+    def delete_password(self, service: str, username: str, /) -> None:
+        """Delete a secret."""
+
+
+class KeyringStore:
+    """Stores each entry as a secret of the user's keyring, shared by the user's processes.
+
+    The keyring of the desktop is Keychain, Secret Service, KWallet or Credential Locker. Needs the
+    extra ``keyring``: ``pip install "syncmcp-client[keyring]"``. The keyring may ask the person to
+    unlock it, and calls block until the person has done so. Windows stores short secrets only;
+    there a long entry is split into several secrets.
+
+    A keyring has no locks, so the locks are files in the user's state directory
+    (``~/.local/state/syncmcp``, or the system's equivalent).
+
+    Args:
+        service: The prefix of the entries' names.
+        backend: The keyring; by default the one that the package `keyring` chooses.
+
+    Raises:
+        UsageError: The package `keyring` is not installed, and no `backend` was given.
+    """
+
+    _max_length: ClassVar[int | None] = _LONGEST_ON_WINDOWS if sys.platform == "win32" else None
+
+    def __init__(self, service: str = "syncmcp", *, backend: Keyring | None = None) -> None:
+        if backend is None:
+            try:
+                import keyring
+            except ImportError as error:
+                raise UsageError(
+                    "tokens in a keyring need a package: install syncmcp-client[keyring]"
+                ) from error
+            backend = keyring.get_keyring()
+        self._service = service
+        self._keyring: Keyring = backend
+        self._locks = KeyLocks(_state_directory() / f"{_file_name(service)}.locks")
+
+    def load(self, key: str) -> dict[str, Any] | None:
+        """Return the value saved last under `key`, by any process; `None` if there is none.
+
+        Raises:
+            AuthError: The keyring cannot be read, or the entry was not written by this class.
+        """
+        name = self._name(key)
+        value, before = self._entry(name), None
+        while value is not None and (parts := _Parts.in_entry(value)) is not None:
+            texts = [self._read(one) for one in parts.names(name)]
+            if None not in texts:
+                return self._value(name, "".join(filter(None, texts)))
+            if parts == before:
+                raise self._foreign(name)
+            # Another process may have replaced the parts in the meantime: read the entry again.
+            value, before = self._entry(name), parts
+        return value
+
+    def save(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Save `value` under `key`; `None` deletes.
+
+        Raises:
+            AuthError: The keyring cannot be written, or the present entry was not written by this
+                class.
+        """
+        name = self._name(key)
+        known = self._entry(name)
+        if value is not None:
+            text = json.dumps(dict(value))
+            if self._max_length is not None and len(text) > self._max_length:
+                text = self._write_parts(name, text, self._max_length)
+            # Readers see the whole old value before this write, and the whole new one after it.
+            self._write(name, text)
+        elif known is not None:
+            self._delete(name)
+        old = None if known is None else _Parts.in_entry(known)
+        for one in () if old is None else old.names(name):
+            self._delete(one)
+
+    def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
+        """Return a context manager that locks `key`, across the user's threads and processes.
+
+        Raises:
+            RequestTimeout: The lock was not free until `deadline`.
+            AuthError: The lock file cannot be used.
+        """
+        return self._locks.take(key, deadline, wait)
+
+    def _name(self, key: str) -> str:
+        return f"{self._service} {key}"
+
+    def _entry(self, name: str) -> dict[str, Any] | None:
+        text = self._read(name)
+        return None if text is None else self._value(name, text)
+
+    def _value(self, name: str, text: str) -> dict[str, Any]:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self._foreign(name)
+        return value
+
+    def _foreign(self, name: str) -> AuthError:
+        return unusable(
+            f"the entry {name!r} of the keyring holds no tokens of ours; it was left as it is"
+        )
+
+    def _write_parts(self, name: str, text: str, longest: int) -> str:
+        """Write a long text as several secrets with new names; return the entry that names them."""
+        pieces = [text[start : start + longest] for start in range(0, len(text), longest)]
+        parts = _Parts(secrets.token_hex(8), len(pieces))
+        written: list[str] = []
+        try:
+            for one, piece in zip(parts.names(name), pieces, strict=True):
+                self._write(one, piece)
+                written.append(one)
+        except AuthError:
+            for one in written:
+                self._delete(one)
+            raise
+        return json.dumps({_PARTS_MEMBER: parts})
+
+    def _read(self, name: str) -> str | None:
+        text: str | None = self._call("read", lambda: self._keyring.get_password(name, _USER))
+        return text
+
+    def _write(self, name: str, text: str) -> None:
+        self._call("changed", lambda: self._keyring.set_password(name, _USER, text), text)
+
+    def _delete(self, name: str) -> None:
+        self._call("changed", lambda: self._keyring.delete_password(name, _USER))
+
+    def _call(self, what: str, call: Callable[[], Any], secret: str = "") -> Any:
+        try:
+            return call()
+        except Exception as error:  # each backend has exceptions of its own
+            text = redact(str(error), [secret])
+            raise unusable(
+                f"the keyring cannot be {what}: {type(error).__name__}: {text}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._service!r})"
+
+
+class _Parts(NamedTuple):
+    """The names of the secrets that hold one long value.
+
+    Attributes:
+        mark: Random; distinguishes these parts from those of an earlier value.
+        size: The number of parts.
+    """
+
+    mark: str
+    size: int
+
+    @classmethod
+    def in_entry(cls, value: Mapping[str, Any]) -> _Parts | None:
+        """The parts that an entry names; `None` if the entry is the value itself."""
+        if _PARTS_MEMBER not in value:
+            return None
+        match value[_PARTS_MEMBER]:
+            case [str(mark), int(size)]:
+                return cls(mark, size)
+            case _:
+                return cls("", 0)  # damaged: no parts can be read
+
+    def names(self, name: str) -> list[str]:
+        """The names of the parts, in order."""
+        return [f"{name} part {self.mark}.{number}" for number in range(self.size)]
+
+
+def _state_directory() -> Path:
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        # A relative path is invalid (XDG Base Directory Specification).
+        given = os.environ.get("XDG_STATE_HOME", "")
+        base = given if given.startswith("/") else Path.home() / ".local" / "state"
+    return Path(base) / "syncmcp"
+
+
+def _file_name(service: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in service)

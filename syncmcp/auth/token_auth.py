@@ -1,226 +1,80 @@
-"""Tokens for one MCP server, renewed and given back: what all grants share."""
+"""The base of the `requests` authentication objects that obtain tokens, and what a 401 or 403 does.
+
+`TokenAuth` puts a token into each request; its `UnauthorizedHook` repeats a refused request with
+another token. A `TokenManager` supplies the tokens.
+"""
 
 from __future__ import annotations
 
-import logging
+import json
 import threading
-import time
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency import timing
-from syncmcp._http.exchange import authorization_of
-from syncmcp._http.url_guard import UnsafeUrl
-from syncmcp.auth import flow
-from syncmcp.auth.discovery import missing, origin_of
+from syncmcp._http.exchange import authorization_of, current
+from syncmcp._http.session import finish
+from syncmcp.auth import flow, steps
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import TokenNeed
-from syncmcp.auth.steps import AuthChallenge
 from syncmcp.auth.store import MemoryStore
-from syncmcp.auth.token_cache import CachedLogin, SingleFlight, TokenCache
-from syncmcp.auth.tokens import Login
-from syncmcp.auth.unauthorized import UnauthorizedHook
+from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager
 from syncmcp.config import check_url
-from syncmcp.errors import (
-    AuthError,
-    ConnectFailed,
-    LoginRequired,
-    RequestTimeout,
-    TokenRefused,
-    UsageError,
-)
+from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import requests
 
     from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.signing import Binder, SigningKey
+    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import SharedAttempt
-    from syncmcp.auth.tokens import Registration, Token
+    from syncmcp.auth.tokens import Login, Registration, Token
 
-__all__ = ["LoginLimiter", "Site", "StepUps", "TokenAuth", "pointless"]
-
-
-# Sign-ins for more scope: counted, and not repeated once somebody said no.
-#
-# (basic/authorization/index#step-up-authorization-flow; security best practices, scope
-# minimization)
+__all__ = ["TokenAuth", "UnauthorizedHook"]
 
 
-# How often one operation may lead to a sign-in for more scope; with the first sign-in that makes
-# three ("no more than a few times").
-_MOST_STEP_UPS = 2
+# Logins that one request may lead to, the first one and step-ups together.
+_MOST_LOGINS = 3
+
+# Tokens obtained by other processes that one request tries; each may have expired in the meantime.
+_MOST_FOUND = 3
+
+# The error of a request whose DPoP proof is not accepted, for another reason than its nonce.
+_BAD_PROOF = "invalid_dpop_proof"
+
+_DRAIN_BYTES = 64 * 1024
 
 
-class StepUps:
-    """What was tried, and what was denied. Used from any thread."""
-
-    def __init__(self) -> None:
-        # Guards what follows.
-        self._lock = threading.RLock()
-        self._tried: dict[str, int] = {}
-        self._denied: frozenset[str] = frozenset()
-
-    def begin(self, need: TokenNeed, operation: str) -> None:
-        """Count a sign-in for what `operation` needs.
-
-        Raises:
-            AuthError: There were enough of them, or it was denied, or would change nothing.
-        """
-        scope = need.demand.scope
-        if scope is not None and not missing(scope, need.earlier):
-            raise pointless(
-                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
-                " asking again would not help"
-            )
-        with self._lock:
-            if scope is not None and self._denied.intersection(scope.split()):
-                raise pointless(f"the scope {scope[:200]!r} was denied before: login() asks again")
-            tried = self._tried.get(operation, 0)
-            if tried >= _MOST_STEP_UPS:
-                raise pointless(
-                    f"the server wants more scope after {tried + 1} sign-ins: no further one"
-                )
-            self._tried[operation] = tried + 1
-
-    def deny(self, need: TokenNeed) -> None:
-        """The person or the authorization server said no."""
-        with self._lock:
-            self._denied |= missing(need.demand.scope, need.earlier)
-
-    def accept(self, operation: str) -> None:
-        """The operation was let through."""
-        with self._lock:
-            self._tried.pop(operation, None)
-
-    def reset(self) -> None:
-        """Everything may be asked for again."""
-        with self._lock:
-            self._tried.clear()
-            self._denied = frozenset()
-
-
-def pointless(message: str) -> AuthError:
-    """What ends a request whose scope stays too small."""
-    return AuthError(message, status=403, error="insufficient_scope")
-
-
-# How often people are asked to sign in, whatever a server demands.
-
-
-# Sign-ins in a row after which the server let nothing through.
-_MOST_IN_VAIN = 3
-
-# Sign-ins in all: a server may let a request through now and then.
-_MOST_SIGN_INS = 20
-
-# Either holds within so many seconds; older ones are forgotten.
-_WITHIN = 3600.0
-
-
-class LoginLimiter:
-    """Counts how often people were asked, and whether it was good for anything.
-
-    A server that refuses every token would otherwise open a browser for each request. Used from any
-    thread.
-    """
-
-    def __init__(self) -> None:
-        # Guards what follows: when people were asked, by `time.monotonic()`.
-        self._lock = threading.RLock()
-        self._all: list[float] = []
-        self._in_vain: list[float] = []
-
-    def check(self) -> None:
-        """Make sure that somebody may be asked now.
-
-        Raises:
-            LoginRequired: That was done often enough.
-        """
-        since = timing.monotonic() - _WITHIN
-        with self._lock:
-            self._all = [when for when in self._all if when > since]
-            self._in_vain = [when for when in self._in_vain if when > since]
-            if len(self._in_vain) >= _MOST_IN_VAIN:
-                raise _enough(f"the last {len(self._in_vain)} sign-ins led to nothing")
-            if len(self._all) >= _MOST_SIGN_INS:
-                raise _enough(f"the server wanted {len(self._all)} sign-ins")
-
-    def begin(self) -> None:
-        """Somebody is asked now."""
-        now = timing.monotonic()
-        with self._lock:
-            self._all.append(now)
-            self._in_vain.append(now)
-
-    def let_in(self) -> None:
-        """The server let a request with a token through."""
-        if self._in_vain:
-            with self._lock:
-                self._in_vain = []
-
-    def reset(self) -> None:
-        """Everybody may be asked again."""
-        with self._lock:
-            self._all, self._in_vain = [], []
-
-
-def _enough(why: str) -> LoginRequired:
-    return LoginRequired(
-        f"somebody has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: nobody is asked"
-        " again for now, unless by login()"
-    )
-
-
-_log = logging.getLogger("syncmcp.auth")
-
-
-@dataclass(frozen=True)
-class Site:
-    """The MCP server that tokens are for.
-
-    Attributes:
-        url: Its URL, without what may be secret.
-        driver: Makes the requests of signing in.
-        keeper: Keeps the login.
-    """
-
-    url: str
-    driver: Driver
-    keeper: TokenCache
-
-
-# What belongs to the process, and not into a pickle.
-_OF_PROCESS = frozenset(
-    {"_store", "_flights", "_step_ups", "_sign_ins", "_lock", "_site", "binder"}
-)
+# Attributes that belong to this process, and are left out of a pickle.
+_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "binder"})
 
 
 class TokenAuth(AuthBase):
-    """Base of the ways to get tokens; one object is for one MCP server.
+    """Base of the ways to obtain tokens; one object is for one MCP server.
 
-    Use it as ``auth=`` of `Http` or of `requests`. Any number of threads may share it: they get one
-    new token together. Whatever blocks ends with the deadline or cancel of the call that needs it.
+    Use it as ``auth=`` of `Http` or of `requests`. Any number of threads may share it: one of them
+    obtains a token, the others wait for it. Waiting ends with the deadline or the cancel of the
+    call that needs the token.
 
     Args:
         url: The MCP server; by default that of the first request.
-        store: Where tokens are kept; by default in memory.
-        issuer: The one authorization server that is acceptable.
-        scopes: What to ask for instead of what the server's metadata list.
-        session: Where proxies and certificates for the authorization server come from.
+        store: Where tokens are stored; by default in memory.
+        issuer: The only acceptable authorization server; by default any that the server names.
+        scopes: The scopes to request instead of those in the server's metadata.
+        session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, so that whoever steals one cannot use it (RFC 9449;
-            extra ``oauth``). The key is made here and kept in the store, unless it is given.
-        assertion: Signs for a client that proves itself by a key.
+        dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
+            ``oauth``). The key is generated and kept in the store, unless it is given.
+        assertion: Signs for a client that authenticates by a key.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     def __init__(
@@ -246,123 +100,124 @@ class TokenAuth(AuthBase):
         self._dpop = dpop
         if url is not None:
             check_url(url)
-        self._start(url)
+        self._initialize(url)
 
-    def _start(self, url: str | None) -> None:
-        """Set up what is no setting."""
+    def _initialize(self, url: str | None) -> None:
+        """Set up the attributes that belong to this process."""
         given = self._given_store
         self._store: TokenStore = MemoryStore() if given is None else given
-        self.binder = self._binder()
-        self._flights: SingleFlight[CachedLogin] = SingleFlight()
-        self._step_ups = StepUps()
-        self._sign_ins = LoginLimiter()
-        # Guards what follows.
+        self.binder = self._make_binder()
+        # Guards the manager, which is made when the server is known.
         self._lock = threading.RLock()
-        self._site: Site | None = None
+        self._manager: TokenManager | None = None
         if url is not None:
-            self._bind(url)
+            self._manager_for(url)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has the same settings, and no token but those of a store that both can reach.
+        # A copy has the same settings. It shares tokens only through a store that both can reach.
         state = {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
-        return {**state, "url": None if self._site is None else self._site.url}
+        return {**state, "url": None if self._manager is None else self._manager.url}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         url = state.pop("url")
         self.__dict__.update(state)
-        self._start(url)
+        self._initialize(url)
 
-    # What a grant has to say
+    # What a subclass supplies
 
     @property
     @abstractmethod
-    def _client(self) -> str:
-        """What tells the logins of different clients at one server apart; no secret."""
+    def _client_label(self) -> str:
+        """Distinguishes the logins of different clients at one server; not secret."""
 
     @abstractmethod
-    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
-        """Get a token without one. Called by one thread at a time, with the store locked.
+    def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
+        """Obtain a token. Called by one thread at a time, with the login locked.
 
         Raises:
-            AuthError: There is none to be had.
+            AuthError: No token can be obtained.
             TransportError: A server could not be reached.
         """
 
-    def _disowned(self, registration: Registration) -> None:
-        """The authorization server does not know the client (any more)."""
+    def _client_rejected(self, registration: Registration) -> None:
+        """The authorization server does not know the client, or no longer."""
 
-    # What the user sees
+    def _with_credentials(self, registration: Registration) -> Registration:
+        """A stored client, with the secret that is not stored."""
+        return registration
+
+    # What the user calls
 
     @property
     def token(self) -> Token | None:
-        """The token in use, or else kept in the store; `None` if there is none."""
-        if self._site is None:
+        """The current token, in memory or else in the store; `None` if there is none.
+
+        Raises:
+            AuthError: The store cannot be read, or holds no login.
+        """
+        if self._manager is None:
             return None
-        held = self._site.keeper.current()
-        return None if held is None else held.login.token
+        cached = self._manager.cache.current()
+        return None if cached is None else cached.login.token
 
     def login(self) -> Token:
-        """Get a new token now, whether or not there is one; what was denied may be asked again.
+        """Obtain a new token now, even if there is one; resets all limits and denied scopes.
 
         Raises:
             UsageError: No `url` was given, and no request was made.
-            AuthError: There is no token to be had.
+            AuthError: No token can be obtained.
             TransportError: A server could not be reached.
         """
-        site = self._bound()
-        self._begin_anew()
-        demand = site.driver.run(flow.ask(site.url))
-        held = site.keeper.current()
-        refused = None if held is None else held.login
-        return self._obtained(TokenNeed(demand or AuthChallenge(), refused), anew=True).token
+        manager = self._bound_manager()
+        manager.reset_limits()
+        challenge = manager.driver.run(flow.probe(manager.url))
+        cached = manager.cache.current()
+        refused = None if cached is None else cached.login
+        need = TokenNeed(challenge or steps.AuthChallenge(), refused)
+        return manager.sign_in(need, always=True).token
 
     def logout(self) -> None:
-        """Forget the token and revoke it where the authorization server lets us (RFC 7009).
+        """Remove the token, and revoke it if the authorization server supports that (RFC 7009).
 
-        It is forgotten even if an error is raised.
+        The token is removed even if an error is raised.
 
         Raises:
             UsageError: No `url` was given, and no request was made.
-            AuthError: The authorization server did not revoke it.
-            TransportError: It could not be reached.
+            AuthError: The authorization server did not revoke the token.
+            TransportError: The authorization server could not be reached.
         """
-        site = self._bound()
-        self._begin_anew()
-        with site.keeper.turn():
-            login = site.keeper.forget()
+        manager = self._bound_manager()
+        manager.reset_limits()
+        with manager.cache.lock():
+            login = manager.cache.remove()
         if login is not None:
-            client = self._proving(login.registration)
-            steps = flow.revoke(login.token, client, login.server, self._assertion)
-            site.driver.run(steps)
-
-    def _proving(self, registration: Registration) -> Registration:
-        """A client that was kept, with what it proves itself by."""
-        return registration
+            client = self._with_credentials(login.registration)
+            manager.driver.run(flow.revoke(login.token, client, login.server, self._assertion))
 
     def __repr__(self) -> str:
-        where = "" if self._site is None else f" for {redact(self._site.url)}"
+        where = "" if self._manager is None else f" for {redact(self._manager.url)}"
         return f"<{type(self).__name__}{where}>"
 
-    # What requests calls, and what comes of it
+    # What requests and the HTTP transport call
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Put the token into a request, and see to it that a refusal is answered.
+        """Put the token into a request, and register a hook that handles 401 and 403.
 
         Raises:
             UsageError: The request goes to another server.
-            AuthError: The token has to be renewed, and cannot be.
-            TransportError: The same.
+            AuthError: The token has to be refreshed, and that failed.
+            TransportError: The authorization server could not be reached.
         """
-        site = self._bind(request.url or "")
-        login = self._in_time(site.keeper)
+        manager = self._manager_for(request.url or "")
+        login = manager.usable()
         if login is not None:
             self._sign(request, login)
-        hook = UnauthorizedHook(self, site.driver.guard, login)
+        hook = UnauthorizedHook(manager, self._sign, self.binder, login)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
     def _sign(self, request: requests.PreparedRequest, login: Login) -> None:
-        """Put a token into a request: in the header, and nowhere else.
+        """Put a token into the header of a request, and nowhere else.
 
         (basic/authorization/index#token-requirements)
         """
@@ -371,184 +226,71 @@ class TokenAuth(AuthBase):
         else:
             request.headers["Authorization"] = f"Bearer {login.token.access_token}"
 
-    def _is_for(self, url: str) -> bool:
-        """Whether the token may go to `url`."""
-        return self._site is not None and origin_of(url) == origin_of(self._site.url)
+    # Binding to one server
 
-    def _renewed(self, used: Login) -> CachedLogin | None:
-        """Another token than the one of `used`, by refresh or because others got one.
-
-        The refresh goes on when the call that wants it ends: its answer is worth a login.
-
-        Returns:
-            `None` if only a new login helps.
-
-        Raises:
-            AuthError: The refresh failed, and it cannot be told whether the old token still works.
-            TransportError: The authorization server could not be reached.
-            RequestTimeout: It took too long.
-            Cut: The exchange on this thread was cut.
-        """
-        keeper = self._bound().keeper
-        return self._flights.run(
-            lambda: keeper.other_than(used), partial(self._refresh, used), apart=True
-        )
-
-    def _stepped_up(self, need: TokenNeed, operation: str) -> Login:
-        """A token with more scope, as `operation` needs it.
-
-        Raises:
-            AuthError: That was tried often enough, or was denied.
-            TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
-            Cut: The exchange on this thread was cut.
-        """
-        other = self._bound().keeper.other_than(need.refused)
-        if other is not None and not missing(need.demand.scope, other.login.token.scope):
-            return other.login
-        self._step_ups.begin(need, operation)
-        try:
-            return self._obtained(need)
-        except TokenRefused:
-            self._step_ups.deny(need)
-            raise
-
-    def _let_in(self, operation: str | None) -> None:
-        """A request with a token was let through; `operation`: what had needed more scope."""
-        self._sign_ins.let_in()
-        if operation is not None:
-            self._step_ups.accept(operation)
-
-    # How it is done
-
-    def _begin_anew(self) -> None:
-        self._step_ups.reset()
-        self._sign_ins.reset()
-
-    def _binder(self) -> Binder | None:
+    def _make_binder(self) -> Binder | None:
         if self._dpop is False:
             return None
         from syncmcp.auth.signing import DPoPProver
 
         key = None if self._dpop is True else self._dpop
-        return DPoPProver(self._store, lambda: f"{self._bound().url} {self._client}", key)
+        return DPoPProver(
+            self._store, lambda: f"{self._bound_manager().url} {self._client_label}", key
+        )
 
-    def _bind(self, url: str) -> Site:
-        with self._lock:
-            site = self._site
-            if site is None:
-                # Without what may be secret, and names no resource.
-                server = _bare(url)
-                driver = Driver(
-                    server,
-                    session=self._session,
-                    allow_private=self._allow_private,
-                    binder=self.binder,
-                )
-                key = f"login {server} {self._client}"
-                bound = self.binder is not None
-                keeper = TokenCache(self._store, key, self._issuer, bound=bound)
-                site = self._site = Site(server, driver, keeper)
-        if not self._is_for(url):
-            raise UsageError(
-                f"this {type(self).__name__} is for {redact(site.url)}: another server needs one"
-                " of its own"
-            )
-        return site
-
-    def _bound(self) -> Site:
-        if self._site is None:
-            raise UsageError("which server? Pass url=, or make a request first")
-        return self._site
-
-    def _in_time(self, keeper: TokenCache) -> Login | None:
-        """The login to use, renewed if its token is about to expire and that can be done."""
-        held = keeper.current()
-        if held is None:
-            return None
-        if held.fresh or held.login.token.refresh_token is None:
-            return held.login  # the server says when it no longer works
-        try:
-            held = self._renewed(held.login) or held
-        except (ConnectFailed, TokenRefused) as error:
-            if held.login.token.expired(time.time()):
-                raise
-            _log.warning("a token could not be renewed ahead of time: %s", type(error).__name__)
-            keeper.put_off(held)
-        return held.login
-
-    def _refresh(self, used: Login, flight: SharedAttempt[CachedLogin]) -> CachedLogin | None:
-        site = self._bound()
-        keeper = site.keeper
-        with keeper.turn():
-            newer = keeper.newer_than(used)
-            if newer is not None:
-                return newer
-            stored = keeper.stored()
-            # Somebody has logged out, or a refresh that failed has left it without its secret.
-            if stored is None or stored.login.token.refresh_token is None:
-                return None
-            login = stored.login
-            steps = flow.refresh(
-                login.token, login.registration, login.server, time.time(), self._assertion
-            )
-            try:
-                token = site.driver.run(steps)
-            except TokenRefused as error:
-                if error.status >= 500 or error.status == 429:
-                    raise  # that says nothing about the refresh token
-                _log.info("a refresh token was refused (%s)", error.error)
-                if error.error == "invalid_client":
-                    self._disowned(login.registration)
-                return keeper.spent(login)
-            except (ConnectFailed, UnsafeUrl):
-                raise  # nothing was sent
-            except (AuthError, RequestTimeout) as error:
-                newer = keeper.spent(login)
-                if newer is not None:
-                    return newer
-                # It may have been used up, and to use it twice may revoke what it got.
-                raise AuthError(
-                    "the answer of the token endpoint was lost, and the refresh token may be used"
-                    " up: sign in again"
-                ) from error
-            return keeper.keep(Login(token, login.registration, login.server))
-
-    def _obtained(self, need: TokenNeed, *, anew: bool = False) -> Login:
-        """A token of a new login, by this thread or, unless it must be new, because others got one.
+    def _manager_for(self, url: str) -> TokenManager:
+        """The manager for the server at `url`, made for the first URL.
 
         Raises:
-            AuthError: There is none to be had.
-            TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
-            Cut: The exchange on this thread was cut.
+            UsageError: This object is for another server.
         """
-        keeper = self._bound().keeper
+        with self._lock:
+            manager = self._manager
+            if manager is None:
+                manager = self._manager = self._make_manager(_without_secrets(url))
+        if not manager.is_for(url):
+            raise UsageError(
+                f"this {type(self).__name__} is for {redact(manager.url)}: another server needs one"
+                " of its own"
+            )
+        return manager
 
-        def ready() -> CachedLogin | None:
-            return None if anew else keeper.other_than(need.refused)
+    def _make_manager(self, server: str) -> TokenManager:
+        driver = Driver(
+            server,
+            session=self._session,
+            allow_private=self._allow_private,
+            binder=self.binder,
+        )
+        key = f"login {server} {self._client_label}"
+        cache = TokenCache(self._store, key, self._issuer, bound=self.binder is not None)
+        return TokenManager(
+            server,
+            driver,
+            cache,
+            obtain=self._obtain,
+            client_rejected=self._client_rejected,
+            assertion=self._assertion,
+        )
 
-        def sign_in(flight: SharedAttempt[CachedLogin]) -> CachedLogin:
-            with keeper.turn():
-                newer = None if anew else keeper.newer_than(need.refused)
-                return newer or keeper.keep(self._obtain(need, flight))
-
-        held = self._flights.run(ready, sign_in, apart=False)
-        assert held is not None
-        return held.login
+    def _bound_manager(self) -> TokenManager:
+        if self._manager is None:
+            raise UsageError("which server? Pass url=, or make a request first")
+        return self._manager
 
 
-def _bare(url: str) -> str:
+def _without_secrets(url: str) -> str:
+    """A URL without user, query and fragment, which may be secret and name no resource."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 @authorization_of.register
 def _(auth: TokenAuth) -> str | None:
-    """The header that holds unless the token is renewed first.
+    """The header of the next request, if its token is not refreshed; `None` if unknown.
 
     Raises:
-        AuthError: The store cannot be read.
+        AuthError: The store cannot be read, or holds no login.
     """
     kind = type(auth)
     if kind.__call__ is not TokenAuth.__call__ or kind._sign is not TokenAuth._sign:
@@ -561,4 +303,158 @@ def _(auth: TokenAuth) -> str | None:
 
 def resource_of(auth: TokenAuth) -> str:
     """The URL of the server that `auth` signs in to."""
-    return auth._bound().url
+    return auth._bound_manager().url
+
+
+class UnauthorizedHook:
+    """The `requests` response hook of one request.
+
+    Args:
+        tokens: Refreshes and obtains tokens.
+        sign: Puts the token of a login into a request.
+        binder: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
+        used: The login whose token the request has, if it has one.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenManager,
+        sign: Callable[[requests.PreparedRequest, Login], None],
+        binder: Binder | None,
+        used: Login | None,
+    ) -> None:
+        self._tokens = tokens
+        self._sign = sign
+        self._binder = binder
+        self._used = used
+        self._refreshed = False
+        self._found_tokens = 0
+        self._logged_in = False
+        self._login_count = 0
+        self._nonce_retried = False
+        self._operation: str | None = None
+
+    def __call__(self, response: requests.Response, *_: Any, **options: Any) -> requests.Response:
+        """Repeat the request with other tokens as long as that may help; return the last response.
+
+        Raises:
+            AuthError: No usable token can be obtained.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        try:
+            while (login := self._login_for_retry(response)) is not None:
+                self._used = login
+                response = self._send_again(response, login, options)
+        except BaseException:
+            _release_connection(response)
+            raise
+        if self._used is not None and response.status_code < 400:
+            self._tokens.record_success(self._operation)
+        return response
+
+    def _login_for_retry(self, response: requests.Response) -> Login | None:
+        """The login to repeat the request with; `None` if that would not help."""
+        request = response.request
+        needs_nonce = self._binder is not None and self._binder.needs_nonce(response)
+        # After a redirect to another origin, that server must not get a token.
+        if response.status_code not in (401, 403) or not self._tokens.is_for(request.url or ""):
+            return None
+        if (exchange := current()) is not None and exchange.lingers:
+            return None  # the call has ended
+        if request.body is not None and not isinstance(request.body, (bytes, str)):
+            return None  # the body was a stream, and cannot be read a second time
+        self._tokens.driver.guard.meet(response)
+        header = response.headers.get("WWW-Authenticate")
+        challenge = steps.auth_challenge(header)
+        if needs_nonce or (challenge is not None and challenge.error == _BAD_PROOF):
+            # The token is valid: another one would not help (RFC 9449 §7.1, §9).
+            return self._after_nonce() if needs_nonce else None
+        if response.status_code == 401:
+            # Some servers send no header. A header with other schemes only asks for those.
+            return None if challenge is None and header else self._after_401(request, challenge)
+        if challenge is not None and challenge.error == "insufficient_scope":
+            return self._after_403(request, challenge)
+        return None
+
+    def _after_nonce(self) -> Login | None:
+        """The same login, whose next proof will have the nonce; once."""
+        if self._nonce_retried:
+            return None
+        self._nonce_retried = self._used is not None
+        return self._used
+
+    def _after_401(
+        self, request: requests.PreparedRequest, challenge: steps.AuthChallenge | None
+    ) -> Login | None:
+        """One refresh, then one login (RFC 6750 §3.1: invalid_token)."""
+        if self._used is not None and not self._refreshed and not self._logged_in:
+            cached = self._tokens.refresh(self._used)
+            if cached is not None:
+                self._found_tokens += not cached.own
+                self._refreshed = cached.own or self._found_tokens >= _MOST_FOUND
+                return cached.login
+        # DELETE ends a session: not worth asking a person to sign in.
+        if self._logged_in or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
+            return None
+        self._logged_in = True
+        self._login_count += 1
+        return self._tokens.sign_in(TokenNeed(challenge or steps.AuthChallenge(), self._used))
+
+    def _after_403(
+        self, request: requests.PreparedRequest, challenge: steps.AuthChallenge
+    ) -> Login | None:
+        """A step-up: a login for the missing scope as well.
+
+        (basic/authorization/index#step-up-authorization-flow)
+        """
+        if self._used is None or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
+            return None
+        self._login_count += 1
+        self._operation = self._operation or _operation(request)
+        need = TokenNeed(challenge, self._used, more_scope=True)
+        return self._tokens.step_up(need, self._operation)
+
+    def _send_again(
+        self, response: requests.Response, login: Login, options: dict[str, Any]
+    ) -> requests.Response:
+        request = response.request
+        exchange = current()
+        _release_connection(response)
+        if exchange is not None:
+            left = exchange.deadline.remaining()
+            if left is not None and left <= 0:
+                raise TimeoutError("there was no time left")
+            _, read_timeout = options["timeout"]
+            options = {**options, "timeout": (left, read_timeout and left)}
+        self._sign(request, login)
+        again: requests.Response = response.connection.send(request, **options)
+        again.history.append(response)
+        return again
+
+
+def _release_connection(response: requests.Response) -> None:
+    """Return the connection of a response to its pool, or close it."""
+    exchange = current()
+    if exchange is not None:
+        finish(exchange, response)
+        return
+    try:
+        response.raw.read(_DRAIN_BYTES, decode_content=False)
+    finally:
+        response.close()
+
+
+def _operation(request: requests.PreparedRequest) -> str:
+    """What a request does, the same text for each request that does the same."""
+    names = ("Mcp-Method", "Mcp-Name")
+    words = [request.method or "", *(str(request.headers.get(name, "")) for name in names)]
+    if not any(words[1:]) and request.body:
+        try:
+            message: Any = json.loads(request.body)
+            params = message.get("params") or {}
+            words += [str(message.get("method")), str(params.get("name") or params.get("uri"))]
+        except (ValueError, AttributeError):
+            pass  # no JSON-RPC message: the URL alone identifies the operation
+    return " ".join([*words, request.url or ""])

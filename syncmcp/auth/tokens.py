@@ -1,4 +1,4 @@
-"""Tokens, and logins, which are a token and what gets the next one; frozen, masked, storable."""
+"""The values that stores contain: tokens, client registrations, logins. Frozen; secrets masked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["AuthMethod", "Login", "Registration", "Token"]
 AuthMethod: TypeAlias = Literal[
     "client_secret_basic", "client_secret_post", "none", "private_key_jwt"
 ]
-"""How a client proves itself at the token endpoint (OAuth 2.1 §2.4)."""
+"""How a client authenticates at the token endpoint (OAuth 2.1 §2.4)."""
 
 R = TypeVar("R", bound="_Record")
 
 
 @dataclass(frozen=True)
 class _Record:
-    """What can be stored as a JSON object, and keeps its secrets to itself."""
+    """A value that can be stored as a JSON object, and whose `repr` masks its secrets."""
 
     _secret: ClassVar[frozenset[str]] = frozenset()
 
@@ -35,10 +35,10 @@ class _Record:
 
     @classmethod
     def from_json(cls: type[R], value: Mapping[str, Any]) -> R:
-        """Make it from a stored JSON object; members that a later version wrote are dropped.
+        """Read a stored JSON object; unknown members, of later versions, are ignored.
 
         Raises:
-            TypeError: A member that is needed is missing.
+            TypeError: A required member is missing.
         """
         known = {one.name for one in fields(cls)}
         return cls(
@@ -60,18 +60,18 @@ class _Record:
 
 @dataclass(frozen=True, repr=False)
 class Token(_Record):
-    """What an authorization server issued (RFC 6749 §5.1), and for what.
+    """A token that an authorization server issued (RFC 6749 §5.1).
 
     Attributes:
-        access_token: The secret that goes into the header of each request.
-        token_type: ``"Bearer"`` or ``"DPoP"``, as the server wrote it.
-        expires_at: When it expires, in seconds since the epoch; `None` if nobody said.
-        refresh_token: What gets the next one, if there is anything.
-        scope: The scope granted: as the server says, else what was asked for.
-        requested: The scope asked for, which a step-up adds to.
-        issuer: The authorization server.
-        resource: The MCP server that it is for, as both requests named it (RFC 8707).
-        client_id: The client that it was issued to.
+        access_token: The secret that is sent in the header of each request.
+        token_type: ``"Bearer"`` or ``"DPoP"``, in the server's spelling.
+        expires_at: When the token expires, in seconds since the epoch; `None` if unknown.
+        refresh_token: The secret that obtains the next token; `None` if there is none.
+        scope: The granted scope: as the server names it, else the requested one.
+        requested: The requested scope, which a step-up extends.
+        issuer: The issuer of the token: the authorization server's identifier.
+        resource: The MCP server that the token is for (RFC 8707), as in the requests for it.
+        client_id: The client that the token was issued to.
     """
 
     _secret = frozenset({"access_token", "refresh_token"})
@@ -87,20 +87,26 @@ class Token(_Record):
     client_id: str | None = None
 
     def expired(self, now: float, early: float = 0.0) -> bool:
-        """Whether it has expired at `now`, or will within `early` seconds."""
+        """Whether the token has expired at `now`, or will within `early` seconds.
+
+        Args:
+            now: Seconds since the epoch.
+            early: Seconds. A token without a known expiry never expires.
+        """
         return self.expires_at is not None and now + early >= self.expires_at
 
 
 @dataclass(frozen=True, repr=False)
 class Registration(_Record):
-    """A client as one authorization server knows it (RFC 7591 §3.2.1), and no other does.
+    """A client as it is registered with one authorization server (RFC 7591 §3.2.1).
 
     Attributes:
-        client_id: Its name there.
-        client_secret: Its secret, if it has one.
-        auth_method: How it proves itself at the token endpoint; `None`: as the metadata has it.
-        issuer: The authorization server.
-        redirect_uris: Where answers may go; empty if that is not known here.
+        client_id: The client id, valid at this authorization server only.
+        client_secret: The client's secret, if it has one.
+        auth_method: How the client authenticates at the token endpoint; `None`: chosen from the
+            server's metadata.
+        issuer: The authorization server's identifier.
+        redirect_uris: The registered redirect URIs; empty if unknown.
         expires_at: When the secret expires, in seconds since the epoch; `None`: never.
     """
 
@@ -114,17 +120,14 @@ class Registration(_Record):
     expires_at: float | None = None
 
 
-# A login: a token, and what it takes to get the next one.
-
-
 @dataclass(frozen=True)
 class Login:
-    """All that belongs to one token, of one authorization server, and to none other.
+    """A token, and what the next refresh or revocation needs; all of one authorization server.
 
     Attributes:
         token: The token.
-        registration: The client that it was issued to.
-        server: The authorization server that issued it.
+        registration: The client that the token was issued to.
+        server: The metadata of the authorization server that issued the token.
     """
 
     token: Token
@@ -141,10 +144,10 @@ class Login:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Login:
-        """Make it from a stored JSON object.
+        """Read a stored JSON object.
 
         Raises:
-            AuthError: It is none.
+            AuthError: The object is no login, or mixes several authorization servers.
         """
         try:
             login = cls(
@@ -160,9 +163,9 @@ class Login:
         return login
 
     def same_token(self, other: Login | None) -> bool:
-        """Whether `other` has this access token."""
+        """Whether `other` has the same access token."""
         return other is not None and self.token.access_token == other.token.access_token
 
     def without_refresh(self) -> Login:
-        """The same without its refresh token, which is spent."""
+        """The same login without its refresh token, which is used up."""
         return replace(self, token=replace(self.token, refresh_token=None))

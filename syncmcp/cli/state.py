@@ -118,7 +118,7 @@ def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **option
     if client != before:
         store.save(key, client or None)
         earlier = _login_of(url, before)
-        if earlier._client == _login_of(url, client)._client:
+        if earlier._client_label == _login_of(url, client)._client_label:
             return token  # the same key in the store: the earlier token is overwritten
         try:
             earlier.logout()  # nothing refers to the earlier token any more, so it is revoked

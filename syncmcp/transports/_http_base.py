@@ -1,4 +1,4 @@
-"""What the HTTP transports do alike: the server's URL, and a POST for each frame out."""
+"""The common base of the HTTP transports: requests to the server's URL, one exchange per frame."""
 
 from __future__ import annotations
 
@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["EVENTS", "JSON", "Endpoint", "HttpSender"]
 
 
-# The server's one URL: what every HTTP request to it has in common.
-
-
 _log = logging.getLogger("syncmcp.http")
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _SESSION_ID = "Mcp-Session-Id"
 
-# The user's headers never replace these: they belong to the protocol or to the framing.
+# Headers of the protocol and of HTTP framing, which the user's headers must not replace.
 _RESERVED = frozenset(
     (
         "accept", "accept-encoding", "connection", "content-encoding", "content-length",
@@ -56,77 +53,80 @@ _RESERVED = frozenset(
 
 _MAX_REDIRECTS = 5
 
-# An error body longer than this, in bytes, is no JSON-RPC error worth reading.
+# An error body longer than this, in bytes, is not a JSON-RPC error.
 _ERROR_BODY = 1024 * 1024
 
 
 class Endpoint:
-    """Sends HTTP requests with the headers of the protocol, the session and the user."""
+    """Sends HTTP requests to the server's URL, with the headers of protocol, session and user.
+
+    Attributes:
+        negotiated_headers: The headers that every request after the handshake has.
+        session_id: The session that the server opened; `None` if there is none.
+    """
 
     def __init__(self, config: Http, connections: int) -> None:
-        """Prepare it; nothing is sent.
+        """Prepare the connections; nothing is sent.
 
         Raises:
             ValueError: The URL or a setting cannot be used.
         """
         self._config = config
         self._http = HttpSession(config, connections)
-        self.adopted: dict[str, str] = {}
-        """The headers that everything after the handshake has."""
+        self.negotiated_headers: dict[str, str] = {}
         self.session_id: str | None = None
-        """The session that the server opened, if it did."""
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def given(self) -> Mapping[str, str]:
-        """The headers that the user wants now; a function is asked.
+    def user_headers(self) -> Mapping[str, str]:
+        """The user's headers; a headers function is called each time.
 
         Raises:
-            UsageError: The function failed, or headers cannot be sent.
+            UsageError: The function failed, or returned headers that cannot be sent.
         """
-        given = self._config.headers
-        if callable(given):
+        user_headers = self._config.headers
+        if callable(user_headers):
             try:
-                given = given()
+                user_headers = user_headers()
             except Exception as error:
                 raise UsageError(f"the headers function failed: {type(error).__name__}") from error
-            check_headers(given, "what the headers function returned")
-        return given or {}
+            check_headers(user_headers, "what the headers function returned")
+        return user_headers or {}
 
-    def identity(self, given: Mapping[str, str], response: requests.Response) -> Identity:
-        """As whom the request was sent that `response` answers.
+    def identity(self, user_headers: Mapping[str, str], response: requests.Response) -> Identity:
+        """The credentials of the request that `response` answers.
 
         Args:
-            given: What `given` returned for it.
-            response: Perhaps not to the first attempt: `auth` may have sent it again.
+            user_headers: What `user_headers` returned for the request.
+            response: The last response: `auth` may have repeated the request with another token.
         """
         if self._config.auth is None:
-            return identity(given)
-        return identity(given, response.request.headers.get("Authorization"))
+            return identity(user_headers)
+        return identity(user_headers, response.request.headers.get("Authorization"))
 
     def headers(
         self,
         extra: Mapping[str, Any],
-        given: Mapping[str, str] | None = None,
+        user_headers: Mapping[str, str] | None = None,
         *,
-        adopted: bool = True,
+        negotiated: bool = True,
     ) -> CaseInsensitiveDict[Any]:
         """The headers of one request.
 
         Args:
-            extra: What this request has beside the others.
-            given: What the user wants, if that is known already.
-            adopted: Whether the handshake is over.
+            extra: Further headers of this request.
+            user_headers: What `user_headers` returned; `None`: it is called here.
+            negotiated: Whether to add the headers negotiated in the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
         """
         headers = self._http.headers.copy()
-        if given is None:
-            given = self.given()
-        for name, value in given.items():
+        if user_headers is None:
+            user_headers = self.user_headers()
+        for name, value in user_headers.items():
             key = name.lower()
             if key not in _RESERVED and not key.startswith("mcp-"):
                 headers[name] = value
@@ -134,8 +134,8 @@ class Endpoint:
         for name, value in extra.items():
             if name.lower() not in _RESERVED:
                 headers[name] = value
-        if adopted:
-            headers.update(self.adopted)
+        if negotiated:
+            headers.update(self.negotiated_headers)
         if self.session_id is not None:
             headers[_SESSION_ID] = self.session_id
         headers["Accept-Encoding"] = "gzip"
@@ -150,24 +150,24 @@ class Endpoint:
         *,
         url: str | None = None,
     ) -> requests.Response:
-        """Send a request, also to where the server redirects it, up to the response's headers.
+        """Send a request and follow redirects; return once the response's headers are there.
 
         Args:
-            exchange: What runs on this thread.
+            exchange: The exchange on this thread.
             method: The HTTP method.
-            headers: What `headers` returned, and more.
+            headers: What `headers` returned, perhaps extended.
             body: The request's body.
             url: Another address at the same origin.
 
         Raises:
-            HttpError: It is redirected elsewhere, or again and again.
-            Exception: Whatever befalls a connection; see `explain`.
+            HttpError: It is redirected to another origin, or too often.
+            Exception: Any error of the connection; see `explain`.
         """
         url = url or self._http.url
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._http.send(exchange, method, url, headers, body)
             try:
-                target = reply.redirect(response, method, url)
+                target = reply.redirect_target(response, method, url)
             except BaseException:
                 finish(exchange, response)
                 raise
@@ -179,13 +179,13 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The address that requests go to."""
+        """The server's URL."""
         return self._http.url
 
     def open_events(
         self, exchange: AbortableExchange, events: EventStream
     ) -> tuple[requests.Response, CaseInsensitiveDict[Any]]:
-        """Ask for an event stream, from where `events` broke off; also returns what was sent."""
+        """Open an event stream, after `events.last_id`; return response and request headers."""
         headers = self.headers({})
         headers["Accept"] = EVENTS
         if events.last_id is not None:
@@ -193,7 +193,7 @@ class Endpoint:
         return self.fetch(exchange, "GET", headers), headers
 
     def error_body(self, exchange: AbortableExchange, response: requests.Response) -> bytes:
-        """What can be had of the body of a response that is an error."""
+        """The body of an error response, as far as it can be read."""
         body = b""
         try:
             for piece in body_of(exchange, response):
@@ -201,23 +201,23 @@ class Endpoint:
                 if len(body) > _ERROR_BODY:
                     break
         except (urllib3.exceptions.HTTPError, OSError, EOFError, zlib.error, HttpError) as error:
-            # The status says what happened; the body only adds to it.
+            # The status is enough for an error message.
             _log.debug("the body of an error response broke off: %s", type(error).__name__)
         return body
 
 
-# A request's exchange that outlives its deadline by so many seconds is ended here. Before that its
-# caller withdraws it, which also tells the server.
+# An exchange that exceeds its deadline by so many seconds is aborted by the timer. Normally its
+# caller has cancelled it by then, which also notifies the server.
 _OVERDUE = 0.25
 
 _POSTING_THREADS = 4
 
 MOST_LINGERING = 64
-"""So many exchanges go on at most though nobody waits for them; each has a thread."""
+"""How many exchanges may continue after their calls were cancelled; each occupies a thread."""
 
 
 class HttpSender(ABC):
-    """Runs the exchange of each frame; it ends by itself, by its deadline, or when it is told to.
+    """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled.
 
     Args:
         config: The URL and the user's settings.
@@ -236,20 +236,20 @@ class HttpSender(ABC):
         # Guards the fields below, and those of the subclass. Held for a few assignments, never
         # during I/O.
         self._lock = threading.RLock()
-        # Those of frames, and of streams that belong to none.
-        self._running: set[AbortableExchange] = set()
-        # The one appointment with the timer for all requests, and when it is.
-        self._appointment: TimerEntry | None = None
-        self._next_look = math.inf
+        # The open exchanges: of frames, and of the server's stream.
+        self._open_exchanges: set[AbortableExchange] = set()
+        # One timer entry serves the deadlines of all exchanges.
+        self._timer_entry: TimerEntry | None = None
+        self._next_check = math.inf
         self._closed = False
-        self._posting = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
+        self._post_pool = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
     @abstractmethod
     def _exchange(self, out: Outgoing, exchange: AbortableExchange) -> None:
-        """Send `out` and do what there is to do with the answer, on the exchange's thread."""
+        """Send `out` and process the response, on the exchange's thread."""
 
     def _prepare(self, receiver: Receiver) -> None:
-        """Get ready to send; no server is contacted.
+        """Prepare for sending; the server is not contacted.
 
         Raises:
             UsageError: The URL or a setting cannot be used.
@@ -262,9 +262,9 @@ class HttpSender(ABC):
             raise UsageError(f"{self.label} cannot be used: {redact(str(error))}") from None
 
     def send(self, out: Outgoing) -> None:
-        """Run the exchange of `out` on this thread, to its end.
+        """Run the exchange of `out` on this thread until it ends.
 
-        A request's failure is told to `Receiver.failed`.
+        The failure of a request is reported to `Receiver.failed`.
 
         Raises:
             McpError: A notification or response was not accepted: a `TransportError`, a
@@ -272,7 +272,7 @@ class HttpSender(ABC):
                 for headers that cannot be sent.
         """
         try:
-            self._run(out)
+            self._send_now(out)
         except McpError as error:
             error.server = self.label
             error.method = out.method
@@ -281,80 +281,80 @@ class HttpSender(ABC):
             self._receiver.failed(out, error)
 
     def post(self, out: Outgoing) -> None:
-        """Send `out` from a thread of the pool; a failure is logged."""
+        """Send `out` on a thread of the pool; a failure is logged."""
         try:
-            self._posting.submit(partial(self._attempt, out))
+            self._post_pool.submit(partial(self._send_logged, out))
         except RuntimeError as error:  # no thread can be started while the interpreter ends
             _log.debug("%s was not sent: %s", out.method or "a response", error)
 
-    def _attempt(self, out: Outgoing) -> None:
+    def _send_logged(self, out: Outgoing) -> None:
         try:
             self.send(out)
         except McpError as error:
             _log.debug("%s was not accepted: %s", out.method or "a response", error)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
-        """End the exchange of `out` at once, in whatever phase it is; see `Transport.withdraw`.
+    def cancel(self, out: Outgoing) -> Delivery:
+        """Abort the exchange of `out`, in any phase; see `Transport.cancel`.
 
-        One that lingers goes on, if it has begun.
+        An exchange that lingers continues, if its request was sent.
         """
         with self._lock:
             exchange: AbortableExchange | None = out.state
-            if exchange is None:  # `send` has not begun, and will find this
+            if exchange is None:  # `send` has not started, and will find this one
                 exchange = out.state = AbortableExchange(out.deadline)
-            elif out.lingers and self._may_linger(exchange):
-                exchange.lingers, exchange.deadline = True, Deadline(out.lingers)
-                self._watch(exchange)
+            elif out.linger_seconds and self._may_linger(exchange):
+                exchange.lingers, exchange.deadline = True, Deadline(out.linger_seconds)
+                self._enforce_deadline(exchange)
                 return "unknown"
-            self._running.discard(exchange)
+            self._open_exchanges.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
 
     def _may_linger(self, exchange: AbortableExchange) -> bool:
-        """Whether a request has left, whose exchange can go on; called with the lock held."""
-        if not exchange.sent or exchange.lingers or exchange not in self._running:
+        """Whether a cancelled exchange may continue; called with the lock held."""
+        if not exchange.sent or exchange.lingers or exchange not in self._open_exchanges:
             return False
-        return sum(each.lingers for each in self._running) < MOST_LINGERING
+        return sum(each.lingers for each in self._open_exchanges) < MOST_LINGERING
 
     def describe(self) -> str:
-        """See `Transport`. What an HTTP server says, it says in its answers."""
+        """See `Transport`. Always empty: the errors contain what an HTTP server responded."""
         return ""
 
-    def _end_exchanges(self) -> bool:
-        """End everything that runs, and send no more. Returns `False` when closed before."""
+    def _abort_exchanges(self) -> bool:
+        """Abort all exchanges and refuse new ones; return `False` if already closed."""
         with self._lock:
             if self._closed:
                 return False
             self._closed = True
-            if self._appointment is not None:
-                self._appointment.cancel()
-            running = list(self._running)
+            if self._timer_entry is not None:
+                self._timer_entry.cancel()
+            running = list(self._open_exchanges)
         for exchange in running:
             exchange.end()
-        self._posting.close()
+        self._post_pool.close()
         return True
 
-    def _run(self, out: Outgoing) -> None:
+    def _send_now(self, out: Outgoing) -> None:
         exchange = AbortableExchange(out.deadline)
         with self._lock:
             if out.state is not None:
-                return  # withdrawn before it began
-            self._begin(exchange)
+                return  # cancelled before it started
+            self._register(exchange)
             out.state = exchange
             if out.ids:
-                self._watch(exchange)
-        self._carry_out(exchange, partial(self._exchange, out, exchange))
+                self._enforce_deadline(exchange)
+        self._run_exchange(exchange, partial(self._exchange, out, exchange))
 
-    def _begin(self, exchange: AbortableExchange) -> None:
-        """Note that `exchange` is about to run; called with the lock held."""
+    def _register(self, exchange: AbortableExchange) -> None:
+        """Add `exchange` to the open ones; called with the lock held."""
         if self._closed:
             raise ClosedError("the client is closed")
-        self._running.add(exchange)
+        self._open_exchanges.add(exchange)
 
-    def _carry_out(self, exchange: AbortableExchange, step: Callable[[], None]) -> None:
-        """Run `step` in `exchange`, which ends with it.
+    def _run_exchange(self, exchange: AbortableExchange, step: Callable[[], None]) -> None:
+        """Run `step` in `exchange`, and turn its errors into `McpError`.
 
         Raises:
-            McpError: What went wrong, unless it was withdrawn.
+            McpError: The exchange failed, and was not cancelled.
         """
         try:
             with exchange:
@@ -365,7 +365,7 @@ class HttpSender(ABC):
                     raise
                 found = explain(error, exchange)
                 raise found from found.__cause__
-            if exchange in self._running:  # else it was withdrawn, and nobody wants to know
+            if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
                 if not self._closed:
                     raise explain(TimeoutError("it was ended by the clock"), exchange) from None
                 raise ClosedError(
@@ -373,31 +373,31 @@ class HttpSender(ABC):
                 ) from None
         finally:
             with self._lock:
-                self._running.discard(exchange)
+                self._open_exchanges.discard(exchange)
 
-    def _watch(self, exchange: AbortableExchange) -> None:
-        """Have `exchange` end with its deadline; called with the lock held.
+    def _enforce_deadline(self, exchange: AbortableExchange) -> None:
+        """Have the timer abort `exchange` at its deadline; called with the lock held.
 
-        The socket's own timeout would take two waits for each of its operations, and beside a
-        thread that computes each wait is a turn lost.
+        A socket with a timeout polls before each operation: that releases the GIL twice instead of
+        once, and each time a thread that computes may delay this one.
         """
         exchange.watched = True
         at = exchange.deadline.at
         if at is not None:
-            self._look_at(at + _OVERDUE)
+            self._schedule_check(at + _OVERDUE)
 
-    def _look_at(self, when: float) -> None:
-        if when < self._next_look and not self._closed:
-            if self._appointment is not None:
-                self._appointment.cancel()
-            self._next_look = when
-            self._appointment = timer.at(when, self._look)
+    def _schedule_check(self, when: float) -> None:
+        if when < self._next_check and not self._closed:
+            if self._timer_entry is not None:
+                self._timer_entry.cancel()
+            self._next_check = when
+            self._timer_entry = timer.at(when, self._abort_expired)
 
-    def _look(self) -> None:
-        """On the timer thread: end what should have ended."""
+    def _abort_expired(self) -> None:
+        """On the timer thread: abort the exchanges whose deadline has passed."""
         with self._lock:
-            self._next_look = math.inf
-            watched = [exchange for exchange in self._running if exchange.watched]
+            self._next_check = math.inf
+            watched = [exchange for exchange in self._open_exchanges if exchange.watched]
             late = [exchange for exchange in watched if exchange.deadline.expired]
             ends = [
                 at
@@ -405,9 +405,9 @@ class HttpSender(ABC):
                 if exchange not in late and (at := exchange.deadline.at) is not None
             ]
             if any(exchange.deadline.held for exchange in watched):
-                # A person signs in, and nobody tells when the clock goes on.
+                # A person signs in. The end of the pause is not notified, so check periodically.
                 ends.append(monotonic())
             if ends:
-                self._look_at(min(ends) + _OVERDUE)
+                self._schedule_check(min(ends) + _OVERDUE)
         for exchange in late:
             exchange.end()

@@ -1,8 +1,7 @@
-"""What an HTTP response means, apart from its body: pure functions."""
+"""Reads HTTP responses, without I/O: status, headers, error bodies, and the events of streams."""
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from email.utils import parsedate_to_datetime
@@ -22,21 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EventStream",
-    "ReconnectPolicy",
     "content_type",
-    "is_message",
-    "posting_address",
-    "redirect",
-    "refusal",
+    "error_for_content_type",
+    "error_for_status",
+    "is_rpc_response",
+    "post_url",
+    "redirect_target",
     "retry_after",
     "session_id",
-    "wrong_type",
 ]
 
 
 _EXCERPT = 200
 
-# So much of a body, in bytes, is looked at for something worth showing.
+# How much of an error body, in bytes, is searched for an excerpt to show.
 _SEARCHED = 4096
 
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
@@ -45,26 +43,28 @@ _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
 _PATH_HINT = "; is the path right? (often it is /mcp)"
 
-# Request headers whose values are no secrets.
+# Request headers whose values are not secret.
 _PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-type", "user-agent"))
 
-# Ten digits of seconds are 300 years: beyond any deadline, and cheap to convert.
+# Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
+# convert.
 _RETRY_DIGITS = 10
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def content_type(response: requests.Response) -> str:
-    """The media type, without parameters, in lower case; empty when there is none."""
+    """The media type, without parameters, in lower case; empty if there is none."""
     kind: str = response.headers.get("Content-Type", "")
     return kind.partition(";")[0].strip().lower()
 
 
 def session_id(response: requests.Response) -> str | None:
-    """The session id that came with the response, if any.
+    """The session id in the response's headers, if any.
 
     Raises:
-        ProtocolError: It holds more than visible ASCII (basic/transports, "Session Management").
+        ProtocolError: The id contains other characters than visible ASCII (basic/transports,
+            "Session Management").
     """
     value: str | None = response.headers.get("Mcp-Session-Id")
     if value is not None and not re.fullmatch(r"[\x21-\x7e]+", value):
@@ -72,8 +72,8 @@ def session_id(response: requests.Response) -> str | None:
     return value
 
 
-def is_message(body: bytes) -> bool:
-    """Whether the body of an error response is a JSON-RPC answer, or several."""
+def is_rpc_response(body: bytes) -> bool:
+    """Whether the body of an error response is a JSON-RPC response, or a batch of them."""
     try:
         found = from_json(body)
     except ValueError:
@@ -87,10 +87,10 @@ def is_message(body: bytes) -> bool:
     )
 
 
-def refusal(
+def error_for_status(
     response: requests.Response, sent: Mapping[str, Any], body: bytes
 ) -> HttpError | SessionLost:
-    """The error for a status that is no success.
+    """The error for an error status.
 
     Args:
         response: The response.
@@ -98,7 +98,7 @@ def refusal(
         body: The response's body, or its beginning.
     """
     status = response.status_code
-    if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _no_session(body))):
+    if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _says_no_session(body))):
         return SessionLost("the server no longer knows this session")
     excerpt = _excerpt(body, sent)
     if status == 401:
@@ -134,8 +134,8 @@ def refusal(
     )
 
 
-def _no_session(body: bytes) -> bool:
-    """Whether a 400 that answers no request means what 404 should: servers in use say it so."""
+def _says_no_session(body: bytes) -> bool:
+    """Whether a 400 without a request id means "unknown session": some servers do not use 404."""
     try:
         message = from_json(body)
     except ValueError:
@@ -149,14 +149,14 @@ def _no_session(body: bytes) -> bool:
 
 
 def retry_after(response: requests.Response) -> float | None:
-    """How long to wait before another attempt, in seconds, if the server says (RFC 9110 10.2.3)."""
+    """Seconds to wait before another attempt (RFC 9110 10.2.3); `None` if the server names none."""
     value: str = response.headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(value[:_RETRY_DIGITS])
     when = _date(value)
     if when is None:
         return None
-    # By the server's own clock where it tells it: ours may be minutes off.
+    # Relative to the server's clock, if it sends a date: ours may differ by minutes.
     now = _date(response.headers.get("Date", ""))
     return max(0.0, when - (time.time() if now is None else now))
 
@@ -168,7 +168,9 @@ def _date(value: str) -> float | None:
         return None
 
 
-def wrong_type(response: requests.Response, sent: Mapping[str, Any], body: bytes) -> HttpError:
+def error_for_content_type(
+    response: requests.Response, sent: Mapping[str, Any], body: bytes
+) -> HttpError:
     """The error for a success whose body is neither JSON nor an event stream."""
     kind = content_type(response)
     hint = _PATH_HINT if kind == "text/html" else ""
@@ -180,14 +182,14 @@ def wrong_type(response: requests.Response, sent: Mapping[str, Any], body: bytes
     )
 
 
-def redirect(response: requests.Response, method: str, url: str) -> str | None:
-    """Where a redirect leads, or `None` if the response is none.
+def redirect_target(response: requests.Response, method: str, url: str) -> str | None:
+    """The URL to follow a redirect to; `None` if the response is no redirect.
 
-    Followed are redirects that stay at the origin, to which our secrets belong, and keep the
-    method and with it the body.
+    Only redirects to the same origin are followed, because the request contains secrets, and only
+    those that keep the method and with it the body.
 
     Raises:
-        HttpError: It is a redirect that is not followed. Names the target without its secrets.
+        HttpError: The redirect must not be followed. Names the target without its secrets.
     """
     status = response.status_code
     location: str | None = response.headers.get("Location")
@@ -214,18 +216,18 @@ def redirect(response: requests.Response, method: str, url: str) -> str | None:
     )
 
 
-def posting_address(url: str, named: bytes) -> str:
-    """Where messages are posted, as the server's event `endpoint` names it (2024-11-05).
+def post_url(url: str, named: bytes) -> str:
+    """The URL that messages are posted to, from the server's event `endpoint` (2024-11-05).
 
-    The specification leaves the origin open. Only the stream's own is accepted: any other would
-    get our secrets.
+    The specification allows any origin. Only the stream's own origin is accepted: another one would
+    receive our secrets.
 
     Args:
-        url: The address of the stream.
-        named: The event's data: an address, mostly relative.
+        url: The URL of the stream.
+        named: The event's data: a URL, mostly relative.
 
     Raises:
-        ProtocolError: It is no address, has a user in it, or leads to another origin.
+        ProtocolError: `named` is no URL, contains a user, or leads to another origin.
     """
     if not re.fullmatch(rb"[\x21-\x7e]+", named):
         raise ProtocolError("the server's event `endpoint` holds no address")
@@ -239,13 +241,13 @@ def posting_address(url: str, named: bytes) -> str:
         raise ProtocolError("the server's event `endpoint` holds no address") from None
     if here != there:
         raise ProtocolError(
-            f"the server at {_shown(here)} wants messages posted to {_shown(there)},"
+            f"the server at {_origin_text(here)} wants messages posted to {_origin_text(there)},"
             " which is another origin"
         )
     return target.partition("#")[0]
 
 
-def _shown(origin: tuple[str, str | None, int | None]) -> str:
+def _origin_text(origin: tuple[str, str | None, int | None]) -> str:
     scheme, host, port = origin
     where = f"[{host}]" if host and ":" in host else host or ""
     return f"{scheme}://{where}{f':{port}' if port else ''}"
@@ -263,7 +265,7 @@ def _excerpt(body: bytes, sent: Mapping[str, Any]) -> str:
 
 
 def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
-    """A server may echo what we sent: all header values but the well-known harmless ones."""
+    """The values of all request headers that may be secret: an error body may quote them."""
     for name, value in sent.items():
         if name.lower() not in _PUBLIC:
             text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
@@ -271,43 +273,38 @@ def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
             yield text.rpartition(" ")[2]  # the token without its scheme
 
 
-# Event streams (`text/event-stream`): bytes in, the data of `message` events out.
-#
-# sseclient-py reads the events. Lines, limits and the stream's cursor are kept here, because it
-# loses events that carry only an `id` or `retry`, emits an event that the end of the stream cut
-# off, trips over a byte order mark, knows no limit, copies data about ten times, and needs
-# quadratic time for many chunks or many `data` lines. So it is given whole events, of one `data`
-# line of common length; what is longer is joined here.
-#
-# Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
-
-
 _BOM = b"\xef\xbb\xbf"
 
-# Data longer than this, in bytes, is not copied through sseclient.
+# Longer data, in bytes, are not passed through sseclient, which copies them.
 _LONG = 64 * 1024
-
-# Ten digits of milliseconds are 115 days: beyond any deadline, and cheap to convert.
 
 
 class EventStream:
-    """The parser of one stream.
+    """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
+
+    sseclient-py parses the events; lines, limits and the last event id are handled here. On its own
+    it loses events that have only an `id` or `retry`, yields an event that the end of the stream
+    cut off, fails on a byte order mark, has no limit, copies data about ten times, and needs
+    quadratic time for many chunks or many `data` lines. Therefore it gets whole events, with one
+    `data` line of ordinary length; longer data are joined here.
+
+    Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
     Attributes:
-        last_id: The id to resume from: that of the last complete event that had one, which an
-            empty `id` takes back; `None` when there is none.
+        last_id: The `Last-Event-ID` to resume from: the id of the last complete event that had
+            one; `None` if there is none, or after an event with an empty `id`.
         endpoint: The data of the first event `endpoint`, with which the stream of a server of
             2024-11-05 begins; `None` before it.
-        empty: Whether not a single byte has come, on any of the connections.
-        retry: The seconds that the server wants a client to wait before it reconnects, or `None`.
+        empty: Whether no byte has been received, on any connection.
+        retry: The seconds to wait before reconnecting, as the server wants; `None` if unknown.
     """
 
     def __init__(self, limit: int, option: str = "max_body") -> None:
-        """Make a parser for a new stream.
+        """Prepare to parse a new stream.
 
         Args:
             limit: The longest event accepted, in bytes.
-            option: What that limit is called where the user sets it.
+            option: The name of the user's option for that limit, for errors.
         """
         self.last_id: str | None = None
         self.endpoint: bytes | None = None
@@ -317,18 +314,18 @@ class EventStream:
         self._option = option
         self._first_line = True
         self._after_cr = False
-        self._partial: list[bytes] = []  # the pieces of a line that has no end yet
+        self._partial: list[bytes] = []  # the pieces of an incomplete line
         self._partial_size = 0
         self._data: list[bytes] = []
         self._data_size = 0
         self._event = b""
         self._id = b""
         self._one_event = _OneEvent()
-        # latin-1 maps bytes to characters one to one: what goes in comes out, valid UTF-8 or not.
+        # latin-1 maps bytes to characters one to one, so all bytes survive, valid UTF-8 or not.
         self._events: Iterator[Any] = SSEClient(self._one_event, char_enc="latin-1").events()
 
-    def restart(self) -> None:
-        """Forget the incomplete event of a broken stream; `last_id` and `retry` stay."""
+    def reset(self) -> None:
+        """Discard the incomplete event of a broken stream; keep `last_id` and `retry`."""
         self._first_line = True
         self._after_cr = False
         self._partial.clear()
@@ -337,9 +334,9 @@ class EventStream:
         self._id = b"" if self.last_id is None else self.last_id.encode()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Take the next bytes of the stream, yield the data of each `message` event they complete.
+        """Parse the next bytes, yield the data of each `message` event that they complete.
 
-        Events without data, or of another type, yield nothing, but their `id` and `retry` count.
+        Events without data, or of another type, yield nothing, but their `id` and `retry` are used.
 
         Raises:
             LimitExceeded: An event is longer than the limit.
@@ -350,7 +347,7 @@ class EventStream:
             if chunk.startswith(b"\n"):
                 chunk = chunk[1:]
         if b"\r" in chunk:
-            # A CR ends a line at once: the LF that may follow might not come for hours.
+            # A CR ends a line at once: an LF after it may arrive hours later.
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = chunk.split(b"\n")
@@ -366,13 +363,13 @@ class EventStream:
                 if data:
                     yield data
             else:
-                self._take(line)
+                self._parse_line(line)
         if rest:
             self._partial.append(rest)
             self._partial_size += len(rest)
-            self._check(self._partial_size)
+            self._check_size(self._partial_size)
 
-    def _take(self, line: bytes) -> None:
+    def _parse_line(self, line: bytes) -> None:
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(_BOM)
@@ -392,7 +389,7 @@ class EventStream:
             self.retry = int(value.lstrip(b"0")[:_RETRY_DIGITS] or b"0") / 1000
 
     def _add_data(self, value: bytes) -> None:
-        self._check(len(value))
+        self._check_size(len(value))
         self._data.append(value)
         self._data_size += len(value) + 1
 
@@ -403,7 +400,7 @@ class EventStream:
         self._data, self._data_size, self._event = [], 0, b""
         if event == b"endpoint" and self.endpoint is None:
             self.endpoint = b"\n".join(lines)
-        # Data that is all line ends is no JSON: an event whose only use is its id.
+        # Only line ends, no JSON: servers send such events for their id.
         if not any(lines):
             return b""
         if len(lines) > 1 or len(lines[0]) > _LONG:
@@ -412,7 +409,7 @@ class EventStream:
         parsed = next(self._events)
         return parsed.data.encode("latin-1") if parsed.event == "message" else b""
 
-    def _check(self, more: int) -> None:
+    def _check_size(self, more: int) -> None:
         if self._data_size + more > self._limit:
             raise LimitExceeded(
                 f"an event of the server is longer than {self._option}={self._limit} bytes"
@@ -420,7 +417,7 @@ class EventStream:
 
 
 class _OneEvent:
-    """The source sseclient reads from: exactly the event that was put there."""
+    """The source that sseclient reads from: exactly one event."""
 
     def __init__(self) -> None:
         self._event = b""
@@ -434,46 +431,3 @@ class _OneEvent:
     def __next__(self) -> bytes:
         event, self._event = self._event, b""
         return event
-
-
-# When to try a broken event stream again, and when to give up.
-
-
-# Attempts in a row that bring nothing new.
-_FRUITLESS = 3
-
-# Seconds: without a word from the server; at least, whatever it says; at most, unless it says so.
-_DEFAULT = 1.0
-_SHORTEST = 0.05
-_LONGEST = 30.0
-
-
-class ReconnectPolicy:
-    """Counts fruitless attempts and says how long to wait before the next one."""
-
-    def __init__(self) -> None:
-        self._fruitless = 0
-
-    def progress(self) -> None:
-        """Something new came: start counting anew."""
-        self._fruitless = 0
-
-    def stop(self) -> None:
-        """Do not try again."""
-        self._fruitless = _FRUITLESS
-
-    def next_pause(self, retry: float | None) -> float | None:
-        """Seconds to wait before the next attempt, `None` to give up.
-
-        Never less than `retry`, the server's own wish (basic/transports, 2025-11-25: MUST).
-        """
-        if self._fruitless >= _FRUITLESS:
-            return None
-        base = max(_SHORTEST, _DEFAULT if retry is None else retry)
-        pause = base
-        if self._fruitless or retry is None:
-            pause = max(base, min(_LONGEST, base * 2**self._fruitless))
-            # Many clients that lost the same server should not all come back at once.
-            pause *= 1 + random.random() / 4  # noqa: S311 - no secret depends on it
-        self._fruitless += 1
-        return pause

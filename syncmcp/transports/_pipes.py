@@ -1,4 +1,4 @@
-"""The pipes of a child process: frames into stdin, lines out of stdout, stderr drained."""
+"""The pipes of a child process: frames to stdin, lines from stdout, and the end of stderr."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import Outgoing
 
 
-# What may wait for a server that does not read, as a multiple of the longest frame.
+# The limit of the queue for a server that does not read, as a multiple of the longest frame.
 _BACKLOG_FRAMES = 4
 
-# How long, in seconds, the news of a broken pipe waits for the exit status that explains it.
+# How long, in seconds, the error for a broken pipe waits for the exit status that explains it.
 _EXIT_WAIT = 0.05
 
-# What `Outgoing.state` says here. `None`: not handed over yet.
-_WAITING = "waiting"
-_BEGUN = "begun"
-_WITHDRAWN = "withdrawn"
+# The values of `Outgoing.state` here. `None`: `send` was not called yet.
+_QUEUED = "waiting"
+_STARTED = "begun"
+_CANCELLED = "withdrawn"
 
 
-class Owner(Protocol):
-    """What an outbox asks of its transport."""
+class WriterOwner(Protocol):
+    """What a `StdinWriter` needs of its transport."""
 
     label: str
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """Start a thread; `RuntimeError` when the interpreter is ending."""
+        """Start a thread; raises `RuntimeError` when the interpreter is exiting."""
         ...
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
-        """Build the error for a frame, with an exit status that may be `wait` seconds away."""
+        """Make the error for a frame, after waiting up to `wait` seconds for an exit status."""
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """Tell that a frame that waited could not be written."""
+        """Report that a queued frame could not be written."""
         ...
 
 
 class StdinWriter:
-    """Writes frames whole and in order, and never makes a sender wait.
+    """Writes whole frames in order, without blocking the senders.
 
-    The sender writes by itself. What the pipe does not take at once goes, like every later frame,
-    to a thread that is started then.
+    The sender's thread writes. When the pipe is full, the rest and all later frames are queued for
+    a writer thread, which is started then.
 
     Args:
         owner: The transport.
-        max_frame: The longest frame, in bytes; a few times this may be waiting.
+        max_frame: The longest frame, in bytes; the queue holds a small multiple of it.
     """
 
-    def __init__(self, owner: Owner, max_frame: int) -> None:
+    def __init__(self, owner: WriterOwner, max_frame: int) -> None:
         self._owner = owner
         self._limit = _BACKLOG_FRAMES * max_frame
         self._process: Process | None = None
         self.writer: threading.Thread | None = None
-        # Guards everything here. Held only for what cannot block: one write, or the start of the
-        # writer thread; the reader never takes it. Reentrant, because a signal handler or a
-        # finalizer may send or close while its own thread is in here.
+        # Guards all fields. Held only for operations that do not block: one write, or the start of
+        # the writer thread; the reader thread never takes it. Reentrant, because a signal handler
+        # or a finalizer may send or close while its own thread holds the lock.
         self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         self._closing = False
         self._closed = False
         self._broken: OSError | None = None
-        # Whether a thread is using the pipe: others queue, and `close` leaves the closing to it.
+        # Whether a thread uses the pipe: others queue their frames, and `close` lets it close.
         self._writing = False
-        # What is left of a frame that the pipe took a part of, and whose frame that is.
-        self._rest = memoryview(b"")
-        self._begun: Outgoing | None = None
+        # The rest of a partly written frame, and that frame.
+        self._remainder = memoryview(b"")
+        self._started: Outgoing | None = None
         self._backlog: deque[Outgoing] = deque()
         self._backlog_size = 0
 
@@ -91,14 +91,14 @@ class StdinWriter:
     def send(self, out: Outgoing) -> None:
         """See `StdioTransport.send`."""
         with self._lock:
-            if out.state is _WITHDRAWN:
+            if out.state is _CANCELLED:
                 return
             process = self._process
             if process is None or self._closing:
-                raise self._not_open()
+                raise self._not_open_error()
             if self._broken is not None:
                 raise self._owner.broken_pipe("not_sent", 0) from self._broken
-            if process.writes_block or self._writing or self._rest or self._backlog:
+            if process.writes_block or self._writing or self._remainder or self._backlog:
                 self._enqueue(out)
             elif not self._write_now(process, out):
                 return
@@ -108,40 +108,40 @@ class StdinWriter:
             try:
                 self.writer = self._owner.start_thread("write", self._write_backlog)
             except RuntimeError as error:  # at interpreter exit no thread can be started any more
-                raise self._owner.broken_pipe(self.withdraw(out), 0) from error
+                raise self._owner.broken_pipe(self.cancel(out), 0) from error
 
-    def _not_open(self) -> ClosedError:
+    def _not_open_error(self) -> ClosedError:
         return ClosedError("the transport is not open", server=self._owner.label)
 
     def _write_now(self, process: Process, out: Outgoing) -> bool:
-        """Write on this thread; returns whether something is left to the writer thread."""
+        """Write on this thread; return whether anything is left for the writer thread."""
         data = memoryview(out.body + b"\n")
         size = len(data)
         taken: list[int] = []
         self._writing = True
         try:
             if self._closing:  # a signal handler closed just before
-                raise self._not_open()
+                raise self._not_open_error()
             process.write(data, taken)
         except OSError as error:
             self._broken = error
             raise self._owner.broken_pipe("not_sent", 0) from error
         finally:
-            # Ctrl-C may have come right behind the write; it does not come before the next call.
+            # Ctrl-C may be raised right after the write, so the state is updated here.
             if taken:
-                out.state = _BEGUN
+                out.state = _STARTED
                 if taken[0] < size:
-                    self._begun, self._rest = out, data[taken[0] :]
+                    self._started, self._remainder = out, data[taken[0] :]
             self._writing = False
             if self._closing:
                 self._close_pipe(process)
         if not taken:
             self._enqueue(out)
-        return bool(self._rest or self._backlog)  # a signal handler may have sent something
+        return bool(self._remainder or self._backlog)  # a signal handler may have sent something
 
     def _enqueue(self, out: Outgoing) -> None:
         size = len(out.body) + 1
-        # A single frame may be of any size, so that the bound is on the server's slowness alone.
+        # A single frame may have any size: the limit is for slow servers only.
         if self._backlog and self._backlog_size + size > self._limit:
             raise LimitExceeded(
                 f"the server does not read, and {self._backlog_size} bytes wait for it already "
@@ -150,22 +150,22 @@ class StdinWriter:
                 delivery="not_sent",
             )
         self._backlog_size += size
-        out.state = _WAITING
+        out.state = _QUEUED
         self._backlog.append(out)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
-        """See `Transport`. A frame that was begun is completed: what follows must stay readable."""
+    def cancel(self, out: Outgoing) -> Delivery:
+        """See `Transport`. A partly written frame is completed, or later ones would be garbled."""
         with self._lock:
-            if out.state is _WAITING:
+            if out.state is _QUEUED:
                 self._backlog_size -= len(out.body) + 1
-                out.state = _WITHDRAWN
+                out.state = _CANCELLED
                 self._backlog.remove(out)
             elif out.state is None:
-                out.state = _WITHDRAWN
-            return "not_sent" if out.state is _WITHDRAWN else "unknown"
+                out.state = _CANCELLED
+            return "not_sent" if out.state is _CANCELLED else "unknown"
 
     def close(self) -> None:
-        """Close the pipe, and let the writer thread end. What still waits is never written."""
+        """Close the pipe and end the writer thread. Queued frames are discarded. Idempotent."""
         with self._lock:
             self._closing = True
             self._work.notify_all()
@@ -176,8 +176,8 @@ class StdinWriter:
             if not self._writing:
                 self._close_pipe(process)
 
-    def abandon(self) -> None:
-        """In a forked child: a thread of the parent may have held the lock."""
+    def discard_in_child(self) -> None:
+        """In a forked child: replace the lock, which a thread of the parent may have held."""
         self._lock = threading.RLock()
 
     def _close_pipe(self, process: Process) -> None:
@@ -189,7 +189,7 @@ class StdinWriter:
     # -- the writer thread
 
     def _write_backlog(self) -> None:
-        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+        with self._lock:  # Ctrl-C may have come before `send` stored the thread
             if self.writer is None:
                 self.writer = threading.current_thread()
             if self.writer is not threading.current_thread():
@@ -199,15 +199,15 @@ class StdinWriter:
             self._write_next(process)
 
     def _claim_pipe(self) -> bool:
-        """Wait for work and take the pipe; `False` when there will be none."""
+        """Wait for frames and claim the pipe; `False` if the pipe is closed or broken."""
         with self._work:
-            while not (self._closing or self._broken or self._rest or self._backlog):
+            while not (self._closing or self._broken or self._remainder or self._backlog):
                 self._work.wait()
             self._writing = not (self._closing or self._broken)
             return self._writing
 
     def _write_next(self, process: Process) -> None:
-        """Write what the pipe takes. Outside of the lock: with the pipe claimed, others queue."""
+        """Write as much as the pipe takes, without the lock: the pipe is claimed."""
         taken: list[int] = []
         failure: OSError | None = None
         try:
@@ -217,7 +217,7 @@ class StdinWriter:
             failure = error
         with self._lock:
             self._writing = False
-            self._rest = self._rest[sum(taken) :]
+            self._remainder = self._remainder[sum(taken) :]
             if self._closing:
                 self._close_pipe(process)
                 return
@@ -226,103 +226,97 @@ class StdinWriter:
             self._broken = failure
             unsent = [*self._backlog]
             for out in unsent:
-                self.withdraw(out)
-        # The reader tells the end of everything, if it is the end: a server may close its stdin and
-        # still answer what it has read.
-        if self._begun is not None:
-            self._tell(self._begun, "unknown", failure)
+                self.cancel(out)
+        # The connection is not lost yet: a server may close its stdin, and still respond to what it
+        # has read. The reader thread reports the end of stdout.
+        if self._started is not None:
+            self._report_failure(self._started, "unknown", failure)
         for out in unsent:
-            self._tell(out, "not_sent", failure)
+            self._report_failure(out, "not_sent", failure)
 
     def _next_piece(self) -> memoryview:
         with self._lock:
-            if not self._rest and self._backlog:
-                self._begun = out = self._backlog.popleft()
+            if not self._remainder and self._backlog:
+                self._started = out = self._backlog.popleft()
                 self._backlog_size -= len(out.body) + 1
-                out.state = _BEGUN
-                self._rest = memoryview(out.body + b"\n")
-            return self._rest
+                out.state = _STARTED
+                self._remainder = memoryview(out.body + b"\n")
+            return self._remainder
 
-    def _tell(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
+    def _report_failure(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
         if out.ids:
             error = self._owner.broken_pipe(delivery, _EXIT_WAIT)
             error.__cause__ = failure
             self._owner.failed(out, error)
 
 
-# A stream of bytes cut into lines, in linear time and bounded memory.
-
-
 class TruncatedLine(bytes):
-    """The beginning of a line that was longer than allowed; the rest of it was thrown away."""
+    """The beginning of a line that was longer than the limit; the rest was discarded."""
 
     __slots__ = ()
 
 
 class LineReader:
-    """Collects chunks until a line is whole.
+    """Splits chunks of bytes into lines, in linear time and bounded memory.
 
-    A line ends at the byte 0x0A only: the other characters that `str.splitlines` takes for line
-    ends may stand in a JSON string. One carriage return before it is dropped.
+    A line ends at the byte 0x0A only: JSON strings may contain the other line ends of
+    `str.splitlines`. One carriage return before it is removed.
 
     Args:
-        limit: The longest line kept, in bytes.
+        limit: The longest line, in bytes; longer ones are truncated.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Joined once when the line is whole: adding to one string would copy it for every chunk.
+        # Joined once when the line is complete: concatenation would copy the line for each chunk.
         self._parts: list[bytes] = []
         self._size = 0
-        self._cutting = False
+        self._truncating = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; returns the lines that they complete, without their ends.
+        """Take the next bytes; return the lines that they complete, without their line ends.
 
-        Of a line over the limit a `TruncatedLine` is returned as soon as the limit is passed.
+        A line over the limit is returned as a `TruncatedLine`, as soon as the limit is exceeded.
         """
         end = chunk.find(b"\n")
         if end < 0:
-            return self._hold(chunk)
-        lines = [] if self._cutting else self._first(chunk[:end])
-        self._cutting = False
+            return self._keep_partial(chunk)
+        lines = [] if self._truncating else self._complete_first(chunk[:end])
+        self._truncating = False
         if end + 1 < len(chunk):
             *whole, rest = chunk[end + 1 :].split(b"\n")
-            lines += [self._checked(line) for line in whole]
-            lines += self._hold(rest)
+            lines += [self._finish_line(line) for line in whole]
+            lines += self._keep_partial(rest)
         return lines
 
     def rest(self) -> bytes:
-        """What came after the last line end, when nothing more will come."""
-        return b"".join(self._take())
+        """The bytes after the last line end, at the end of the stream."""
+        return b"".join(self._take_parts())
 
-    def _first(self, part: bytes) -> list[bytes]:
+    def _complete_first(self, part: bytes) -> list[bytes]:
         if self._parts:
-            part = b"".join((*self._take(), part))
-        return [self._checked(part)]
+            part = b"".join((*self._take_parts(), part))
+        return [self._finish_line(part)]
 
-    def _take(self) -> list[bytes]:
+    def _take_parts(self) -> list[bytes]:
         parts, self._parts, self._size = self._parts, [], 0
         return parts
 
-    def _checked(self, line: bytes) -> bytes:
+    def _finish_line(self, line: bytes) -> bytes:
         if line.endswith(b"\r"):
             line = line[:-1]
         return line if len(line) <= self._limit else TruncatedLine(line[: self._limit])
 
-    def _hold(self, part: bytes) -> list[bytes]:
-        if self._cutting or not part:
+    def _keep_partial(self, part: bytes) -> list[bytes]:
+        if self._truncating or not part:
             return []
         self._parts.append(part)
         self._size += len(part)
-        # One byte more than allowed: a carriage return does not count.
+        # One byte more than the limit: it may be a carriage return, which does not count.
         if self._size <= self._limit + 1:
             return []
-        self._cutting = True
-        return [TruncatedLine(b"".join(self._take())[: self._limit])]
-
-
-# What a server writes to stderr: a bounded tail for errors, and a place for the rest.
+        self._truncating = True
+        return [TruncatedLine(b"".join(self._take_parts())[: self._limit])]
 
 
 _log = logging.getLogger("syncmcp.stderr")
@@ -330,20 +324,22 @@ _log = logging.getLogger("syncmcp.stderr")
 _TAIL_BYTES = 4 * 1024
 _TAIL_LINES = 20
 
-# More is kept than shown, so that a secret at the edge of the tail is still known as one.
+# More is kept than shown, so that a secret at the edge of the tail can still be redacted.
 _KEPT_BYTES = 4 * _TAIL_BYTES
 
 _LONGEST_LINE = 64 * 1024
 
 
 class StderrSink:
-    """Takes the bytes of one server's stderr, on the one thread that reads them.
+    """Receives one server's stderr: keeps its end for errors, and passes lines to the user.
+
+    Used by the thread that reads stderr, except for `tail`.
 
     Args:
-        target: Where lines go besides the tail. The log gets them redacted; the others are the
-            caller's own places and get them as they are (a sign-in link must stay usable).
-        label: What the log calls the server.
-        secrets: Values that must not be shown.
+        target: Where lines are passed to. Secrets are redacted for the log only: other targets
+            belong to the user, and a sign-in link must stay usable.
+        label: The server's name in the log.
+        secrets: The values to redact.
 
     Raises:
         OSError: The file that `target` names cannot be opened.
@@ -353,11 +349,11 @@ class StderrSink:
         self._label = label
         self._secrets = secrets
         self._lines = LineReader(_LONGEST_LINE)
-        self._kept = bytearray()
-        # Guards the bytes kept: the tail is asked for on other threads.
+        self._recent = bytearray()
+        # Guards the recent bytes: other threads read the tail.
         self._lock = threading.RLock()
-        self._close: Callable[[], None] | None = None
-        self._sink = self._choose(target)
+        self._close_file: Callable[[], None] | None = None
+        self._deliver_line = self._choose(target)
 
     def _choose(self, target: Stderr) -> Callable[[str], None] | None:
         if target == "log":
@@ -369,7 +365,7 @@ class StderrSink:
         if callable(target):
             return target
         file = Path(os.fspath(target)).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
-        self._close = file.close
+        self._close_file = file.close
 
         def append(line: str) -> None:
             file.write(line + "\n")
@@ -377,44 +373,44 @@ class StderrSink:
         return append
 
     def _to_log(self, line: str) -> None:
-        # A server may write to stderr what it likes: that is no sign of an error.
+        # At INFO: servers log to stderr, so a line is no sign of an error.
         if _log.isEnabledFor(logging.INFO):
             _log.info("[%s] %s", self._label, redact(line, self._secrets))
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
         with self._lock:
-            self._kept += chunk[-_KEPT_BYTES:]
-            del self._kept[:-_KEPT_BYTES]
+            self._recent += chunk[-_KEPT_BYTES:]
+            del self._recent[:-_KEPT_BYTES]
         for line in self._lines.feed(chunk):
-            self._show(line)
+            self._deliver(line)
 
     def close(self) -> None:
-        """Show what came after the last line end, and close the file if there is one."""
+        """Pass on the bytes after the last line end, and close the file if there is one."""
         rest = self._lines.rest()
         if rest:
-            self._show(rest)
-        if self._close is not None:
-            self._close()
+            self._deliver(rest)
+        if self._close_file is not None:
+            self._close_file()
 
     def tail(self) -> str:
-        """The last lines, secrets removed. Any thread may ask."""
+        """The last lines, secrets removed. Called from any thread."""
         with self._lock:
-            kept = bytes(self._kept)
+            kept = bytes(self._recent)
         text = redact(kept.decode("utf-8", "replace"), self._secrets)
         return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:].strip()
 
-    def _show(self, line: bytes) -> None:
-        if self._sink is None:
+    def _deliver(self, line: bytes) -> None:
+        if self._deliver_line is None:
             return
         try:
-            self._sink(line.decode("utf-8", "replace"))
-        except Exception:  # the caller's function or file: it must not stop the draining
-            self._sink = None
+            self._deliver_line(line.decode("utf-8", "replace"))
+        except Exception:  # of the user's function or file: stderr must be read all the same
+            self._deliver_line = None
             _log.exception("[%s] the place for stderr failed and gets no more lines", self._label)
 
 
 def _to_own_stderr(line: str) -> None:
-    # Looked up each time: a notebook replaces it, and a program without a console has none.
+    # Read each time: a notebook replaces `sys.stderr`, and without a console it is `None`.
     if sys.stderr is not None:
         sys.stderr.write(line + "\n")

@@ -1,4 +1,4 @@
-"""Server processes on POSIX systems: pipes that do not block, a session of their own, signals."""
+"""Server processes on POSIX systems: non-blocking pipes, a session per server, signals."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"
 
-# The first read of stdout after a pause asks for little: memory for the big size comes from the
-# system each time, which costs a short call more than its pipe does.
+# The first read of stdout after a pause asks for a small chunk: the system allocates memory for a
+# big one each time, which takes longer than reading a short response.
 _SMALL_CHUNK = 16 * 1024
 _CHUNK = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
 
-# After `end_output` or `end_errors`, what the pipe still holds is read in at most this many reads,
-# because a process that escaped may go on writing for ever.
+# After `end_output` or `end_errors`, buffered bytes are read in at most this many reads, because a
+# process that left the group may continue to write.
 _LAST_READS = 16
 
-# How often the exit of a server is looked for, in seconds, where the kernel cannot report it.
+# How often to check for the exit of a server, in seconds, without a pidfd.
 _EXIT_CHECK = 0.25
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> PosixProcess:
-    """Start a server; see `syncmcp.transports._process.start`."""
+    """Start a server; see `syncmcp.transports.stdio.start`."""
     ours, theirs = make_pipes()
     try:
         os.set_blocking(ours[0], False)
         for descriptor in ours[:2]:
             _enlarge(descriptor)
-        # A session of its own: Ctrl-C at the terminal does not reach the server, the terminal's
-        # foreground group stays as it is, and one signal reaches the server's whole tree.
+        # A session of its own: Ctrl-C in the terminal does not reach the server, the foreground
+        # process group stays the same, and one signal reaches the server's whole process tree.
         popen = subprocess.Popen(
             argv,
             stdin=theirs[0],
@@ -64,32 +64,32 @@ def _enlarge(pipe: int) -> None:
     if sys.platform == "linux":
         import fcntl
 
-        # Fewer switches for big frames. The system bounds what a user may have: no matter then.
+        # Fewer context switches for big frames. OSError: the user's pipe memory is used up.
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
 def _watch_exit(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where there is such a thing."""
+    """A pidfd, which becomes readable when the process exits; `None` if the system has none."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             return os.pidfd_open(pid)
     return None
 
 
-# What closes a descriptor takes its number away first, and closes it with the next call: in between
-# no interpreter looks for signals, so that none is lost to Ctrl-C, or closed twice.
+# To close a descriptor, its number is removed from the attribute first and closed in the next call:
+# Python runs no signal handlers in between, so Ctrl-C can neither leak it nor close it twice.
 
 
-class _Wake:
-    """A pipe that is readable once it was set: it ends a `poll` in another thread."""
+class _WakePipe:
+    """A pipe that becomes readable with `set`, and so ends a `poll` in another thread."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
 
     def set(self) -> None:
-        # Full means set many times over.
+        # A full pipe is readable already.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer, b"!")
 
@@ -115,26 +115,26 @@ class PosixProcess:
         self._stdout = stdout
         self._stderr = stderr
         self._exit = _watch_exit(popen.pid)
-        self._input_wake = _Wake()
-        self._output_wake = _Wake()
-        self._errors_wake = _Wake()
-        # Guards the numbers of the pipes against being closed, and given to another file, between
-        # the look at them and their use.
-        self._guard = threading.RLock()
+        self._input_wake = _WakePipe()
+        self._output_wake = _WakePipe()
+        self._errors_wake = _WakePipe()
+        # Guards the descriptors: without it, one could be closed and reused for another file
+        # between its check and its use.
+        self._lock = threading.RLock()
         self._output_chunk = _SMALL_CHUNK
         self._output_reads: int | None = None
         self._error_reads: int | None = None
-        self._exit_told = False
-        self._cleared = False
-        # One system call for each read where a blocked read can be ended from outside, and where
-        # it blocks a thread, not all greenlets.
-        self._can_nudge = not patched("threading") and self._nudge(b"")
+        self._exit_reported = False
+        self._reaped = False
+        # If a blocking read can be ended from another thread, no `poll` is needed before each read.
+        # Under gevent a blocking read would block all greenlets.
+        self._can_wake_reader = not patched("threading") and self._wake_reader(b"")
 
     # -- stdout
 
     def read_output(self) -> bytes:
         """See `Process`."""
-        if self._can_nudge and self._output_reads is None:
+        if self._can_wake_reader and self._output_reads is None:
             data = os.read(self._stdout, self._output_chunk)
             self._output_chunk = _CHUNK if len(data) >= _SMALL_CHUNK else _SMALL_CHUNK
             return data
@@ -150,12 +150,12 @@ class PosixProcess:
         if self._output_reads is None:
             self._output_reads = _LAST_READS
         self._output_wake.set()
-        if self._can_nudge:
-            self._nudge(b"\n")
+        if self._can_wake_reader:
+            self._wake_reader(b"\n")
 
-    def _nudge(self, data: bytes) -> bool:
-        """Write to the pipe that the reader waits on: a blank line, which it skips."""
-        with self._guard:
+    def _wake_reader(self, data: bytes) -> bool:
+        """End a blocking read of stdout by a blank line in that pipe, which the reader skips."""
+        with self._lock:
             if self._stdout < 0:
                 return True
             name, flags = f"/proc/self/fd/{self._stdout}", os.O_WRONLY | os.O_NONBLOCK
@@ -163,7 +163,7 @@ class PosixProcess:
             try:
                 # All in C, as in `write`.
                 pipes.extend(map(os.open, (name,), (flags,)))
-                # A full pipe needs no nudge: its reader is not waiting.
+                # A full pipe needs no wake-up: its reader is not blocked.
                 with contextlib.suppress(BlockingIOError):
                     os.write(pipes[0], data)
             except OSError:  # not Linux, or no /proc
@@ -175,7 +175,7 @@ class PosixProcess:
 
     def close_output(self) -> None:
         """See `Process`."""
-        with self._guard:
+        with self._lock:
             pipe, self._stdout = self._stdout, -1
             if pipe >= 0:
                 os.close(pipe)
@@ -188,19 +188,19 @@ class PosixProcess:
             watched = [self._errors_wake.reader]
             if self._stderr >= 0:
                 watched.append(self._stderr)
-            if not self._exit_told and self._exit is not None:
+            if not self._exit_reported and self._exit is not None:
                 watched.append(self._exit)
-            if self._exit_told and self._stderr < 0:
+            if self._exit_reported and self._stderr < 0:
                 return b""
-            blind = not self._exit_told and self._exit is None
+            blind = not self._exit_reported and self._exit is None
             ready = _ready(watched, _EXIT_CHECK if blind else None)
             if self._error_reads is not None:
                 if self._error_reads == 0 or self._stderr not in ready:
                     return b""
                 self._error_reads -= 1
-            # Before stderr, which another process may go on filling.
+            # Checked before stderr, which another process may keep filling.
             elif self._exit in ready or (blind and self.wait(0) is not None):
-                self._exit_told = True
+                self._exit_reported = True
                 return None
             if self._stderr in ready:
                 data = os.read(self._stderr, _CHUNK)
@@ -225,7 +225,7 @@ class PosixProcess:
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """See `Process`."""
         with contextlib.suppress(BlockingIOError):
-            # No interpreter looks for signals between the write and the record: it is all in C.
+            # In one C call: Python runs no signal handler between the write and the append.
             taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
@@ -254,9 +254,9 @@ class PosixProcess:
         if sys.platform == "linux" and self._exit is not None:
             _ready((self._exit,), timeout)
             try:
-                # WNOWAIT leaves the entry in the process table: its number is the group's.
+                # WNOWAIT does not reap the process, whose id is that of the process group.
                 status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # this program has given the exit status to somebody else
+            except ChildProcessError:  # the program has reaped it in another way
                 return self._popen.poll()
             if status is None:
                 return None
@@ -273,46 +273,45 @@ class PosixProcess:
 
     def kill(self) -> None:
         """See `Process`."""
-        if self._cleared:
-            return  # the number may be a stranger's by now
+        if self._reaped:
+            return  # the process id may have been reused
         self._signal_group(signal.SIGKILL)
-        # Nothing survives SIGKILL, but a process in a system call of the kernel may need a while.
+        # A process in an uninterruptible system call exits only after that call.
         if (code := self.wait(1.0)) is not None:
-            # Not by `Popen.poll`: Ctrl-C in the midst of it would leave its lock taken for ever.
+            # Not by `Popen.poll`: Ctrl-C during it could leave its lock locked.
             if self._popen.returncode is None:
-                with contextlib.suppress(ChildProcessError):  # it has been cleared already
+                with contextlib.suppress(ChildProcessError):  # already reaped
                     os.waitpid(self._popen.pid, os.WNOHANG)
                 self._popen.returncode = code
-            self._cleared = True
+            self._reaped = True
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # PermissionError: what is left of the group belongs to another user, or, on macOS, is a
-        # zombie.
+        # PermissionError: the rest of the group belongs to another user, or is a zombie (macOS).
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
 
     def release(self) -> None:
         """See `Process`."""
-        with self._guard:
+        with self._lock:
             watch, self._exit = self._exit, None
             if watch is not None:
                 os.close(watch)
             for wake in (self._input_wake, self._output_wake, self._errors_wake):
                 wake.close()
 
-    def abandon(self) -> None:
+    def discard_in_child(self) -> None:
         """See `Process`."""
-        self._guard = threading.RLock()  # a thread of the parent may have held it
+        self._lock = threading.RLock()  # a thread of the parent may have held the lock
         self.close_input()
         self.close_output()
         self.close_errors()
         self.release()
-        # It is the parent's child: keeps `Popen.__del__` from asking for it, and warning.
+        # The server is no child of this process: prevents a warning of `Popen.__del__`.
         self._popen.returncode = 0
 
 
 def _ready(descriptors: Sequence[int], timeout: float | None) -> list[int]:
-    """Those that can be read without waiting, after at most `timeout` seconds."""
+    """The readable descriptors, after waiting at most `timeout` seconds for one."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -1,4 +1,4 @@
-"""What the stdio transport asks of the operating system, and what both kinds of system share."""
+"""The interface to server processes, and what POSIX and Windows share: environment, PATH, pipes."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ _WINDOWS_NAMES = frozenset(
 
 
 class Process(Protocol):
-    """A started server: its three pipes, and the tree of processes that it heads.
+    """A running server: its three pipes, and the process tree that it is the root of.
 
-    Each pipe has one thread that uses and closes it. The rest may be called on any thread.
+    Each pipe is used and closed by one thread. The other methods may be called on any thread.
     """
 
     writes_block: bool
-    """Whether `write` waits for a reader that is slow, so that only a thread of its own may call
-    it."""
+    """Whether `write` blocks while the pipe is full, and so needs a thread of its own."""
 
     def read_output(self) -> bytes:
         """Wait for bytes on the server's stdout; empty at its end or after `end_output`."""
         ...
 
     def read_errors(self) -> bytes | None:
-        """Wait for bytes on its stderr; empty once there is nothing left to watch.
+        """Wait for bytes on the server's stderr; empty at its end or after `end_errors`.
 
-        Returns `None` once, when the server's own process has ended, where the system can tell.
+        Returns `None` once, when the server's own process has exited, if the system reports that.
         """
         ...
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
-        """Write to its stdin; adds to `taken` how many bytes it took, nothing if the pipe is full.
+        """Write to the server's stdin; append to `taken` how many bytes were written, if any.
 
-        What is written is on record whatever a signal handler raises at that moment.
+        `taken` is correct even if a signal handler raises during the call. Nothing is appended if
+        the pipe is full.
 
         Raises:
             OSError: The server no longer reads.
@@ -78,7 +78,7 @@ class Process(Protocol):
         ...
 
     def end_output(self) -> None:
-        """Make `read_output` return what is there, then end, though somebody holds the pipe."""
+        """Make `read_output` return buffered bytes, then end, even if the pipe stays open."""
         ...
 
     def end_errors(self) -> None:
@@ -98,27 +98,27 @@ class Process(Protocol):
         ...
 
     def wait(self, timeout: float | None) -> int | None:
-        """The exit status (negative: the signal) once it has one, `None` after `timeout` seconds.
+        """The exit status (negative: a signal); `None` after `timeout` seconds without one.
 
-        The process keeps its place in the process table where possible, so that `terminate` and
-        `kill` cannot hit a stranger who got its number.
+        The process is not reaped where possible, so that `terminate` and `kill` cannot hit another
+        process with a reused process id.
         """
         ...
 
     def terminate(self) -> None:
-        """Ask the whole tree to end."""
+        """Ask the whole process tree to exit."""
         ...
 
     def kill(self) -> None:
-        """End the whole tree, also when its head has ended, and clear the process table."""
+        """Kill the whole process tree, even if its root has exited, and reap the root."""
         ...
 
     def release(self) -> None:
-        """Free what the threads shared; nothing else is called afterwards."""
+        """Free the remaining resources; no other method is called afterwards."""
         ...
 
-    def abandon(self) -> None:
-        """In a forked child: close everything, touch no process."""
+    def discard_in_child(self) -> None:
+        """In a forked child: close all descriptors, without effect on the process."""
         ...
 
 
@@ -129,19 +129,19 @@ def environment(
     *,
     windows: bool = sys.platform == "win32",
 ) -> dict[str, str]:
-    """The environment of the server: what `inherit` lets through of `own`, and `given` on top."""
+    """The environment of the server: variables of `own` that `inherit` allows, and `given`."""
     if inherit == "none":
         kept: dict[str, str] = {}
     elif inherit == "all":
         kept = dict(own)
     else:
-        # Values that begin with "()" are functions that some shells would define, and run.
+        # Some shells define, and run, functions from values that begin with "()" (Shellshock).
         kept = {
             name: value
             for name, value in own.items()
             if _is_safe(name, windows) and not value.startswith("()")
         }
-    if windows:  # names differ in case only there: the caller's spelling takes the place of ours
+    if windows:  # names ignore case there: `given` replaces other spellings
         upper = {name.upper() for name in given}
         kept = {name: value for name, value in kept.items() if name.upper() not in upper}
     return {**kept, **given}
@@ -171,7 +171,7 @@ def locate(command: str, path: str) -> str:
     # On Windows `which` also completes names: `npx` is found as `npx.cmd`.
     found = shutil.which(command, path=path)
     if found is not None:
-        # A relative name is relative to the server's directory, which may not be ours.
+        # A relative path is relative to the server's working directory, which may differ from ours.
         return command if os.path.dirname(command) and sys.platform != "win32" else found
     if os.path.dirname(command):
         return command
@@ -183,8 +183,8 @@ def locate(command: str, path: str) -> str:
 def make_pipes() -> tuple[list[int], list[int]]:
     """Our ends of a server's stdin, stdout and stderr, and its own.
 
-    Plain descriptors rather than `Popen`'s file objects, which would close the numbers once more
-    when they are collected. No other child inherits them: that is their default.
+    Plain descriptors, because the file objects of `Popen` would close the descriptors a second time
+    when garbage-collected. They are not inheritable, by default.
     """
     ours: list[int] = []
     theirs: list[int] = []
@@ -200,6 +200,6 @@ def make_pipes() -> tuple[list[int], list[int]]:
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close descriptors that were opened for a process that did not come about."""
+    """Close the descriptors for a process that could not be started."""
     for descriptor in descriptors:
         os.close(descriptor)

@@ -1,8 +1,7 @@
-"""Server processes on Windows: a job object holds the tree. Not run on Windows.
+"""Server processes on Windows: a job object contains the process tree. Not run on Windows.
 
-What is decided here is tested elsewhere with stand-ins for the process and the job. Pipes cannot be
-waited for there, so that a thread of its own writes, and the end of a server shows when its pipes
-close.
+The logic is tested on other systems, with fakes of process and job. Windows cannot poll pipes, so
+a thread of its own writes, and the exit of a server is noticed when its pipes close.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
 
 _CHUNK = 256 * 1024
 
-# Values of the Windows API. The first keeps Ctrl-C from the server, the second a console window
-# from opening.
+# Flags of the Windows API. The first prevents Ctrl-C from reaching the server, the second a console
+# window.
 _CREATE_NEW_PROCESS_GROUP = 0x00000200
 _CREATE_NO_WINDOW = 0x08000000
 
 # How long, in seconds, to wait for a process that was killed.
 _KILL_WAIT = 1.0
 
-# A batch file (`npx.cmd`) is run by the command interpreter, which reads its arguments again; with
-# these in them it could be made to run something else.
+# The command interpreter runs batch files (`npx.cmd`), and parses their arguments again: with these
+# characters it could be made to run other commands.
 _UNSAFE_FOR_BATCH = frozenset('"%&|<>^!\r\n')
 
 
 class Child(Protocol):
-    """What is used of `subprocess.Popen`."""
+    """The methods used of `subprocess.Popen`."""
 
     def poll(self) -> int | None:
         """The exit status, or `None`."""
@@ -50,19 +49,19 @@ class Child(Protocol):
 
 
 class Job(Protocol):
-    """A set of processes that ends together; children of members are members."""
+    """A set of processes that can be ended together; child processes are members, too."""
 
     def terminate(self) -> None:
         """End every member."""
         ...
 
     def close(self) -> None:
-        """Let go of it, which ends every member."""
+        """Close the handle, which ends every member."""
         ...
 
 
 class WindowsProcess:
-    """One server process and the job that holds its tree; without a job, the process alone."""
+    """One server process and the job with its process tree; without a job, only the process."""
 
     writes_block = True
 
@@ -81,24 +80,24 @@ class WindowsProcess:
         return b"" if self._output_ended else os.read(self._stdout, _CHUNK)
 
     def read_errors(self) -> bytes | None:
-        """See `Process`. Never `None`: the pipe alone is watched."""
+        """See `Process`. Never `None`: only the pipe is watched."""
         return b"" if self._errors_ended else os.read(self._stderr, _CHUNK)
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """See `Process`."""
-        # No interpreter looks for signals between the write and the record: it is all in C.
+        # In one C call: Python runs no signal handler between the write and the append.
         taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
-        """See `Process`. Does not wait: `write` does."""
+        """See `Process`. Does not wait: `write` blocks."""
         return not self._input_ended
 
     def end_input(self) -> None:
-        """See `Process`. A write under way ends with the server."""
+        """See `Process`. A blocked write ends with the server."""
         self._input_ended = True
 
     def end_output(self) -> None:
-        """See `Process`. A read under way ends when the last process of the tree has ended."""
+        """See `Process`. A blocked read ends when the last process of the tree has exited."""
         self._output_ended = True
 
     def end_errors(self) -> None:
@@ -131,7 +130,7 @@ class WindowsProcess:
             return None
 
     def terminate(self) -> None:
-        """See `Process`. There is no polite way for a process without a window."""
+        """See `Process`. Kills: a process without a window cannot be asked to exit."""
         self.kill()
 
     def kill(self) -> None:
@@ -148,15 +147,15 @@ class WindowsProcess:
         if job is not None:
             job.close()
 
-    def abandon(self) -> None:
-        """See `Process`. Never called: there is no fork."""
+    def discard_in_child(self) -> None:
+        """See `Process`. Never called: Windows has no fork."""
 
 
 def check_arguments(argv: Sequence[str]) -> None:
-    """Refuse what the command interpreter would not take literally.
+    """Refuse arguments that the command interpreter would not pass on literally.
 
     Raises:
-        ValueError: The command is a batch file, and an argument has a character special to it.
+        ValueError: The command is a batch file, and an argument contains a special character.
     """
     if argv[0].lower().endswith((".bat", ".cmd")):
         for argument in argv[1:]:
@@ -167,7 +166,7 @@ def check_arguments(argv: Sequence[str]) -> None:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> WindowsProcess:
-    """Start a server; see `syncmcp.transports._process.start`."""
+    """Start a server; see `syncmcp.transports.stdio.start`."""
     if patched("threading"):
         raise ValueError(
             "under gevent its pipes would hold up all greenlets on Windows; reach it over HTTP"
@@ -269,5 +268,5 @@ if sys.platform == "win32":
 else:
 
     def _job_for(pid: int) -> Job | None:
-        """There are no jobs here."""
+        """Other systems have no jobs."""
         return None

@@ -1,8 +1,8 @@
-"""What a connection and its transport promise each other.
+"""The interface between a connection and its transport.
 
-A transport moves frames (one JSON-RPC message each, as bytes). It knows nothing of ids, waiters,
-handlers or models. It is opened once, used from any thread, closed once; a new connection gets a
-new transport.
+A transport moves frames: one JSON-RPC message each, as bytes. Request tables, handlers and models
+are the connection's. A transport is opened once, used from any thread, and closed once; a new
+connection gets a new transport.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ _log = logging.getLogger("syncmcp.transports")
 
 
 class Outgoing:
-    """One frame on its way out.
+    """One outgoing frame.
 
     Attributes:
         body: The encoded message, without a line end.
         method: The method of a request or notification; `None` for a response.
         id: The id of a request, else `None`.
-        ids: The ids of the requests in it: `id` alone, or those of a batch; empty without any.
-        headers: What the dialect and the call want as HTTP headers; ignored elsewhere.
-        deadline: When the call gives up; a transport ends by itself no later than this.
-        status: The HTTP status that a refusal came with, set before its body is received; else 0.
-        identity: As whom it was sent, set before the answer is received; `None` on transports where
-            requests have no credentials.
-        state: The transport's own note about this frame; nobody else touches it.
-        carrier: The frame in which it leaves together with others, if it does.
-        lingers: For how many seconds its exchange goes on though nobody waits for it, where the
-            answer has to be known all the same; mostly 0. Read by transports whose exchanges end.
-        since: When it was made.
-        handed_over: Whether it was handed to the transport.
+        ids: The ids of all requests in the frame: `id` alone, or those of a batch; empty if the
+            frame contains no request.
+        headers: HTTP headers that the dialect and the call add; other transports ignore them.
+        deadline: The deadline of the call; the transport ends the exchange no later than that.
+        status: The HTTP status of an error response, set before its body is received; else 0.
+        identity: The credentials that the frame was sent with, set before the response is
+            received; `None` on transports without credentials.
+        state: Private to the transport: how far the frame has been sent.
+        batch: The batch frame that contains this frame, if it is sent in one.
+        linger_seconds: How long the exchange continues after its call was cancelled, because the
+            response matters all the same; mostly 0. Only HTTP transports read it.
+        created_at: When the frame was made, by `time.monotonic()`.
+        submitted: Whether the frame was passed to the transport.
     """
 
     __slots__ = (
-        "body", "carrier", "deadline", "handed_over", "headers", "id", "identity", "ids", "lingers",
-        "method", "since", "state", "status",
+        "batch", "body", "created_at", "deadline", "headers", "id", "identity", "ids",
+        "linger_seconds", "method", "state", "status", "submitted",
     )  # fmt: skip
 
     def __init__(
@@ -69,56 +70,57 @@ class Outgoing:
         self.status = 0
         self.identity: Identity | None = None
         self.state: Any = None
-        self.carrier: Outgoing | None = None
-        self.lingers = 0.0
-        self.since = monotonic()
-        self.handed_over = False
+        self.batch: Outgoing | None = None
+        self.linger_seconds = 0.0
+        self.created_at = monotonic()
+        self.submitted = False
 
 
 class Receiver(Protocol):
-    """The connection, as its transport sees it. Every method may be called on any thread.
+    """The callbacks of a connection for its transport. Each may be called on any thread.
 
     None of them blocks, runs user code or raises.
     """
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
-        """Take one frame in.
+        """Receive one frame.
 
         Args:
             frame: The bytes of one message (or, in one old revision, of a batch).
-            out: The frame of ours on whose own stream it came, if there is such a stream.
+            out: The frame that `frame` was received for, if it came in the HTTP response to one.
 
         Returns:
-            Whether all of `out` is settled, so that nothing more needs to be read for it.
+            Whether all requests in `out` are settled, so that the rest of the response need not be
+            read.
         """
         ...
 
     def alive(self, out: Outgoing | None) -> None:
-        """Something came on the stream of `out` (a comment, say): it is not idle.
+        """Bytes were received on the stream of `out`, perhaps only a comment: it is not idle.
 
         `None` stands for a stream that all requests share.
         """
         ...
 
     def settled(self, out: Outgoing) -> bool:
-        """Whether nobody waits for any request in `out` any more."""
+        """Whether all requests in `out` are settled."""
         ...
 
-    def silent(self, *, heard: bool) -> None:
-        """Nothing will come any more that belongs to no request; otherwise all is well.
+    def server_stream_ended(self, *, opened: bool) -> None:
+        """The stream for messages outside of requests has ended; requests can still be sent.
 
         Args:
-            heard: Whether the server had a stream for that. It has ended for good, perhaps because
-                the server is gone.
+            opened: Whether the server had opened such a stream. It is not reopened: the server may
+                be gone.
         """
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """The exchange of `out` ended without an answer to each request in it."""
+        """The exchange of `out` ended without a response to each request in it."""
         ...
 
     def lost(self, error: McpError) -> None:
-        """The connection is over; nothing will come any more."""
+        """The connection is lost; nothing more will be received."""
         ...
 
 
@@ -126,20 +128,20 @@ class Transport(Protocol):
     """Moves frames to and from one server."""
 
     label: str
-    """What errors and thread names call the server: its command or URL, secrets removed."""
+    """The server's name in errors and thread names: its command or URL, secrets removed."""
 
     blocking: bool
-    """Whether `send` of a request blocks, mostly until the exchange is over.
+    """Whether `send` of a request blocks, mostly until the exchange has ended.
 
-    `True` for HTTP, where an exchange needs a thread and had best use the caller's; `False` where
-    `send` only writes. Where there is a reader thread, that brings the answer.
+    `True` for HTTP, where an exchange runs on the caller's thread; `False` where `send` only
+    writes. With HTTP+SSE, `send` blocks for the POST, and a reader thread receives the response.
     """
 
     ordered: bool
-    """Whether the server gets what was posted in that order."""
+    """Whether the server receives posted frames in the order of the `post` calls."""
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Get ready to send.
+        """Prepare for sending: start the server or connect to it, where the transport needs that.
 
         Raises:
             ConnectFailed: The server cannot be reached or started.
@@ -148,14 +150,19 @@ class Transport(Protocol):
         ...
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """Learn what was negotiated: headers for every message, and whether there is a session."""
+        """Apply what was negotiated.
+
+        Args:
+            headers: HTTP headers to add to every message from now on.
+            stateful: Whether there is a session.
+        """
         ...
 
     def send(self, out: Outgoing) -> None:
         """Send a request, notification or response.
 
-        A failure of a request's exchange is told to `Receiver.failed`, not raised. Ends by
-        `out.deadline`, or as soon as `withdraw` is called.
+        A failure of a request's exchange is reported to `Receiver.failed`, not raised. Returns by
+        `out.deadline`, or as soon as `cancel` is called.
 
         Raises:
             TransportError: The frame could not be sent, and the connection was not open.
@@ -166,23 +173,25 @@ class Transport(Protocol):
         """Send a notification or response without ever blocking, from any thread."""
         ...
 
-    def withdraw(self, out: Outgoing) -> Delivery:
-        """Nobody waits for the request `out` any more: stop its exchange, unless it lingers.
+    def cancel(self, out: Outgoing) -> Delivery:
+        """The outcome of `out` is no longer wanted: abort its exchange, unless it lingers.
 
-        Never blocks. Returns ``"not_sent"`` if nothing of the frame has left, and then nothing of
-        it ever will; ``"unknown"`` otherwise.
+        Never blocks. Idempotent.
+
+        Returns:
+            ``"not_sent"`` if no byte of the frame was sent, and none will be; else ``"unknown"``.
         """
         ...
 
     def describe(self) -> str:
-        """What else is worth telling about the server's state when it did not answer.
+        """A hint at the server's state, for the error of a request without a response.
 
-        Any thread may ask; secrets are removed. Empty when there is nothing to tell.
+        Called on any thread. Secrets are removed. Empty if there is nothing to say.
         """
         ...
 
     def close(self, deadline: Deadline) -> None:
-        """End it and free everything by `deadline`; harmless when closed before."""
+        """End the connection and free all resources by `deadline`. Idempotent."""
         ...
 
 
@@ -192,18 +201,18 @@ class Resumable(Protocol):
 
     @property
     def session_id(self) -> str | None:
-        """The session, if there is one."""
+        """The id of the session; `None` if there is no session."""
         ...
 
     @property
     def last_event_id(self) -> str | None:
-        """The newest event on the stream that belongs to no request."""
+        """The id of the last event on the stream for messages outside of requests, if any."""
         ...
 
 
 @runtime_checkable
-class OfChild(Protocol):
-    """A transport to a child process."""
+class HasStderr(Protocol):
+    """A transport to a child process, whose stderr is read."""
 
     def stderr_tail(self) -> str:
         """The last lines that the server wrote to its stderr, secrets removed."""
@@ -215,40 +224,37 @@ class HasServerStream(Protocol):
     """A transport with a stream for what the server sends outside of requests."""
 
     def wait_listening(self, deadline: Deadline) -> None:
-        """Wait until the server has answered the request for that stream, whatever it said.
-
-        Ends by `deadline`.
-        """
+        """Wait until the server has accepted or refused the stream, but not beyond `deadline`."""
         ...
 
 
 @runtime_checkable
 class TransportSource(Protocol):
-    """A target that has a hand in its transport: a recording of a session, or a replay of one."""
+    """A target that makes its own transport: a recording of a session, or a replay of one."""
 
     @property
     def label(self) -> str:
-        """What errors and logs call it, secrets removed."""
+        """Its name in errors and logs, secrets removed."""
         ...
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer | None:
-        """The server that it stands in front of; `None` if there is none."""
+        """The real server behind this target; `None` if there is none."""
         ...
 
     def transport(self, inner: Transport | None) -> Transport:
-        """Make a transport that has not been opened.
+        """Make an unopened transport.
 
         Args:
-            inner: One to what is `behind`, not opened either; `None` if nothing is.
+            inner: An unopened transport to the server `behind`; `None` if there is none.
         """
         ...
 
 
 def reader_failed(label: str, error: Exception) -> ConnectionLost:
-    """The end of the connection when its reader fails in a way that nobody expected.
+    """The error of a connection whose reader thread raised an unexpected exception.
 
-    It is logged with its traceback: an error that ends calls must not be all there is to see.
+    The exception is logged with its traceback, which the errors of the calls do not show.
     """
     _log.error("[%s] the reader failed", label, exc_info=error)
     lost = ConnectionLost(
@@ -259,10 +265,10 @@ def reader_failed(label: str, error: Exception) -> ConnectionLost:
 
 
 class ServerSession(Protocol):
-    """One connection of an in-process server."""
+    """One connection to an in-process server."""
 
     def receive(self, frame: bytes) -> None:
-        """Take one frame from the client."""
+        """Receive one frame from the client."""
         ...
 
     def close(self) -> None:
@@ -271,11 +277,11 @@ class ServerSession(Protocol):
 
 
 class InProcessServer(Protocol):
-    """A server that can be connected to without leaving the process."""
+    """A server in the same process as its client."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The server's name in errors."""
         ...
 
     def connect(
@@ -284,7 +290,7 @@ class InProcessServer(Protocol):
         """Start a session.
 
         Args:
-            deliver: Given each frame for the client.
-            on_close: Called when the session has ended, whoever ended it.
+            deliver: Called with each frame for the client.
+            on_close: Called when the session has ended, whichever side ended it.
         """
         ...

@@ -1,12 +1,13 @@
-"""Streamable HTTP: each message is a POST of its own, answered by JSON or by an event stream.
+"""Streamable HTTP: each message is a separate POST; the response is JSON or an event stream.
 
-A request's whole exchange runs on the thread that sends it. Spec: basic/transports,
+The exchange of a request runs on the thread that sends it. Spec: basic/transports,
 "Streamable HTTP" (2025-03-26 and later).
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from syncmcp.errors import (
 )
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._http_base import EVENTS, JSON, Endpoint, HttpSender
-from syncmcp.transports._http_reply import EventStream, ReconnectPolicy
+from syncmcp.transports._http_reply import EventStream
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
@@ -36,17 +37,67 @@ if TYPE_CHECKING:
     from syncmcp.config import Http
     from syncmcp.transports.base import Outgoing, Receiver
 
-__all__ = ["HttpTransport", "ServerStream"]
-
-
-# The stream on which a server of the stateful era sends what belongs to no request.
+__all__ = ["HttpTransport", "ReconnectPolicy", "ServerStream"]
 
 
 _log = logging.getLogger("syncmcp.http")
 
+# Attempts in a row without a new event, after which the stream is given up.
+_MAX_FRUITLESS = 3
+
+# Seconds to wait before an attempt: if the server names none; at least, whatever the server names;
+# at most, unless the server names more.
+_DEFAULT_PAUSE = 1.0
+_SHORTEST_PAUSE = 0.05
+_LONGEST_PAUSE = 30.0
+
+
+class ReconnectPolicy:
+    """Decides when to reconnect a broken event stream, and when to give up."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+
+    def record_progress(self) -> None:
+        """A new event was received: reset the count."""
+        self._fruitless = 0
+
+    def give_up(self) -> None:
+        """Allow no further attempt."""
+        self._fruitless = _MAX_FRUITLESS
+
+    def next_pause(self, retry: float | None) -> float | None:
+        """Seconds to wait before the next attempt; `None` to give up.
+
+        Never less than `retry`, which the server named (basic/transports, 2025-11-25: MUST).
+        """
+        if self._fruitless >= _MAX_FRUITLESS:
+            return None
+        base = max(_SHORTEST_PAUSE, _DEFAULT_PAUSE if retry is None else retry)
+        pause = base
+        if self._fruitless or retry is None:
+            pause = max(base, min(_LONGEST_PAUSE, base * 2**self._fruitless))
+            # Jitter: clients that lost the same server should not all reconnect at once.
+            pause *= 1 + random.random() / 4  # noqa: S311 - no secret depends on it
+        self._fruitless += 1
+        return pause
+
 
 class ServerStream:
-    """Keeps the stream open, on a thread of its own."""
+    """The stream for server messages outside of requests, read on a thread of its own.
+
+    Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`.
+
+    Args:
+        endpoint: Sends the requests.
+        receiver: Receives the messages.
+        label: The server's name in logs.
+        events: The parser, whose `last_id` is where to resume.
+        session_lost: Called when the server no longer knows the session.
+
+    Attributes:
+        answered: Set when the server has accepted or refused the stream, or the thread has ended.
+    """
 
     def __init__(
         self,
@@ -61,26 +112,25 @@ class ServerStream:
         self._label = label
         self._events = events
         self._session_lost = session_lost
-        self._listened = False
+        self._opened = False
         self.answered = threading.Event()
-        """Set once the server has said whether there is a stream, or nobody asks any more."""
-        # Seconds that the server wants no other attempt.
-        self._not_before = 0.0
+        # Seconds, from the last response's Retry-After.
+        self._retry_after = 0.0
 
     def run(self, exchange: AbortableExchange) -> None:
-        """Receive what the server sends outside of requests, until `close`."""
+        """Receive messages until the exchange is aborted, or no attempt to reconnect is left."""
         events = self._events
-        attempts = ReconnectPolicy()
+        reconnects = ReconnectPolicy()
         try:
             with exchange:
-                while self.once(exchange, events, attempts):
-                    pause = attempts.next_pause(events.retry)
+                while self._open_and_read(exchange, events, reconnects):
+                    pause = reconnects.next_pause(events.retry)
                     if pause is None:
-                        level = logging.WARNING if self._listened else logging.DEBUG
+                        level = logging.WARNING if self._opened else logging.DEBUG
                         _log.log(level, "%s: gave up listening", self._label)
                         break
-                    exchange.sleep(max(pause, self._not_before))
-            self._receiver.silent(heard=self._listened)
+                    exchange.sleep(max(pause, self._retry_after))
+            self._receiver.server_stream_ended(opened=self._opened)
         except ExchangeAborted:
             return
         except Exception as error:
@@ -88,30 +138,30 @@ class ServerStream:
         finally:
             self.answered.set()
 
-    def once(
-        self, exchange: AbortableExchange, events: EventStream, attempts: ReconnectPolicy
+    def _open_and_read(
+        self, exchange: AbortableExchange, events: EventStream, reconnects: ReconnectPolicy
     ) -> bool:
-        """Open the stream and read it to its end. Returns whether to open it again."""
-        events.restart()
-        self._not_before = 0.0
+        """Open the stream and read it to its end; return whether to reopen it."""
+        events.reset()
+        self._retry_after = 0.0
         try:
             response, _ = self._endpoint.open_events(exchange, events)
             try:
                 status = response.status_code
                 if status != 200 or reply.content_type(response) != EVENTS:
                     _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
-                    # From the start, some servers say 404 where they should say 405.
-                    if status == 404 and self._listened and self._endpoint.session_id is not None:
+                    # Some servers answer the first attempt with 404 instead of 405.
+                    if status == 404 and self._opened and self._endpoint.session_id is not None:
                         self._session_lost()
-                    self._not_before = reply.retry_after(response) or 0.0
+                    self._retry_after = reply.retry_after(response) or 0.0
                     if status == 429 or status >= 500:
                         self.answered.set()
                         return True
                     return False
                 self.answered.set()
-                self._listened = True
+                self._opened = True
                 for piece in body_of(exchange, response):
-                    attempts.progress()
+                    reconnects.record_progress()
                     for data in events.feed(piece):
                         self._receiver.receive(data)
             finally:
@@ -125,100 +175,101 @@ class ServerStream:
         return True
 
 
-# Ending a session is a courtesy: it may delay `close` by this many seconds.
+# The DELETE that ends a session is optional: it may delay `close` by this many seconds.
 _DELETE_SECONDS = 0.5
 
+# Connections kept for streams, in addition to those for requests.
 _STREAMS = 4
 
-# They begin something of their own.
+# Requests that are sent without the session's id: they start a session, or need none.
 _WITHOUT_SESSION = frozenset(("initialize", "server/discover"))
 
-# Statuses that say when, not what.
+# Statuses that ask for a later attempt, whatever the body says.
 _NOT_NOW = (429, 503)
 
 
 class HttpTransport(HttpSender):
-    """The connection to one server over Streamable HTTP."""
+    """The transport to one server over Streamable HTTP."""
 
     def __init__(self, config: Http, max_in_flight: int = 256, *, rejoin: bool = True) -> None:
-        """Prepare it; nothing is opened yet.
+        """Prepare the transport; nothing is opened yet.
 
         Args:
             config: The URL and the user's settings.
             max_in_flight: How many requests may run at once; that many connections are kept.
-            rejoin: Whether to begin in the session that `config` names.
+            rejoin: Whether to start in the session that `config` names.
         """
         super().__init__(config, max_in_flight + _STREAMS)
-        self._rejoin = rejoin
-        self._listening: AbortableExchange | None = None
-        self._listener: ServerStream | None = None
+        self._resume_session = rejoin
+        self._stream_exchange: AbortableExchange | None = None
+        self._server_stream: ServerStream | None = None
         self._events: EventStream | None = None
         self._stateful = False
         self._session_lost = False
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Get ready to send; no server is contacted.
+        """Prepare for sending; the server is not contacted.
 
         Raises:
             UsageError: The URL or a setting cannot be used.
         """
         del deadline  # nothing here waits
         self._prepare(receiver)
-        if self._rejoin:
+        if self._resume_session:
             self._endpoint.session_id = self._config.session_id
 
     @property
     def session_id(self) -> str | None:
-        """The session that the server opened, or that another client was in before."""
+        """The session that the server opened, or the one that `config` names."""
         return self._endpoint.session_id
 
     @property
     def last_event_id(self) -> str | None:
-        """The newest event on the stream that belongs to no request, if they have ids."""
+        """The id of the last event on the stream outside of requests; `None` without ids."""
         events = self._events
         return None if events is None else events.last_id
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """Send `headers` with everything from now on; in the stateful era start to listen."""
+        """Add `headers` to every request from now on; if `stateful`, open the server's stream."""
         with self._lock:
-            self._endpoint.adopted = dict(headers)
+            self._endpoint.negotiated_headers = dict(headers)
             self._stateful = stateful
             if not stateful:
                 self._endpoint.session_id = None
-            before, self._listening = self._listening, None
-            if before is not None:
-                self._running.discard(before)
+            previous, self._stream_exchange = self._stream_exchange, None
+            if previous is not None:
+                self._open_exchanges.discard(previous)
             events = self._events = EventStream(self._config.max_body)
-            if self._rejoin and self._endpoint.session_id == self._config.session_id:
+            if self._resume_session and self._endpoint.session_id == self._config.session_id:
                 events.last_id = self._config.last_event_id
             if stateful and not self._closed:
-                self._listening = AbortableExchange(Deadline(None))
-                self._running.add(self._listening)
-            listening = self._listening
-        if before is not None:
-            before.end()
-        if listening is not None:
-            listener = self._listener = ServerStream(
-                self._endpoint, self._receiver, self.label, events, self._end_session
+                self._stream_exchange = AbortableExchange(Deadline(None))
+                self._open_exchanges.add(self._stream_exchange)
+            exchange = self._stream_exchange
+        if previous is not None:
+            previous.end()
+        if exchange is not None:
+            stream = self._server_stream = ServerStream(
+                self._endpoint, self._receiver, self.label, events, self._on_session_lost
             )
             threading.Thread(
-                target=listener.run,
-                args=(listening,),
+                target=stream.run,
+                args=(exchange,),
                 name=f"syncmcp-listen[{self.label}]",
                 daemon=True,
             ).start()
 
     def wait_listening(self, deadline: Deadline) -> None:
-        """See `Listening`."""
-        if self._listener is not None:
-            self._listener.answered.wait(deadline.remaining())
+        """See `HasServerStream`."""
+        if self._server_stream is not None:
+            self._server_stream.answered.wait(deadline.remaining())
 
     def close(self, deadline: Deadline) -> None:
-        """End every exchange and the session, close the connections.
+        """Abort all exchanges, end the session with DELETE, close the connections.
 
-        A server that does not answer delays this by half a second.
+        A server that does not respond to the DELETE delays this by half a second.
         """
-        if not self._end_exchanges():
+        if not self._abort_exchanges():
             return
         if not hasattr(self, "_endpoint"):
             return
@@ -233,32 +284,32 @@ class HttpTransport(HttpSender):
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
-        given = self._endpoint.given()
-        headers = self._endpoint.headers(out.headers, given, adopted=not initialize)
+        user_headers = self._endpoint.user_headers()
+        headers = self._endpoint.headers(out.headers, user_headers, negotiated=not initialize)
         headers["Content-Type"] = JSON
         headers["Accept"] = f"{JSON}, {EVENTS}"
         response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
-            out.identity = self._endpoint.identity(given, response)
+            out.identity = self._endpoint.identity(user_headers, response)
             status = response.status_code
             if not out.ids:
                 if not 200 <= status < 300:
                     body = self._endpoint.error_body(exchange, response)
-                    raise self._refusal(response, headers, body)
+                    raise self._error_for(response, headers, body)
             elif status == 200:
                 if initialize:
                     self._endpoint.session_id = reply.session_id(response)
-                self._read_answer(out, exchange, response, headers)
+                self._read_success(out, exchange, response, headers)
             elif 200 <= status < 300:
                 raise ProtocolError(
                     f"the server answered the request with HTTP {status} and nothing else"
                 )
             else:
-                self._read_refusal(out, exchange, response, headers)
+                self._read_error(out, exchange, response, headers)
         finally:
             finish(exchange, response)
 
-    def _read_answer(
+    def _read_success(
         self,
         out: Outgoing,
         exchange: AbortableExchange,
@@ -273,9 +324,11 @@ class HttpTransport(HttpSender):
         elif kind == EVENTS:
             self._read_events(out, exchange, response)
         else:
-            raise reply.wrong_type(response, headers, self._endpoint.error_body(exchange, response))
+            raise reply.error_for_content_type(
+                response, headers, self._endpoint.error_body(exchange, response)
+            )
 
-    def _read_refusal(
+    def _read_error(
         self,
         out: Outgoing,
         exchange: AbortableExchange,
@@ -283,35 +336,35 @@ class HttpTransport(HttpSender):
         headers: Mapping[str, Any],
     ) -> None:
         body = self._endpoint.error_body(exchange, response)
-        error = self._refusal(response, headers, body)
-        # Servers put "no session", "not authorized" and "not now" into JSON-RPC errors, too; what
-        # such a status means is not up to the error's code.
+        error = self._error_for(response, headers, body)
+        # Some servers also send JSON-RPC errors with the statuses for "no session", "not
+        # authorized" and "not now". The status decides then, not the error's code.
         plain = isinstance(error, (AuthError, SessionLost)) or response.status_code in _NOT_NOW
-        if plain or not reply.is_message(body):
+        if plain or not reply.is_rpc_response(body):
             raise error
         out.status = response.status_code
         if not self._receiver.receive(body, out):
             raise error
 
-    def _refusal(
+    def _error_for(
         self, response: requests.Response, headers: Mapping[str, Any], body: bytes
     ) -> HttpError | SessionLost:
-        """The error for a status that is no success; a session that is lost ends with it."""
-        error = reply.refusal(response, headers, body)
+        """The error for an error status; a lost session is reported as well."""
+        error = reply.error_for_status(response, headers, body)
         if isinstance(error, SessionLost):
-            self._end_session()
+            self._on_session_lost()
         return error
 
-    def _end_session(self) -> None:
-        """The server no longer knows it: nothing new is sent in it, and nobody listens."""
+    def _on_session_lost(self) -> None:
+        """The server no longer knows the session: close its stream, report it to the connection."""
         with self._lock:
-            if not self._stateful:  # the session of another client, which we wanted to go on with
+            if not self._stateful:  # before the handshake: the session that `config` names
                 self._endpoint.session_id = None
                 return
             self._session_lost = True
-            listening = self._listening
-        if listening is not None:
-            listening.end()
+            exchange = self._stream_exchange
+        if exchange is not None:
+            exchange.end()
         self._receiver.lost(SessionLost("the server no longer knows this session"))
 
     # Event streams
@@ -320,26 +373,26 @@ class HttpTransport(HttpSender):
         self, out: Outgoing, exchange: AbortableExchange, response: requests.Response
     ) -> None:
         events = EventStream(self._config.max_body)
-        attempts = ReconnectPolicy()
+        reconnects = ReconnectPolicy()
         lost: McpError = ConnectionLost("the event stream ended before the answer")
         try:
-            if self._follow(out, exchange, response, events, attempts):
+            if self._read_events_of(out, exchange, response, events, reconnects):
                 return
             if events.empty:
                 lost = ProtocolError("the server answered the request with an empty event stream")
         except Exception as error:
-            lost = self._broken(error, exchange)
-        # Resuming belongs to the stateful era, and so does `initialize`, whose answer opens it.
+            lost = self._resumable_error(error, exchange)
+        # Only the stateful era has resumption; `initialize` is part of it before `adopt` is called.
         while (self._stateful or out.method == "initialize") and events.last_id is not None:
-            pause = attempts.next_pause(events.retry)
+            pause = reconnects.next_pause(events.retry)
             if pause is None:
                 break
             exchange.sleep(max(pause, getattr(lost, "retry_after", None) or 0.0))
             try:
-                if self._resume(out, exchange, events, attempts):
+                if self._resume(out, exchange, events, reconnects):
                     return
             except Exception as error:
-                lost = self._broken(error, exchange)
+                lost = self._resumable_error(error, exchange)
         raise lost
 
     def _resume(
@@ -347,46 +400,48 @@ class HttpTransport(HttpSender):
         out: Outgoing,
         exchange: AbortableExchange,
         events: EventStream,
-        attempts: ReconnectPolicy,
+        reconnects: ReconnectPolicy,
     ) -> bool:
         response, headers = self._endpoint.open_events(exchange, events)
         try:
             if response.status_code == 200 and reply.content_type(response) == EVENTS:
                 self._receiver.alive(out)
-                return self._follow(out, exchange, response, events, attempts)
-            error = self._refusal(response, headers, self._endpoint.error_body(exchange, response))
+                return self._read_events_of(out, exchange, response, events, reconnects)
+            error = self._error_for(
+                response, headers, self._endpoint.error_body(exchange, response)
+            )
             error.delivery = "unknown"  # of the request whose stream this is
             if response.status_code < 500 and response.status_code not in _NOT_NOW:
-                attempts.stop()
+                reconnects.give_up()
             raise error
         finally:
             finish(exchange, response)
 
-    def _follow(
+    def _read_events_of(
         self,
         out: Outgoing,
         exchange: AbortableExchange,
         response: requests.Response,
         events: EventStream,
-        attempts: ReconnectPolicy,
+        reconnects: ReconnectPolicy,
     ) -> bool:
-        """Read a stream to its end or to the answer. Returns whether the answer came."""
+        """Read a stream until it ends or `out` is settled; return whether `out` is settled."""
         receiver = self._receiver
-        events.restart()
+        events.reset()
         for piece in body_of(exchange, response):
-            before, quiet = events.last_id, True
+            previous, quiet = events.last_id, True
             for data in events.feed(piece):
                 quiet = False
                 if receiver.receive(data, out):
                     return True
             if quiet:
                 receiver.alive(out)
-            if not quiet or events.last_id != before:
-                attempts.progress()
+            if not quiet or events.last_id != previous:
+                reconnects.record_progress()
         return False
 
-    def _broken(self, error: Exception, exchange: AbortableExchange) -> McpError:
-        """What broke a stream, if it may be resumed after that; else raise."""
+    def _resumable_error(self, error: Exception, exchange: AbortableExchange) -> McpError:
+        """The error that broke a stream, if the stream can be resumed; else raise it."""
         if exchange.cut:
             raise ExchangeAborted
         found = error if isinstance(error, McpError) else explain(error, exchange)
@@ -396,7 +451,7 @@ class HttpTransport(HttpSender):
 
     def _delete_session(self, deadline: Deadline) -> None:
         exchange = AbortableExchange(deadline.sooner(_DELETE_SECONDS))
-        # Reading the headers takes as many socket timeouts as the server sends pieces.
+        # The socket timeout applies to each piece of the headers, not to all of them.
         ending = timer.after(_DELETE_SECONDS, exchange.end)
         try:
             with exchange:

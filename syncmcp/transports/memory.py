@@ -1,4 +1,4 @@
-"""A server in the same process, for tests: frames go from queue to queue."""
+"""The transport to a server in the same process, for tests: one queue for each direction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("syncmcp.memory")
 
 
 class MemoryTransport:
-    """Talks to an `InProcessServer`. Each direction has a thread, as a pipe would."""
+    """The transport to an `InProcessServer`. Each direction has a queue and a thread."""
 
     blocking = False
     ordered = True
@@ -31,14 +31,14 @@ class MemoryTransport:
         self._session: ServerSession | None = None
         self._inbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._outbox: SimpleQueue[Outgoing | None] = SimpleQueue()
-        # Guards the fate of frames: withdrawn before the writer came to them, or begun.
+        # Guards the states of frames: cancelled while queued, or sent.
         self._lock = threading.RLock()
         self._closed = False
         self._threads: list[threading.Thread] = []
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """See `Transport`."""
-        # The end of a session comes through the same queue, behind the last frame.
+        # The end of a session is queued behind the last frame, as `None`.
         self._session = self._server.connect(self._inbox.put, lambda: self._inbox.put(None))
         for role, target in (("read", self._read), ("write", self._write)):
             thread = threading.Thread(
@@ -51,7 +51,7 @@ class MemoryTransport:
             self._threads.append(thread)
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`. Nothing depends on it here."""
+        """See `Transport`. No effect: there are no headers."""
 
     def send(self, out: Outgoing) -> None:
         """See `Transport`."""
@@ -63,15 +63,15 @@ class MemoryTransport:
         """See `Transport`."""
         self.send(out)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
+    def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`."""
         with self._lock:
             if out.state is None:
-                out.state = "withdrawn"
-            return "not_sent" if out.state == "withdrawn" else "unknown"
+                out.state = "cancelled"
+            return "not_sent" if out.state == "cancelled" else "unknown"
 
     def describe(self) -> str:
-        """See `Transport`. A server in this process can be asked directly."""
+        """See `Transport`. Always empty: a server in this process can be inspected directly."""
         return ""
 
     def close(self, deadline: Deadline) -> None:
@@ -90,7 +90,7 @@ class MemoryTransport:
         try:
             while (frame := self._inbox.get()) is not None:
                 receiver.receive(frame)
-        except Exception as error:  # without its reader a connection would only time out
+        except Exception as error:  # else all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
             return
         if not self._closed:
@@ -100,7 +100,7 @@ class MemoryTransport:
         session = self._session
         while (out := self._outbox.get()) is not None and session is not None:
             with self._lock:
-                if out.state == "withdrawn":
+                if out.state == "cancelled":
                     continue
                 out.state = "sent"
             try:

@@ -1,7 +1,7 @@
-"""HTTP+SSE: one event stream brings everything; messages are posted to an address that it names.
+"""HTTP+SSE: all server messages arrive on one event stream, which names the URL for POSTs.
 
-A thread reads the stream. A message is posted by the thread that sends it, and its answer comes on
-the stream like everything else. Spec: 2024-11-05 basic/transports, "HTTP with SSE".
+A thread reads the stream. The thread that sends a message POSTs it; the response arrives on the
+stream. Spec: 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
 from __future__ import annotations
@@ -31,54 +31,55 @@ if TYPE_CHECKING:
 
 __all__ = ["SseTransport"]
 
-# A request that is answered on the stream before its POST is: the POST may take so many seconds
-# more, which most need no part of, and is then ended. Its caller waits for nothing else.
+# If the response to a request arrives on the stream before the POST has ended, the POST is aborted
+# after so many seconds: until then it blocks the caller.
 _LATE_POST = 0.1
 
-_UNKNOWN = "the server no longer knows this session"
+_SESSION_LOST = "the server no longer knows this session"
 
 
 class SseTransport(HttpSender):
-    """The connection to one server over HTTP+SSE. It lives as long as the stream."""
+    """The transport to one server over HTTP+SSE. The connection ends with the event stream."""
 
     ordered = True
 
     def __init__(self, config: Http, max_in_flight: int = 256) -> None:
-        """Prepare it; nothing is opened yet.
+        """Prepare the transport; nothing is opened yet.
 
         Args:
             config: The URL of the stream and the user's settings.
             max_in_flight: How many requests may run at once; that many connections are kept.
         """
         super().__init__(config, max_in_flight + 1)
-        # A question may be refused because its call was cancelled, and the server should learn of
-        # that first: nothing but the order shows what belongs together here.
-        self._lane = SerialExecutor(self._posting)
+        # Posts are sent one after the other: the server should receive the notice that a call was
+        # cancelled before the error response to a question that belonged to the call.
+        self._post_queue = SerialExecutor(self._post_pool)
         self._stream: _Stream | None = None
-        self._address: str | None = None
-        # The requests whose POST is not answered yet, and when it is ended, where that has been
-        # decided; guarded by the lock.
-        self._posted: dict[Outgoing, TimerEntry | None] = {}
+        self._post_url: str | None = None
+        # The requests whose POST is open, each with the timer entry that will abort it, if there is
+        # one; guarded by the lock.
+        self._open_posts: dict[Outgoing, TimerEntry | None] = {}
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Open the stream and wait until the server has named the address for messages.
+        """Open the stream and wait until the server has named the URL for messages.
 
         Raises:
             ConnectFailed: The server cannot be reached.
-            ConnectionLost: The stream ended before that.
+            ConnectionLost: The stream ended before the event `endpoint`.
             HttpError: The server has no such stream.
-            ProtocolError: The stream begins with something else, or the address is no good.
+            ProtocolError: The stream begins with another event, or the URL must not be used.
             RequestTimeout: `deadline` passed first.
             UsageError: The URL or a setting cannot be used.
         """
         self._prepare(receiver)
         exchange = AbortableExchange(deadline)
         with self._lock:
-            self._begin(exchange)
-            self._watch(exchange)
-        # On this thread: authentication may have a person log in, for which the clock stands still.
+            self._register(exchange)
+            self._enforce_deadline(exchange)
+        # On this thread: authentication may ask a person to sign in, which pauses the deadline of
+        # the exchange on the current thread.
         try:
-            self._carry_out(exchange, partial(self._connect, exchange))
+            self._run_exchange(exchange, partial(self._connect, exchange))
         except McpError as error:
             error.server = self.label
             raise
@@ -86,7 +87,7 @@ class SseTransport(HttpSender):
         with self._lock:
             if self._closed:
                 exchange.end()
-            self._running.add(exchange)
+            self._open_exchanges.add(exchange)
         reader = threading.Thread(
             target=self._read, name=f"syncmcp-read[{self.label}]", daemon=True
         )
@@ -97,22 +98,22 @@ class SseTransport(HttpSender):
             raise ConnectFailed("cannot start a thread", server=self.label) from error
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """Send `headers` with everything from now on."""
-        self._endpoint.adopted = dict(headers)
+        """Add `headers` to every request from now on."""
+        self._endpoint.negotiated_headers = dict(headers)
 
     def post(self, out: Outgoing) -> None:
-        """Send `out` from a thread of the pool, after what was posted before."""
-        self._lane.push(partial(self._attempt, out))
+        """Send `out` on a thread of the pool, after the frames posted before it."""
+        self._post_queue.push(partial(self._send_logged, out))
 
     def describe(self) -> str:
         """See `Transport`."""
-        if self._stream is not None and self._address is None:
+        if self._stream is not None and self._post_url is None:
             return "its event stream is open, but names no address for messages"
         return super().describe()
 
     def close(self, deadline: Deadline) -> None:
-        """End every exchange and the stream, close the connections. Waits for nothing."""
-        if self._end_exchanges() and hasattr(self, "_endpoint"):
+        """Abort all exchanges and the stream, close the connections. Does not block."""
+        if self._abort_exchanges() and hasattr(self, "_endpoint"):
             self._endpoint.close()
 
     # The stream
@@ -123,19 +124,19 @@ class SseTransport(HttpSender):
         try:
             if response.status_code != 200:
                 body = self._endpoint.error_body(exchange, response)
-                raise reply.refusal(response, headers, body)
+                raise reply.error_for_status(response, headers, body)
             if reply.content_type(response) != EVENTS:
                 body = self._endpoint.error_body(exchange, response)
-                raise reply.wrong_type(response, headers, body)
+                raise reply.error_for_content_type(response, headers, body)
             self._stream = _Stream(exchange, response, events)
-            self._address = reply.posting_address(self._endpoint.url, self._stream.endpoint())
-            _wait_for_ever(response)
+            self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
+            _remove_read_timeout(response)
         except BaseException:
             finish(exchange, response)
             raise
 
     def _read(self) -> None:
-        """Receive what the server sends, until the stream ends."""
+        """Pass messages to the receiver until the stream ends."""
         stream, receiver = self._stream, self._receiver
         assert stream is not None
         exchange = stream.exchange
@@ -147,26 +148,26 @@ class SseTransport(HttpSender):
                         receiver.alive(None)
                     else:
                         receiver.receive(message)
-                        self._end_late_posts()
+                        self._abort_late_posts()
         except WIRE_ERRORS as error:
             lost = error if isinstance(error, McpError) else explain(error, exchange)
-        except Exception as error:  # without its reader a connection would only time out
+        except Exception as error:  # else all requests would wait for their timeouts
             lost = reader_failed(self.label, error)
         finally:
             finish(exchange, stream.response)
         if not self._closed:
             receiver.lost(lost)
 
-    def _end_late_posts(self) -> None:
-        if not self._posted:
+    def _abort_late_posts(self) -> None:
+        if not self._open_posts:
             return
         with self._lock:
-            posted = [out for out, ending in self._posted.items() if ending is None]
+            posted = [out for out, ending in self._open_posts.items() if ending is None]
         for out in filter(self._receiver.settled, posted):
             with self._lock:
-                if out in self._posted:
-                    ending = timer.after(_LATE_POST, partial(self.withdraw, out))
-                    self._posted[out] = ending
+                if out in self._open_posts:
+                    ending = timer.after(_LATE_POST, partial(self.cancel, out))
+                    self._open_posts[out] = ending
 
     # One message
 
@@ -174,38 +175,38 @@ class SseTransport(HttpSender):
         if not out.ids:
             self._post(out, exchange)
             return
-        out.lingers = 0.0  # its answer comes elsewhere, as long as the connection lives
+        out.linger_seconds = 0.0  # the response arrives on the stream, not in this exchange
         with self._lock:
-            self._posted[out] = None
+            self._open_posts[out] = None
         try:
             self._post(out, exchange)
         finally:
             with self._lock:
-                ending = self._posted.pop(out)
+                ending = self._open_posts.pop(out)
             if ending is not None:
                 ending.cancel()
 
     def _post(self, out: Outgoing, exchange: AbortableExchange) -> None:
         headers = self._endpoint.headers(out.headers)
         headers["Content-Type"] = JSON
-        response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._address)
+        response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._post_url)
         try:
             status = response.status_code
             if 200 <= status < 300:
                 return
             if status == 404 and out.method != "initialize":
-                self._receiver.lost(SessionLost(_UNKNOWN))
-                raise SessionLost(_UNKNOWN)
+                self._receiver.lost(SessionLost(_SESSION_LOST))
+                raise SessionLost(_SESSION_LOST)
             body = self._endpoint.error_body(exchange, response)
-            raise reply.refusal(response, headers, body)
+            raise reply.error_for_status(response, headers, body)
         finally:
             finish(exchange, response)
 
 
 class _Stream:
-    """The stream of a server, from its first event on.
+    """The event stream of a server, from its first event on.
 
-    Iterating yields messages as they come, and `None` for a sign of life that is none.
+    Iterating yields messages as they arrive, and `None` for other activity, such as comments.
     """
 
     def __init__(
@@ -245,11 +246,17 @@ class _Stream:
                 yield None
 
 
-def _wait_for_ever(response: requests.Response) -> None:
-    """Undo the socket's timeout, which was for the response and would count for each read."""
+def _remove_read_timeout(response: requests.Response) -> None:
+    """Remove the socket's read timeout, which was for opening and would limit each pause.
+
+    Our own adapter sets none, as the timer aborts a late opening. A `requests.Session` with an
+    adapter of the user's is sent with one: nothing else ends it before the response is there.
+    """
     raw: Any = response.raw
     if raw.closed:
         return
-    # Where the server says that it closes afterwards, only the response has the socket any more.
+    # After `Connection: close`, http.client takes the socket from the connection, and only the
+    # response has it. Neither urllib3 nor http.client has a public way to reach it there: a file
+    # descriptor would not do, because Python keeps the timeout in the socket object.
     sock = raw.connection.sock or raw._fp.fp.raw._sock
     sock.settimeout(None)

@@ -1,9 +1,8 @@
-"""The stdio transport: a server as a child process, one JSON-RPC message a line.
+"""The stdio transport: a server as a child process, one JSON-RPC message per line.
 
-Two threads read (stdout, stderr). A frame is written by the thread that sends it, unless the pipe
-is full: then a third thread, started for this, writes what is waiting. Specification:
-``basic/transports/stdio``. The POSIX side runs in the tests; the Windows side was not run on
-Windows.
+Two threads read stdout and stderr. The thread that sends a frame writes it, unless the pipe is
+full: then a third thread is started, which writes the queued frames. Spec:
+``basic/transports/stdio``. The tests run the POSIX side; the Windows side was not run on Windows.
 """
 
 from __future__ import annotations
@@ -44,42 +43,42 @@ _log = logging.getLogger("syncmcp.stdio")
 
 _BOM = b"\xef\xbb\xbf"
 
-# An object, or (2025-03-26) a batch of objects. "[INFO] ready" is noise.
+# An object, or (2025-03-26) an array of objects. "[INFO] ready" is no frame.
 _FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
 
-# How long, in seconds, the news of a server's death waits for its exit status, and then for the
-# last words on its stderr: longer if it has ended, and so only has to be read to the end. (Another
-# process that it started may hold its stderr open.)
+# How long, in seconds, the error for a lost connection waits for the exit status, and then for the
+# end of stderr. The latter is longer if the server has exited, because only buffered bytes are left
+# then, unless another process that it started holds its stderr open.
 _EXIT_WAIT = 0.05
 _TAIL_WAIT = 0.02
 _LAST_WORDS_WAIT = 0.25
 
-# How long, in seconds, `close` waits for each thread after it was told to end.
+# How long, in seconds, `close` waits for the end of each thread.
 _JOIN_WAIT = 1.0
 
 _NOISE_SHOWN = 200
 
-# So many noisy lines are logged one by one; then their number, whenever it is a power of ten.
+# So many skipped lines are logged individually; then their count, at each power of ten.
 _NOISE_LOGGED = 10
 
-# `describe` shows no more of the end of stderr than this many characters.
+# The longest end of stderr that `describe` returns, in characters.
 _TAIL_DESCRIBED = 1000
 
 _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
 
-# A fork may not happen between the making of a server's pipes and their entry in the set above: the
-# child would keep them open, and the server would never see the end of its input.
+# Prevents a fork between the creation of a server's pipes and their entry in the set above: the
+# forked child would keep the pipes open, and the server would never see the end of its stdin.
 _starting = threading.RLock()
 
 
 class StdioTransport:
-    """Runs one server process and moves frames through its pipes.
+    """Runs one server process, and sends and receives frames through its pipes.
 
     Args:
-        config: What to run.
+        config: The command and its settings.
 
     Attributes:
-        noise: How many lines of stdout were no messages, and were skipped.
+        noise: How many lines of stdout were skipped, because they were no messages.
     """
 
     blocking = False
@@ -104,21 +103,22 @@ class StdioTransport:
         self._closer: int | None = None
         self._closed = Latch()
         self._forked = False
-        # Guards the flags above, and those who still use what the process's threads share: the last
-        # one frees it. Reentrant for the same reason as the lock of `StdinWriter`.
+        # Guards the flags above, and the users of the process: the threads, and this transport. The
+        # last user releases it. Reentrant for the same reason as the lock of `StdinWriter`.
         self._lock = threading.RLock()
         self._users: set[object] = {self}
-        self._outbox = StdinWriter(self, config.max_frame)
+        self._stdin_writer = StdinWriter(self, config.max_frame)
 
     # -- opening
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """Start the server and the threads that read from it.
+        """Start the server and its reader threads.
 
         Raises:
             ConnectFailed: The command was not found or could not be run.
             RequestTimeout: `deadline` passed.
-            UsageError: An argument or variable cannot be handed to a process.
+            UsageError: An argument or environment variable cannot be passed to a process.
+            ClosedError: The transport was closed.
         """
         if deadline.expired:
             raise RequestTimeout(
@@ -132,16 +132,18 @@ class StdioTransport:
             if self._closing:
                 raise ClosedError("the transport is closed", server=self.label)
         self._receiver = receiver
-        # Another thread does it: Ctrl-C in the midst of it would lose a process, or a pipe, before
-        # anybody knew of it, and Python raises it in the main thread alone.
-        over = threading.Lock()
-        over.acquire()
+        # On another thread: KeyboardInterrupt is raised in the main thread only, where it could
+        # leak the process or a pipe before either is stored.
+        started = threading.Lock()
+        started.acquire()
         failure: list[BaseException] = []
         name = f"syncmcp-stderr[{self.label}]"
-        drain = threading.Thread(target=self._run, args=(over, failure), name=name, daemon=True)
+        drain = threading.Thread(
+            target=self._start_and_drain, args=(started, failure), name=name, daemon=True
+        )
         try:
             start_thread(drain)
-            if not acquire(over, deadline.remaining()):
+            if not acquire(started, deadline.remaining()):
                 raise RequestTimeout(
                     "the server was not started in time",
                     server=self.label,
@@ -158,52 +160,52 @@ class StdioTransport:
             drain.join(_JOIN_WAIT)
             raise failure.pop()
 
-    def _run(self, over: threading.Lock, failure: list[BaseException]) -> None:
-        """Start the server, say so by releasing `over`, and read its stderr to the end.
+    def _start_and_drain(self, started: threading.Lock, failure: list[BaseException]) -> None:
+        """Start the server, release `started`, and read the server's stderr to the end.
 
-        One thread for both: a server may have asked the system to be told of the end of the
-        thread that started it (`PR_SET_PDEATHSIG` of Linux).
+        One thread for both: with `PR_SET_PDEATHSIG` (Linux) a server ends with the thread that
+        started it.
         """
         with self._lock:
-            if self._closing:  # nobody waits for it any more
+            if self._closing:  # closed before the start
                 failure.append(ClosedError("closed while it was opening", server=self.label))
-                over.release()
+                started.release()
                 return
             self._opening = True
             self._users.add(threading.current_thread())
         try:
             try:
-                self._start_all()
+                self._start_process()
             except BaseException as error:
                 failure.append(error)
                 self._closing = True
-                self._errors_ended.set()  # nobody reads its last words
-                self._end(Deadline(0))
+                self._errors_ended.set()  # stderr will not be read
+                self._kill_and_close(Deadline(0))
                 return
             finally:
-                over.release()
-            self._read_errors()
+                started.release()
+            self._read_stderr()
         finally:
-            self._leave(threading.current_thread())
+            self._release_process(threading.current_thread())
 
-    def _start_all(self) -> None:
+    def _start_process(self) -> None:
         self._open_stderr()
         with _starting:
-            self._process = self._start()
+            self._process = self._spawn()
             _open_transports.add(self)
-        self._outbox.open(self._process)
+        self._stdin_writer.open(self._process)
         try:
-            self._reader = self.start_thread("read", self._read)
+            self._reader = self.start_thread("read", self._read_stdout)
         except RuntimeError as error:
             raise ConnectFailed("cannot start a thread", server=self.label) from error
         with self._lock:
-            if self._closing:  # it stays this thread's to end
+            if self._closing:  # this thread has to end the server
                 raise ClosedError("closed while it was opening", server=self.label)
             self._opening = False
             self._drain = threading.current_thread()
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """Nothing to learn: a pipe has no headers and no session."""
+        """See `Transport`. No effect: pipes have no headers and no session."""
 
     def _open_stderr(self) -> None:
         try:
@@ -213,7 +215,7 @@ class StdioTransport:
                 f"cannot open the file for stderr: {error}", server=self.label
             ) from error
 
-    def _start(self) -> Process:
+    def _spawn(self) -> Process:
         config = self._config
         env = environment(config.env, config.inherit_env, os.environ)
         path = search_path(env)
@@ -225,9 +227,9 @@ class StdioTransport:
                 f"the server cannot be started so: {error}", server=self.label
             ) from error
         except OSError as error:
-            raise ConnectFailed(self._explain(error, path), server=self.label) from error
+            raise ConnectFailed(self._start_error_text(error, path), server=self.label) from error
 
-    def _explain(self, error: OSError, path: str) -> str:
+    def _start_error_text(self, error: OSError, path: str) -> str:
         config = self._config
         if config.cwd is not None and error.filename == config.cwd:
             return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
@@ -244,8 +246,8 @@ class StdioTransport:
         return f"{command!r} could not be run: {error.strerror}"
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """See `Owner`. The thread counts as a user of the process."""
-        # Emptied by the thread, or by whoever could not wait for it to begin (Ctrl-C).
+        """See `WriterOwner`. The thread counts as a user of the process."""
+        # Emptied by the thread, or here if Ctrl-C interrupts the wait for its start.
         box = [target]
 
         def run() -> None:
@@ -256,7 +258,7 @@ class StdioTransport:
             try:
                 target()
             finally:
-                self._leave(thread)
+                self._release_process(thread)
 
         thread = threading.Thread(target=run, name=f"syncmcp-{role}[{self.label}]", daemon=True)
         try:
@@ -265,25 +267,25 @@ class StdioTransport:
             start_thread(thread)
         except BaseException:
             with self._lock:
-                came = not box
+                running = not box
                 box.clear()
-            if not came:
-                self._leave(thread)
+            if not running:
+                self._release_process(thread)
             raise
         return thread
 
     # -- reading
 
-    def _read(self) -> None:
+    def _read_stdout(self) -> None:
         process, receiver = self._process, self._receiver
         assert process is not None and receiver is not None  # noqa: PT018
         try:
             error = self._read_frames(process, receiver)
             self._output_ended.set()
-            error = error or self._obituary(process)
+            error = error or self._connection_lost(process)
             if not self._closing:
                 receiver.lost(error)
-        except Exception as error:  # without its reader a connection would only time out
+        except Exception as error:  # else all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
         finally:
             self._output_ended.set()
@@ -299,21 +301,21 @@ class StdioTransport:
                     line = _without_bom(line)  # noqa: PLW2901
                 if not _FRAME.match(line):
                     if line and not line.isspace():
-                        self._skip(line)
+                        self._skip_noise(line)
                 elif isinstance(line, TruncatedLine):
-                    return self._too_long()
+                    return self._message_too_long()
                 elif not self._closing:
                     receiver.receive(line)
         rest = _without_bom(lines.rest()) if at_start else lines.rest()
         if rest and not self._closing:
-            # Without its line end a message may be cut off: only a whole one counts.
+            # A last line without a line end may be incomplete: only valid JSON is accepted.
             if _FRAME.match(rest) and _is_json(rest):
                 receiver.receive(rest)
             else:
-                self._skip(rest)
+                self._skip_noise(rest)
         return None
 
-    def _skip(self, line: bytes) -> None:
+    def _skip_noise(self, line: bytes) -> None:
         self.noise += 1
         if self.noise > _NOISE_LOGGED:
             if self.noise == self._noise_report:
@@ -331,35 +333,35 @@ class StdioTransport:
             text,
         )
 
-    def _too_long(self) -> LimitExceeded:
+    def _message_too_long(self) -> LimitExceeded:
         return LimitExceeded(
             f"the server sent a message longer than max_frame ({self._config.max_frame} bytes)",
             server=self.label,
         )
 
-    def _obituary(self, process: Process) -> ConnectionLost:
+    def _connection_lost(self, process: Process) -> ConnectionLost:
         code = process.wait(_EXIT_WAIT)
         self._errors_ended.wait(_TAIL_WAIT if code is None else _LAST_WORDS_WAIT)
         text = "the server closed its stdout" if code is None else "the server exited"
-        return ConnectionLost(text, **self._facts(code))
+        return ConnectionLost(text, **self._error_details(code))
 
-    def _facts(self, code: int | None) -> dict[str, Any]:
+    def _error_details(self, code: int | None) -> dict[str, Any]:
         tail = "" if self._stderr is None else self._stderr.tail()
         return {"server": self.label, "exit_code": code, "stderr_tail": tail}
 
-    def _read_errors(self) -> None:
+    def _read_stderr(self) -> None:
         process, sink, receiver = self._process, self._stderr, self._receiver
         assert process is not None and sink is not None and receiver is not None  # noqa: PT018
         try:
             while (chunk := process.read_errors()) != b"":
                 if chunk is None:
-                    # Stdout normally ends with the server. Where another process has inherited it,
-                    # the reader would wait for ever.
+                    # Stdout normally ends with the server, but not if another process has inherited
+                    # it: then the reader would block forever.
                     if not self._output_ended.wait(_EXIT_WAIT):
                         process.end_output()
                 else:
                     sink.feed(chunk)
-        except Exception as error:  # a server whose stderr nobody reads may stop
+        except Exception as error:  # a server blocks when its stderr pipe is full
             receiver.lost(reader_failed(self.label, error))
         finally:
             self._errors_ended.set()
@@ -371,7 +373,7 @@ class StdioTransport:
         return "" if self._stderr is None else self._stderr.tail()
 
     def describe(self) -> str:
-        """See `Transport`: what the server wrote that was no message."""
+        """See `Transport`. The skipped lines on stdout, and the end of stderr."""
         facts = []
         noise, first = self.noise, self._first_noise
         if noise == 1:
@@ -386,134 +388,137 @@ class StdioTransport:
     # -- writing
 
     def send(self, out: Outgoing) -> None:
-        """Write a frame, or put it in line when the pipe is full. Never blocks.
+        """Write a frame, or queue it if the pipe is full. Never blocks.
 
-        A request that waited and could not be written is told to `Receiver.failed`.
+        The failure of a queued request is reported to `Receiver.failed`.
 
         Raises:
             ClosedError: The transport is not open.
             ConnectionLost: The server no longer reads.
-            LimitExceeded: Too much is waiting for a server that does not read.
+            LimitExceeded: The queue is full, because the server does not read.
+            ForkedError: This process was forked from the one that started the server.
         """
         if self._forked:
             raise ForkedError("this server belongs to the parent process", server=self.label)
-        self._outbox.send(out)
+        self._stdin_writer.send(out)
 
     post = send
 
-    def withdraw(self, out: Outgoing) -> Delivery:
-        """See `Transport`. A frame that was begun is completed all the same."""
-        return self._outbox.withdraw(out)
+    def cancel(self, out: Outgoing) -> Delivery:
+        """See `Transport`. A partly written frame is completed all the same."""
+        return self._stdin_writer.cancel(out)
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
-        """See `Owner`."""
+        """See `WriterOwner`."""
         process = self._process
         code = None if process is None else process.wait(wait)
-        return ConnectionLost("the server no longer reads", delivery=delivery, **self._facts(code))
+        return ConnectionLost(
+            "the server no longer reads", delivery=delivery, **self._error_details(code)
+        )
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """See `Owner`."""
+        """See `WriterOwner`."""
         if self._receiver is not None and not self._closing:
             self._receiver.failed(out, error)
 
     # -- closing
 
     def close(self, deadline: Deadline) -> None:
-        """End the server: close its stdin, wait, terminate its tree, wait, kill what is left.
+        """End the server: close its stdin, wait, terminate its process tree, wait, kill the rest.
 
-        Any thread may call, also one of the transport's own, a signal handler or a finalizer.
-        Starts no thread. A second caller waits for the first one, by its own deadline.
+        Called from any thread, including the transport's own, a signal handler or a finalizer.
+        Starts no thread. A second caller waits until the first one is done, or its own deadline.
         """
         if self._forked:
             return
         me = threading.get_ident()
         mine = False
-        try:  # around all of it: Ctrl-C may come at any moment
+        try:  # Ctrl-C may come at any point
             with self._lock:
                 self._closing = True
-                # A server that is only being started is ended by the thread that starts it.
+                # While the server is being started, the thread that starts it also ends it.
                 mine = self._closer is None and not self._opening
                 if mine:
                     self._closer = me
             if mine:
                 if self._process is not None:
-                    self._ask_to_end(self._process, deadline)
-                self._end(deadline)
+                    self._shut_down(self._process, deadline)
+                self._kill_and_close(deadline)
             elif me != self._closer and threading.current_thread() not in self._threads():
                 self._closed.wait(deadline.remaining())
         except BaseException:
-            if mine:  # no process is left behind
-                self._end(Deadline(0))
+            if mine:  # leave no process behind
+                self._kill_and_close(Deadline(0))
             raise
 
     def _threads(self) -> tuple[threading.Thread | None, ...]:
-        return self._reader, self._drain, self._outbox.writer
+        return self._reader, self._drain, self._stdin_writer.writer
 
-    def _end(self, deadline: Deadline) -> None:
-        """End what there is, at once. It may be begun again after Ctrl-C: what is done stays so."""
+    def _kill_and_close(self, deadline: Deadline) -> None:
+        """Kill the process and free all resources. Idempotent, and repeated after Ctrl-C."""
         process = self._process
         if process is not None:
             if self in self._users:
-                self._end_process(process, deadline)
-            self._leave(self)
+                self._kill_process(process, deadline)
+            self._release_process(self)
         if self._stderr is not None and self._drain is None:
             self._stderr.close()
         _open_transports.discard(self)
         self._closed.set()
 
-    def _end_process(self, process: Process, deadline: Deadline) -> None:
-        self._outbox.close()
+    def _kill_process(self, process: Process, deadline: Deadline) -> None:
+        self._stdin_writer.close()
         process.kill()
         process.end_output()
         process.end_errors()
         for thread in self._threads():
             if thread is not None and thread is not threading.current_thread():
-                # They end at once, unless the caller's function for stderr does not return.
+                # They end at once, unless the user's function for stderr does not return.
                 left = deadline.remaining()
                 thread.join(_JOIN_WAIT if left is None else min(_JOIN_WAIT, max(_EXIT_WAIT, left)))
-        # What a thread that could not be started would have closed.
+        # The threads close the pipes; these threads were not started.
         if self._reader is None:
             process.close_output()
         if self._drain is None:
             process.close_errors()
 
-    def _ask_to_end(self, process: Process, deadline: Deadline) -> None:
+    def _shut_down(self, process: Process, deadline: Deadline) -> None:
         first, second = self._config.grace
-        self._outbox.close()
-        exited = process.wait(_share(deadline, first)) is not None
-        # The reader goes on reading all the while: a server that flushes its output must not get
-        # stuck. Once its head has ended, open pipes tell that some of the tree is left.
+        self._stdin_writer.close()
+        exited = process.wait(_grace_within(deadline, first)) is not None
+        # The reader continues in the meantime, so that a server that flushes its output does not
+        # block. After the exit of the server, an open stdout means that child processes are left.
         reading = self._reader not in (None, threading.current_thread())
         if exited and (not reading or self._output_ended.wait(_EXIT_WAIT)):
             return
         process.terminate()
-        pause = Deadline(_share(deadline, second))
+        pause = Deadline(_grace_within(deadline, second))
         if process.wait(pause.remaining()) is not None and reading:
             self._output_ended.wait(pause.remaining())
 
-    def _leave(self, user: object) -> None:
+    def _release_process(self, user: object) -> None:
         with self._lock:
             self._users.discard(user)
             last = not self._users
         if last and self._process is not None:
             self._process.release()
 
-    def _abandon(self) -> None:
-        """In a forked child: the server is the parent's, and so are its pipes' other ends."""
+    def _discard_in_child(self) -> None:
+        """In a forked child: the server and its pipes belong to the parent; close our copies."""
         self._forked = True
-        self._outbox.abandon()
+        self._stdin_writer.discard_in_child()
         if self._process is not None:
-            self._process.abandon()
+            self._process.discard_in_child()
 
 
-def _share(deadline: Deadline, grace: float) -> float:
-    """The length of one wait, in seconds: half of what is left stays for the steps after it."""
+def _grace_within(deadline: Deadline, grace: float) -> float:
+    """The seconds for one wait: at most half of the remaining time, for the steps after it."""
     left = deadline.remaining()
     return grace if left is None else min(grace, left / 2)
 
 
 def _without_bom(line: bytes) -> bytes:
-    # `removeprefix` would make a `TruncatedLine` an ordinary line.
+    # `removeprefix` would turn a `TruncatedLine` into plain `bytes`.
     return type(line)(line[len(_BOM) :]) if line.startswith(_BOM) else line
 
 
@@ -527,7 +532,7 @@ def _is_json(data: bytes) -> bool:
 
 def _after_fork_in_child() -> None:
     for transport in list(_open_transports):
-        transport._abandon()
+        transport._discard_in_child()
     _open_transports.clear()
     _starting.release()
 
@@ -545,7 +550,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Proce
 
     Raises:
         OSError: It could not be started.
-        ValueError: An argument or variable cannot be handed to a process.
+        ValueError: An argument or environment variable cannot be passed to a process.
     """
     if sys.platform == "win32":
         from syncmcp.transports._windows import start as start_here

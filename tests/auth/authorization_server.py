@@ -20,7 +20,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import OAuth
 from syncmcp.auth.receiver import Waiting
 from syncmcp.auth.steps import Redirect
-from syncmcp.auth.token_cache import TokenCache
+from syncmcp.auth.token_manager import TokenCache
 
 WAIT = 10.0
 """A ceiling for everything that has to happen soon, in seconds."""
@@ -434,7 +434,7 @@ def signed_in(store: Any = None, **settings: Any) -> Iterator[tuple[ResourceServ
         yield resource, auth, person
 
 
-def keeper(auth: OAuth) -> TokenCache:
+def token_cache(auth: OAuth) -> TokenCache:
     """What keeps the login of a bound object."""
-    assert auth._site is not None
-    return auth._site.keeper
+    assert auth._manager is not None
+    return auth._manager.cache

@@ -48,8 +48,8 @@ def main(url: str, path: str, threads: int, offset: float) -> None:
                 thread.join()
             print(json.dumps(Counter(outcomes)), flush=True)
         else:
-            assert auth._site is not None
-            with auth._site.keeper.turn():
+            assert auth._manager is not None
+            with auth._manager.cache.lock():
                 print("held", flush=True)
                 sys.stdin.readline()  # until the process is killed
 

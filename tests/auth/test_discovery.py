@@ -224,15 +224,15 @@ def test_of_several_authorization_servers_the_one_of_the_last_login_is_taken() -
         OAUTH_FORM: server(),
         f"{other}/.well-known/oauth-authorization-server": server(other),
     }
-    assert Walk(pages).run(discover(SERVER)).server.issuer == ISSUER
-    assert Walk(pages).run(discover(SERVER, known=other)).server.issuer == other
-    assert Walk(pages).run(discover(SERVER, known="https://gone.example")).server.issuer == ISSUER
+    assert Walk(pages).run(discover(SERVER)).metadata.issuer == ISSUER
+    assert Walk(pages).run(discover(SERVER, known=other)).metadata.issuer == other
+    assert Walk(pages).run(discover(SERVER, known="https://gone.example")).metadata.issuer == ISSUER
 
 
 @pytest.mark.requirement("REG-08")
 def test_a_server_that_names_others_than_the_configured_issuer_is_refused() -> None:
     walk = Walk({PATH_FORM: resource(), OAUTH_FORM: server()})
-    assert walk.run(discover(SERVER, issuer=ISSUER)).server.issuer == ISSUER
+    assert walk.run(discover(SERVER, issuer=ISSUER)).metadata.issuer == ISSUER
     with pytest.raises(DiscoveryFailed, match="not of the issuer that was configured"):
         walk.run(discover(SERVER, issuer="https://mine.example"))
 
@@ -250,7 +250,7 @@ def test_an_old_server_is_its_own_authorization_server() -> None:
     origin = "https://mcp.example"
     walk = Walk({f"{origin}/.well-known/oauth-authorization-server": server(origin)})
     place = walk.run(discover(SERVER))
-    assert place.server.token_endpoint == f"{origin}/token"
+    assert place.metadata.token_endpoint == f"{origin}/token"
     assert place.published
     assert walk.urls == [PATH_FORM, ROOT_FORM, f"{origin}/.well-known/oauth-authorization-server"]
     assert {fetch.headers["MCP-Protocol-Version"] for fetch in walk.asked} == {"2025-11-25"}
@@ -262,7 +262,7 @@ def test_the_name_of_an_old_server_may_end_with_a_slash_as_nobody_else_gave_it_o
     place = f"{origin}/.well-known/oauth-authorization-server"
     for issuer in (origin, f"{origin}/"):
         found = Walk({place: server(issuer)}).run(discover(SERVER))
-        assert found.server.issuer == issuer
+        assert found.metadata.issuer == issuer
 
 
 @pytest.mark.requirement("AUD-07", "AUD-08")
@@ -279,9 +279,9 @@ def test_an_old_server_cannot_speak_for_another_issuer(issuer: str) -> None:
 def test_an_old_server_without_any_metadata_has_the_three_customary_addresses() -> None:
     place = Walk().run(discover("https://mcp.example:8443/mcp"))
     origin = "https://mcp.example:8443"
-    assert place.server.authorization_endpoint == f"{origin}/authorize"
-    assert place.server.token_endpoint == f"{origin}/token"
-    assert place.server.registration_endpoint == f"{origin}/register"
+    assert place.metadata.authorization_endpoint == f"{origin}/authorize"
+    assert place.metadata.token_endpoint == f"{origin}/token"
+    assert place.metadata.registration_endpoint == f"{origin}/register"
     assert place.resource == "https://mcp.example:8443/mcp"
     assert not place.published
     require_pkce(place)
@@ -289,7 +289,7 @@ def test_an_old_server_without_any_metadata_has_the_three_customary_addresses() 
 
 def test_for_an_old_server_the_configured_issuer_is_asked_and_no_other() -> None:
     walk = Walk({OAUTH_FORM: server()})
-    assert walk.run(discover(SERVER, issuer=ISSUER)).server.issuer == ISSUER
+    assert walk.run(discover(SERVER, issuer=ISSUER)).metadata.issuer == ISSUER
     with pytest.raises(DiscoveryFailed, match="has no metadata"):
         Walk().run(discover(SERVER, issuer=ISSUER))
 

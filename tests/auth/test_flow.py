@@ -11,7 +11,15 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from syncmcp.auth.discovery import AuthServer
-from syncmcp.auth.flow import SignInAttempt, ask, code_of, read_token, redeem, refresh, revoke
+from syncmcp.auth.flow import (
+    PendingAuthorization,
+    authorization_code,
+    probe,
+    read_token,
+    redeem,
+    refresh,
+    revoke,
+)
 from syncmcp.auth.steps import AuthChallenge, HttpRequest, HttpResponse
 from syncmcp.auth.tokens import Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
@@ -37,8 +45,8 @@ def server(**more: Any) -> AuthorizationServerMetadata:
     )
 
 
-def attempt(scope: str | None = "a b", **more: Any) -> SignInAttempt:
-    return SignInAttempt(AuthServer(RESOURCE, None, server(**more)), CLIENT, REDIRECT, scope)
+def attempt(scope: str | None = "a b", **more: Any) -> PendingAuthorization:
+    return PendingAuthorization(AuthServer(RESOURCE, None, server(**more)), CLIENT, REDIRECT, scope)
 
 
 def query(url: str) -> dict[str, str]:
@@ -49,7 +57,7 @@ def form(fetch: HttpRequest) -> dict[str, str]:
     return dict(parse_qsl((fetch.body or b"").decode()))
 
 
-def back(one: SignInAttempt, **more: str) -> dict[str, str]:
+def back(one: PendingAuthorization, **more: str) -> dict[str, str]:
     return {"state": one.state, "code": "code-canary", **more}
 
 
@@ -71,7 +79,7 @@ def test_the_authorization_request() -> None:
     assert 43 <= len(one.verifier) <= 128
     assert one.redirect.url.startswith(f"{ISSUER}/authorize?")
     assert (one.redirect.redirect_uri, one.redirect.state) == (REDIRECT, one.state)
-    assert one.place.server.issuer == ISSUER
+    assert one.auth_server.metadata.issuer == ISSUER
 
 
 @pytest.mark.requirement("FLW-10")
@@ -137,7 +145,7 @@ def test_the_issuer_in_a_redirect_is_judged_before_the_code_is_used(
 def test_issuers_are_compared_letter_by_letter(issuer: str) -> None:
     one = attempt()
     with pytest.raises(AuthError, match="another authorization server"):
-        code_of(one, back(one, iss=issuer))
+        authorization_code(one, back(one, iss=issuer))
 
 
 @pytest.mark.requirement("FLW-09", "FLW-10")
@@ -148,7 +156,7 @@ def test_nothing_of_a_redirect_from_elsewhere_is_shown(wrong: dict[str, str]) ->
     one = attempt()
     callback = back(one, error="canary", error_description="go to canary", error_uri="canary")
     with pytest.raises(AuthError) as caught:
-        code_of(one, {**callback, **wrong})
+        authorization_code(one, {**callback, **wrong})
     assert type(caught.value) is AuthError
     assert caught.value.error is None
     assert "canary" not in str(caught.value)
@@ -157,14 +165,16 @@ def test_nothing_of_a_redirect_from_elsewhere_is_shown(wrong: dict[str, str]) ->
 @pytest.mark.requirement("FLW-10")
 def test_a_redirect_without_the_state_is_dropped() -> None:
     with pytest.raises(AuthError, match="without the state"):
-        code_of(attempt(), {"code": "code-canary", "iss": ISSUER})
+        authorization_code(attempt(), {"code": "code-canary", "iss": ISSUER})
 
 
 def test_a_person_who_says_no_is_an_error_with_its_code_and_words() -> None:
     one = attempt()
     words = "no\x1b[2J thanks, access_token=canary-secret"
     with pytest.raises(TokenRefused) as caught:
-        code_of(one, {"state": one.state, "error": "access_denied", "error_description": words})
+        authorization_code(
+            one, {"state": one.state, "error": "access_denied", "error_description": words}
+        )
     assert caught.value.error == "access_denied"
     assert "no [2J thanks" in str(caught.value)
     assert "canary" not in str(caught.value)
@@ -173,7 +183,7 @@ def test_a_person_who_says_no_is_an_error_with_its_code_and_words() -> None:
 def test_a_redirect_without_a_code_is_an_error() -> None:
     one = attempt()
     with pytest.raises(AuthError, match="without an authorization code"):
-        code_of(one, {"state": one.state})
+        authorization_code(one, {"state": one.state})
 
 
 @pytest.mark.requirement("FLW-01", "FLW-04")
@@ -284,7 +294,7 @@ def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> 
 def test_a_server_is_asked_what_it_demands() -> None:
     challenge = 'Bearer scope="a"'
     walk = Walk({RESOURCE: told({}, 401, **{"www-authenticate": challenge})})
-    assert walk.run(ask(RESOURCE)) == AuthChallenge(scope="a")
+    assert walk.run(probe(RESOURCE)) == AuthChallenge(scope="a")
     assert json.loads(walk.asked[0].body or b"")["jsonrpc"] == "2.0"
-    assert Walk({RESOURCE: told({}, 400)}).run(ask(RESOURCE)) is None
-    assert Walk({RESOURCE: told({}, 401)}).run(ask(RESOURCE)) is None
+    assert Walk({RESOURCE: told({}, 400)}).run(probe(RESOURCE)) is None
+    assert Walk({RESOURCE: told({}, 401)}).run(probe(RESOURCE)) is None

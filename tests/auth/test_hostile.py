@@ -13,7 +13,7 @@ import pytest
 import syncmcp
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import MemoryStore, OAuth
-from syncmcp.auth.receiver import answer_in
+from syncmcp.auth.receiver import parse_callback
 from syncmcp.errors import AuthError, RequestTimeout, UsageError
 from syncmcp.transports._http_base import HttpSender
 from tests.auth.authorization_server import (
@@ -22,8 +22,8 @@ from tests.auth.authorization_server import (
     Person,
     Seen,
     call,
-    keeper,
     signed_in,
+    token_cache,
     world,
 )
 from tests.support.programs import running
@@ -73,7 +73,7 @@ def test_metadata_that_are_nested_without_end_are_none() -> None:
 
 
 def test_pasted_text_that_is_no_unicode_is_no_answer() -> None:
-    assert answer_in("code=x&state=\udc80", "state") is None
+    assert parse_callback("code=x&state=\udc80", "state") is None
 
 
 # Where names lead
@@ -111,14 +111,14 @@ def test_a_logout_elsewhere_is_not_undone_by_a_refresh() -> None:
 
 def test_a_renewal_that_failed_does_not_replace_a_newer_login() -> None:
     with signed_in() as (resource, auth, _):
-        held = keeper(auth).current()
+        held = token_cache(auth).current()
         assert held is not None
         newer = auth.login()
-        keeper(auth).put_off(held)
+        token_cache(auth).postpone_refresh(held)
         assert auth.token == newer
         assert call(resource, auth).status_code == 200
         auth.logout()
-        keeper(auth).put_off(held)
+        token_cache(auth).postpone_refresh(held)
         assert auth.token is None
 
 
@@ -165,8 +165,8 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
         looked.set()
 
     looked = threading.Event()
-    the_look = HttpSender._look
-    monkeypatch.setattr(HttpSender, "_look", look)
+    the_look = HttpSender._abort_expired
+    monkeypatch.setattr(HttpSender, "_abort_expired", look)
 
     with world() as resource:
         resource.routes[method, resource.path] = mute
@@ -207,7 +207,7 @@ def test_a_client_secret_is_for_an_issuer_that_the_program_names() -> None:
 def test_a_password_in_the_url_is_no_part_of_what_is_kept() -> None:
     auth = OAuth(f"https://somebody:{CANARY}@mcp.example/mcp?key={CANARY}")
     assert CANARY.encode() not in pickle.dumps(auth)
-    assert CANARY not in repr(vars(keeper(auth)))
+    assert CANARY not in repr(vars(token_cache(auth)))
 
 
 def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> None:

@@ -66,7 +66,7 @@ def test_where_secrets_may_be_long_an_entry_is_one() -> None:
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> WindowsKeyring:
     """The keyring of a computer with Windows."""
-    monkeypatch.setattr(KeyringStore, "_longest", 1_200)
+    monkeypatch.setattr(KeyringStore, "_max_length", 1_200)
     return WindowsKeyring()
 
 

@@ -9,7 +9,13 @@ import pytest
 
 from syncmcp.auth import OAuth
 from syncmcp.auth.discovery import AuthServer
-from syncmcp.auth.registration import Identity, check_redirect_uri, identify, register, usable
+from syncmcp.auth.registration import (
+    ClientIdentity,
+    check_redirect_uri,
+    identify,
+    is_usable,
+    register,
+)
 from syncmcp.auth.steps import HttpResponse
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
@@ -34,26 +40,26 @@ def registered(
     *answers: Any, at: AuthServer | None = None, scope: str | None = None
 ) -> Registration:
     walk = Walk({REGISTER: list(answers)})
-    return walk.run(register(at or place(), Identity(), REDIRECT, scope))
+    return walk.run(register(at or place(), ClientIdentity(), REDIRECT, scope))
 
 
 @pytest.mark.requirement("REG-02", "REG-11")
 def test_a_client_id_of_the_user_comes_before_the_address_of_a_document() -> None:
-    identity = Identity("mine", "secret", DOCUMENT)
+    identity = ClientIdentity("mine", "secret", DOCUMENT)
     found = identify(place(client_id_metadata_document_supported=True), identity)
     assert found == Registration("mine", "secret", None, ISSUER)
 
 
 @pytest.mark.requirement("REG-02", "REG-03")
 def test_the_address_of_a_document_comes_before_registration_where_it_is_supported() -> None:
-    identity = Identity(metadata_url=DOCUMENT)
+    identity = ClientIdentity(metadata_url=DOCUMENT)
     found = identify(place(client_id_metadata_document_supported=True), identity)
     assert found == Registration(DOCUMENT, None, "none", ISSUER)
     assert identify(place(), identity) is None
 
 
 def test_a_document_with_a_key_proves_itself_by_assertions() -> None:
-    identity = Identity(metadata_url=DOCUMENT, key=True)
+    identity = ClientIdentity(metadata_url=DOCUMENT, has_key=True)
     found = identify(place(client_id_metadata_document_supported=True), identity)
     assert found is not None
     assert found.auth_method == "private_key_jwt"
@@ -96,11 +102,11 @@ def test_the_document_to_publish_names_itself() -> None:
 @pytest.mark.parametrize(
     ("identity", "words"),
     [
-        (Identity(client_secret="secret"), "client_id"),
-        (Identity("id", "secret", key=True), "not by both"),
+        (ClientIdentity(client_secret="secret"), "client_id"),
+        (ClientIdentity("id", "secret", has_key=True), "not by both"),
     ],
 )
-def test_what_cannot_be_a_client_is_refused(identity: Identity, words: str) -> None:
+def test_what_cannot_be_a_client_is_refused(identity: ClientIdentity, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         identity.check()
     assert "'secret'" not in repr(identity)
@@ -109,7 +115,7 @@ def test_what_cannot_be_a_client_is_refused(identity: Identity, words: str) -> N
 @pytest.mark.requirement("REG-04", "REG-09", "TOK-07")
 def test_registration_says_what_kind_of_program_this_is_and_what_it_wants() -> None:
     walk = Walk({REGISTER: told({"client_id": "c"}, 201)})
-    found = walk.run(register(place(("a", "b")), Identity(name="Example"), REDIRECT, "b c"))
+    found = walk.run(register(place(("a", "b")), ClientIdentity(name="Example"), REDIRECT, "b c"))
     (fetch,) = walk.asked
     assert fetch.method == "POST"
     assert json.loads(fetch.body or b"") == {
@@ -127,7 +133,7 @@ def test_registration_says_what_kind_of_program_this_is_and_what_it_wants() -> N
 @pytest.mark.requirement("REG-04")
 def test_a_program_whose_redirect_is_a_web_site_is_a_web_application() -> None:
     walk = Walk({REGISTER: told({"client_id": "c"})})
-    walk.run(register(place(), Identity(), "https://app.example/callback", None))
+    walk.run(register(place(), ClientIdentity(), "https://app.example/callback", None))
     body = json.loads(walk.asked[0].body or b"")
     assert body["application_type"] == "web"
     assert "scope" not in body
@@ -141,11 +147,11 @@ def test_a_registration_belongs_to_the_issuer_that_was_asked_whatever_the_answer
 @pytest.mark.requirement("REG-06", "REG-09")
 def test_a_registration_serves_its_own_issuer_and_redirects_until_its_secret_expires() -> None:
     one = Registration("c", "s", "client_secret_basic", ISSUER, (REDIRECT,), 100.0)
-    assert usable(one, ISSUER, REDIRECT, 99.0)
-    assert not usable(one, ISSUER, REDIRECT, 100.0)
-    assert not usable(one, f"{ISSUER}/", REDIRECT, 99.0)
-    assert not usable(one, ISSUER, "http://127.0.0.1:9/callback", 99.0)
-    assert usable(
+    assert is_usable(one, ISSUER, REDIRECT, 99.0)
+    assert not is_usable(one, ISSUER, REDIRECT, 100.0)
+    assert not is_usable(one, f"{ISSUER}/", REDIRECT, 99.0)
+    assert not is_usable(one, ISSUER, "http://127.0.0.1:9/callback", 99.0)
+    assert is_usable(
         Registration("c", issuer=ISSUER, redirect_uris=(REDIRECT,)), ISSUER, REDIRECT, 9e9
     )
 
@@ -186,7 +192,7 @@ def test_a_program_asks_to_be_public_or_for_the_first_method_that_it_can_use(
 ) -> None:
     walk = Walk({REGISTER: told({"client_id": "c", "client_secret": "s"})})
     at = place(token_endpoint_auth_methods_supported=listed)
-    walk.run(register(at, Identity(), REDIRECT, None))
+    walk.run(register(at, ClientIdentity(), REDIRECT, None))
     assert json.loads(walk.asked[0].body or b"")["token_endpoint_auth_method"] == method
 
 
@@ -231,7 +237,7 @@ def test_a_server_that_does_not_know_the_scopes_is_asked_once_more_without_them(
     walk = Walk(
         {REGISTER: [told({"error": "invalid_client_metadata"}, 400), told({"client_id": "c"})]}
     )
-    found = walk.run(register(place(("a",)), Identity(), REDIRECT, None))
+    found = walk.run(register(place(("a",)), ClientIdentity(), REDIRECT, None))
     assert found.client_id == "c"
     assert ["scope" in json.loads(fetch.body or b"") for fetch in walk.asked] == [True, False]
 

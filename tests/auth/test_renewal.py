@@ -14,8 +14,8 @@ from tests.auth.authorization_server import (
     Answer,
     Person,
     call,
-    keeper,
     signed_in,
+    token_cache,
     world,
 )
 
@@ -56,10 +56,10 @@ def test_the_clock_of_whoever_stored_a_token_may_be_wrong(monkeypatch: pytest.Mo
     with signed_in(store, expires_in=10) as (resource, _, _):
         server = resource.authorization_server
         now = time.time()
-        monkeypatch.setattr("syncmcp.auth.token_cache.time.time", lambda: now + 60)
+        monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: now + 60)
         call(resource, OAuth(receiver=None, store=store))
         assert not server.grants("refresh_token")
-        monkeypatch.setattr("syncmcp.auth.token_cache.time.time", lambda: now + 600)
+        monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: now + 600)
         call(resource, OAuth(receiver=None, store=store))
         assert len(server.grants("refresh_token")) == 1
 
@@ -188,7 +188,7 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         real = time.time()
         server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
         monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 1200)
-        monkeypatch.setattr("syncmcp.auth.token_cache.time.time", lambda: real + 1200)
+        monkeypatch.setattr("syncmcp.auth.token_manager.time.time", lambda: real + 1200)
         with pytest.raises(TokenRefused):
             call(resource, auth)
 
@@ -233,10 +233,10 @@ def test_a_server_that_cannot_be_reached_is_no_refusal() -> None:
     with signed_in() as (resource, auth, person):
         server = resource.authorization_server
         refresh_token = auth.token and auth.token.refresh_token
-        held = keeper(auth).current()
+        held = token_cache(auth).current()
         assert held is not None
         held.login.server.token_endpoint = "http://127.0.0.1:9/token"
-        keeper(auth).keep(held.login)
+        token_cache(auth).save(held.login)
         server.expire()
         with pytest.raises(ConnectFailed):
             call(resource, auth)

@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp._concurrency import timing
-from syncmcp.auth import OAuth, token_auth
+from syncmcp.auth import OAuth, token_manager
 from syncmcp.errors import AuthError, LoginRequired, TokenRefused
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
 
@@ -64,7 +64,7 @@ def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more
     person = Person()
     outcomes = ask_often(resource, OAuth(receiver=person))
     assert outcomes == [401] * 3 + [LoginRequired] * (MANY - 3)
-    assert len(person.redirects) == token_auth._MOST_IN_VAIN == 3
+    assert len(person.redirects) == token_manager._MOST_IN_VAIN == 3
 
 
 def test_the_error_says_why_nobody_is_asked_and_who_can_be(resource: ResourceServer) -> None:
@@ -119,7 +119,7 @@ def test_a_server_that_lets_something_through_now_and_then_gets_twenty_in_an_hou
     auth = OAuth(receiver=person)
     outcomes = ask_often(resource, auth)
     assert outcomes == [200] * 20 + [LoginRequired] * (MANY - 20)
-    assert len(person.redirects) == token_auth._MOST_SIGN_INS == 20
+    assert len(person.redirects) == token_manager._MOST_SIGN_INS == 20
     pass_time(HOUR)
     assert call(resource, auth).status_code == 200
 

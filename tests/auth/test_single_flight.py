@@ -9,7 +9,7 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange
-from syncmcp.auth.token_cache import SharedAttempt, SingleFlight
+from syncmcp.auth.single_flight import SharedAttempt, SingleFlight
 from syncmcp.errors import RequestTimeout
 from tests.auth.authorization_server import (
     WAIT,
@@ -27,12 +27,12 @@ def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
 
     results: list[int | None] = []
     leader = threading.Thread(
-        target=lambda: results.append(flights.run(lambda: None, work, apart=False))
+        target=lambda: results.append(flights.run(lambda: None, work, detached=False))
     )
     leader.start()
     assert reached.wait(WAIT)
     with AbortableExchange(Deadline(0.0)), pytest.raises(RequestTimeout):
-        flights.run(lambda: None, work, apart=False)
+        flights.run(lambda: None, work, detached=False)
     go_on.set()
     leader.join()
     assert results == [1]
@@ -51,9 +51,9 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
 
     def work(flight: SharedAttempt[int]) -> int:
         waiters[0].start()
-        while not flight._waiting:
+        while not flight._waiting_deadlines:
             assert not early.held
-        with flight.person(None):
+        with flight.paused_deadlines(None):
             waiters[1].start()
             joined.wait(WAIT)
             looks.append((early.held, late.held))
@@ -62,10 +62,10 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
 
     def wait(deadline: Deadline) -> None:
         with Telling(deadline):
-            assert flights.run(lambda: None, work, apart=False) == 1
+            assert flights.run(lambda: None, work, detached=False) == 1
 
     waiters = [threading.Thread(target=wait, args=(one,)) for one in (early, late)]
-    assert flights.run(lambda: None, work, apart=False) == 1
+    assert flights.run(lambda: None, work, detached=False) == 1
     for waiter in waiters:
         waiter.join(WAIT)
     assert looks == [(True, True), (False, False)]
@@ -86,12 +86,12 @@ def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -
     def lead() -> None:
         with AbortableExchange(Deadline(0.0)):
             try:
-                flights.run(lambda: None, fail, apart=False)
+                flights.run(lambda: None, fail, detached=False)
             except RequestTimeout as error:
                 outcomes.append(error)
 
     def follow() -> None:
-        outcomes.append(flights.run(lambda: None, lambda _: 2, apart=False))
+        outcomes.append(flights.run(lambda: None, lambda _: 2, detached=False))
 
     leader = threading.Thread(target=lead)
     leader.start()
@@ -111,10 +111,10 @@ def test_work_apart_that_fails_in_an_unforeseen_way_says_so_to_whoever_waits() -
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        flights.run(lambda: None, broken, apart=True)
-    assert flights.run(lambda: None, lambda _: 3, apart=True) == 3
-    assert flights.run(lambda: None, lambda _: None, apart=True) is None
-    assert flights.run(lambda: 4, broken, apart=True) == 4
+        flights.run(lambda: None, broken, detached=True)
+    assert flights.run(lambda: None, lambda _: 3, detached=True) == 3
+    assert flights.run(lambda: None, lambda _: None, detached=True) is None
+    assert flights.run(lambda: 4, broken, detached=True) == 4
 
 
 def test_at_the_end_of_the_program_work_is_done_where_it_is_needed(
@@ -125,7 +125,7 @@ def test_at_the_end_of_the_program_work_is_done_where_it_is_needed(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     flights: SingleFlight[str] = SingleFlight()
-    done = flights.run(lambda: None, lambda _: threading.current_thread().name, apart=True)
+    done = flights.run(lambda: None, lambda _: threading.current_thread().name, detached=True)
     assert done == threading.current_thread().name
 
 
@@ -133,6 +133,6 @@ def test_what_was_under_way_in_the_parent_process_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flights: SingleFlight[int] = SingleFlight()
-    flights._flight = SharedAttempt(apart=False)
+    flights._attempt = SharedAttempt(detached=False)
     monkeypatch.setattr("syncmcp._concurrency.timing.fork_generation", 99)
-    assert flights.run(lambda: None, lambda _: 5, apart=False) == 5
+    assert flights.run(lambda: None, lambda _: 5, detached=False) == 5

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp.auth import OAuth, unauthorized
+from syncmcp.auth import OAuth, token_auth
 from syncmcp.auth.flow import TokenNeed
 from syncmcp.auth.steps import AuthChallenge
 from syncmcp.errors import AuthError, TokenRefused
@@ -16,8 +16,8 @@ from tests.auth.authorization_server import (
     Answer,
     Person,
     call,
-    keeper,
     signed_in,
+    token_cache,
     world,
 )
 
@@ -109,18 +109,20 @@ def test_a_403_for_another_reason_is_an_answer() -> None:
 def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
     with signed_in() as (resource, auth, person):
         resource.needed = {"two": "b"}
-        old = keeper(auth).current()
+        old = token_cache(auth).current()
         assert old is not None
         assert call(resource, auth, "two").status_code == 200
-        need = TokenNeed(AuthChallenge(scope="b", error="insufficient_scope"), old.login, more=True)
-        assert auth._stepped_up(need, "another").token == auth.token
+        assert auth._manager is not None
+        challenge = AuthChallenge(scope="b", error="insufficient_scope")
+        need = TokenNeed(challenge, old.login, more_scope=True)
+        assert auth._manager.step_up(need, "another").token == auth.token
         assert len(person.redirects) == 2
 
 
 def test_operations_are_counted_each_for_itself() -> None:
     def operation(json: Any = None, **headers: str) -> str:
         request = requests.Request("POST", "https://h/mcp", headers=headers, json=json).prepare()
-        return unauthorized._operation(request)
+        return token_auth._operation(request)
 
     first = operation({"id": 1, "method": "tools/call", "params": {"name": "a"}})
     assert operation({"id": 2, "method": "tools/call", "params": {"name": "a"}}) == first
@@ -131,4 +133,4 @@ def test_operations_are_counted_each_for_itself() -> None:
     )
     assert operation(["no", "message"]) == operation() != first
     bare = requests.Request("POST", "https://h/mcp", data=b"\xff").prepare()
-    assert unauthorized._operation(bare) == operation()
+    assert token_auth._operation(bare) == operation()

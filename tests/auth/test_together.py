@@ -13,15 +13,15 @@ import pytest
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import MemoryStore, OAuth
-from syncmcp.auth.token_cache import SharedAttempt
+from syncmcp.auth.single_flight import SharedAttempt
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,
     Answer,
     Person,
     call,
-    keeper,
     signed_in,
+    token_cache,
     world,
 )
 
@@ -127,10 +127,10 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
 
         other = threading.Thread(target=cut_off)
         other.start()
-        login = keeper(auth).current()
+        login = token_cache(auth).current()
         assert login is not None
         with exchange, pytest.raises(ExchangeAborted):
-            auth._renewed(login.login)
+            auth._manager.refresh(login.login)  # type: ignore[union-attr]
         other.join()
         go_on.set()
         assert call(resource, auth).status_code == 200

@@ -461,7 +461,7 @@ def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
 ) -> None:
     stage = Stage()
     gate, closing = threading.Event(), threading.Event()
-    original = MemoryTransport.withdraw
+    original = MemoryTransport.cancel
 
     def withdraw(self: MemoryTransport, out: Any) -> Any:
         closing.set()
@@ -476,7 +476,7 @@ def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
 
     with Wire("memory", STATEFUL).connect(stage.server) as client:
         # Over the call's limit, `close` stands between taking the call and telling it.
-        monkeypatch.setattr(MemoryTransport, "withdraw", withdraw)
+        monkeypatch.setattr(MemoryTransport, "cancel", withdraw)
 
         def close() -> None:
             stage.inside("a")

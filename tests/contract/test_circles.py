@@ -29,7 +29,6 @@ IGNORED = {
 # modules of which packages. It may become less.
 KNOWN = {
     ("_connection",): 9,
-    ("auth",): 2,
     ("testing",): 12,
 }
 

@@ -63,7 +63,7 @@ class Notes:
     def alive(self, out: Outgoing | None) -> None:
         raise AssertionError("stdio has no streams")
 
-    def silent(self, *, heard: bool) -> None:
+    def server_stream_ended(self, *, opened: bool) -> None:
         raise AssertionError("stdio has no streams")
 
     def settled(self, out: Outgoing) -> bool:

@@ -259,9 +259,9 @@ class FakeReceiver:
             self.signs.append(out)
             self.changed.notify_all()
 
-    def silent(self, *, heard: bool) -> None:
+    def server_stream_ended(self, *, opened: bool) -> None:
         with self.changed:
-            self.is_silent, self.was_heard = True, heard
+            self.is_silent, self.was_heard = True, opened
             self.changed.notify_all()
 
     def settled(self, out: Outgoing) -> bool:

@@ -104,7 +104,7 @@ def test_an_id_counts_only_when_its_event_is_complete() -> None:
     events = EventStream(LIMIT)
     list(events.feed(b"id: 1\ndata: x\n\nid: 2\ndata: y\n"))
     assert events.last_id == "1"
-    events.restart()
+    events.reset()
     assert list(events.feed(b"data: z\n\n")) == [b"z"]
     assert events.last_id == "1"
 

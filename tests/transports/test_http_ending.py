@@ -95,7 +95,7 @@ def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any
         if phase is mid_events:
             receiver.wait_for(lambda: bool(receiver.frames))
         started = time.monotonic()
-        assert transport.withdraw(out) == "unknown"
+        assert transport.cancel(out) == "unknown"
         assert_ended_quietly(running, receiver, started)
         assert gone.wait(WAIT)
     assert [one.method for one in server.requests] == ["POST"]
@@ -206,7 +206,7 @@ def test_a_request_withdrawn_before_it_began_is_never_sent() -> None:
         opened(server.url) as (transport, receiver),
     ):
         out = request()
-        assert transport.withdraw(out) == "not_sent"
+        assert transport.cancel(out) == "not_sent"
         transport.send(out)
         assert not receiver.failures
         assert not receiver.frames
@@ -247,7 +247,7 @@ def test_withdrawing_ends_a_connection_attempt(monkeypatch: pytest.MonkeyPatch) 
         running = Running(transport, out)
         assert gate.begun.wait(WAIT)
         started = time.monotonic()
-        assert transport.withdraw(out) == "not_sent"
+        assert transport.cancel(out) == "not_sent"
         assert_ended_quietly(running, receiver, started)
 
 
@@ -288,7 +288,7 @@ def test_withdrawing_ends_a_tls_handshake_and_an_exchange_with_a_mute_proxy() ->
                 running = Running(transport, out)
                 assert accepted.wait(WAIT)
                 started = time.monotonic()
-                assert transport.withdraw(out) == "not_sent"
+                assert transport.cancel(out) == "not_sent"
                 assert_ended_quietly(running, receiver, started)
         thread.join(WAIT)
         for peer in peers:
@@ -311,7 +311,7 @@ def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
         def withdraw_then(sock: socket.socket, *args: Any) -> None:
             connect(sock, *args)
             connected.append(sock)
-            assert transport.withdraw(out) == "not_sent"
+            assert transport.cancel(out) == "not_sent"
 
         monkeypatch.setattr(connections, "_connect_one", withdraw_then)
         transport.send(out)
@@ -335,7 +335,7 @@ def test_what_comes_to_a_foreign_session_after_the_withdrawal_is_closed() -> Non
             out = request(seconds=None)
             running = Running(transport, out)
             assert came.wait(WAIT)
-            assert transport.withdraw(out) == "unknown"
+            assert transport.cancel(out) == "unknown"
             withdrawn.set()
             running.join()
             assert running.error is None
@@ -365,7 +365,7 @@ def test_withdrawing_leaves_a_stuck_name_lookup_behind(monkeypatch: pytest.Monke
         running = Running(transport, out)
         assert resolver.asked.wait(WAIT)
         started = time.monotonic()
-        assert transport.withdraw(out) == "not_sent"
+        assert transport.cancel(out) == "not_sent"
         assert_ended_quietly(running, receiver, started)
     resolver.release.set()
 
@@ -413,7 +413,7 @@ def test_a_server_that_does_not_read_does_not_hold_a_large_request() -> None:
             assert peer is not None
             assert peer.recv(1)
             started = time.monotonic()
-            assert transport.withdraw(out) == "unknown"
+            assert transport.cancel(out) == "unknown"
             running.join(SOON)
             assert time.monotonic() - started < SOON
             assert len(receiver.failures) == 1
@@ -435,7 +435,7 @@ def test_withdrawing_a_finished_request_leaves_its_connection_alone() -> None:
         transport.send(first)
         running = Running(transport, second)
         assert reached.wait(WAIT)
-        transport.withdraw(first)
+        transport.cancel(first)
         go.set()
         running.join()
         transport.send(request())
@@ -457,7 +457,7 @@ def test_withdrawing_at_any_moment_hurts_no_other_request() -> None:
             while not done.is_set():
                 with lock:
                     out = current[0]
-                transport.withdraw(out)
+                transport.cancel(out)
 
         withdrawing = threading.Thread(target=withdraw, daemon=True)
         withdrawing.start()
@@ -488,7 +488,7 @@ def test_closing_does_not_settle_what_was_withdrawn() -> None:
         out = request(seconds=None)
         running = Running(transport, out)
         assert reached.wait(WAIT)
-        transport.withdraw(out)
+        transport.cancel(out)
         transport.close(Deadline(WAIT))
         running.join(SOON)
         assert not receiver.failures

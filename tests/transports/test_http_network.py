@@ -253,7 +253,7 @@ def test_withdrawing_ends_an_exchange_over_tls(certificates: Certificates, phase
             assert reached.wait(WAIT)
             if phase == "events":
                 receiver.wait_for(lambda: bool(receiver.frames))
-            assert transport.withdraw(out) == "unknown"
+            assert transport.cancel(out) == "unknown"
             running.join()
             assert gone.wait(WAIT)
             assert not receiver.failures
@@ -333,7 +333,7 @@ def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
                 out = request(seconds=None, params={"hang": True})
                 running = Running(transport, out)
                 assert reached.wait(WAIT)
-                assert transport.withdraw(out) == "unknown"
+                assert transport.cancel(out) == "unknown"
                 running.join()
                 assert not receiver.failures
         finally:
@@ -561,7 +561,7 @@ def test_a_session_with_an_adapter_of_its_own_is_used_as_it_is() -> None:
                 out = request(seconds=None, params={"hang": True})
                 running = Running(transport, out)
                 receiver.wait_for(lambda: len(receiver.frames) == 3)
-                assert transport.withdraw(out) == "unknown"
+                assert transport.cancel(out) == "unknown"
                 running.join()
                 assert not receiver.failures
             assert adapter.sent == 3

@@ -115,7 +115,7 @@ def test_withdrawing_at_the_moment_of_release_leaves_the_connection_to_the_next(
         out = request()
 
         def withdraw(_: socket.socket) -> None:
-            thread = threading.Thread(target=transport.withdraw, args=(out,))
+            thread = threading.Thread(target=transport.cancel, args=(out,))
             thread.start()
             thread.join(WAIT)
             assert not thread.is_alive()

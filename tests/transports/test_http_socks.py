@@ -61,7 +61,7 @@ def test_withdrawing_ends_the_wait_for_an_answer(scheme: str, certificates: Cert
             out = request(seconds=None)
             running = Running(transport, out)
             assert came.wait(WAIT)
-            assert transport.withdraw(out) == "unknown"
+            assert transport.cancel(out) == "unknown"
             running.join()
             assert ended.wait(WAIT)
             transport.send(request(seconds=0.1))

@@ -18,8 +18,8 @@ from syncmcp.errors import (
     RequestTimeout,
     SessionLost,
 )
-from syncmcp.transports._http_reply import ReconnectPolicy
 from syncmcp.transports.base import Outgoing
+from syncmcp.transports.http import ReconnectPolicy
 
 from .http_peer import (
     WAIT,
@@ -357,7 +357,7 @@ def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> No
         out = request(seconds=None)
         running = Running(transport, out)
         assert waiting.wait(WAIT)
-        assert transport.withdraw(out) == "unknown"
+        assert transport.cancel(out) == "unknown"
         running.join()
         assert not receiver.failures
 
@@ -371,7 +371,7 @@ def test_pauses_respect_the_server_grow_and_end() -> None:
     assert 1.0 <= pauses[1] <= 1.25
     assert 2.0 <= pauses[2] <= 2.5
     assert pauses[3] is None
-    attempts.progress()
+    attempts.record_progress()
     assert attempts.next_pause(600.0) == 600.0
     assert (attempts.next_pause(600.0) or 0) >= 600.0
     attempts = ReconnectPolicy()

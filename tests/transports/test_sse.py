@@ -477,7 +477,7 @@ def test_withdrawing_ends_a_post_that_is_not_accepted() -> None:
             out = request()
             sending = Running(transport, out)
             assert came.wait(WAIT)
-            assert transport.withdraw(out) == "unknown"
+            assert transport.cancel(out) == "unknown"
             sending.join()
             assert ended.wait(WAIT)
             assert receiver.failures == []

@@ -115,7 +115,7 @@ def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
     can_nudge: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_nudge:
-        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._nudge", lambda *_: False)
+        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
     code = f"{grandchild(start_new_session=True)}sys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
         child = child_of(notes)
@@ -419,7 +419,7 @@ if not child:
     os.close(release[1])
     os.read(release[0], 1)
     os._exit(0)
-transport._outbox.close()
+transport._stdin_writer.close()
 print(notes.wait_lost().exit_code)
 transport.close(Deadline(10))
 os.close(release[1])

@@ -405,7 +405,7 @@ def test_systems_with_fewer_means_get_the_same_news(
     without: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if without == "nudge":
-        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._nudge", lambda *_: False)
+        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
     else:
         monkeypatch.setattr("syncmcp.transports._posix._watch_exit", lambda _: None)
     code = """

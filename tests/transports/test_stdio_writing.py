@@ -78,8 +78,8 @@ def test_a_server_that_does_not_read_holds_nobody_up(gate: Path) -> None:
             transport.send(out)
         cancel = frame(b'{"method":"cancelled"}', None)
         transport.post(cancel)
-        assert transport.withdraw(frames[3]) == "not_sent"
-        assert transport.withdraw(frames[3]) == "not_sent"
+        assert transport.cancel(frames[3]) == "not_sent"
+        assert transport.cancel(frames[3]) == "not_sent"
         assert notes.frames == []
         release(gate)
         notes.until(lambda: notes.frames[-1:] == [cancel.body])
@@ -93,11 +93,11 @@ def test_a_frame_half_written_when_it_is_withdrawn_is_completed(gate: Path) -> N
         begun, waiting, last = frame(big(1) * 2), frame(big(2)), frame(b'{"id":3}')
         for out in (begun, waiting, last):
             transport.send(out)
-        assert transport.withdraw(begun) == "unknown"
-        assert transport.withdraw(waiting) == "not_sent"
+        assert transport.cancel(begun) == "unknown"
+        assert transport.cancel(waiting) == "not_sent"
         release(gate)
         assert notes.wait_frames(2) == [begun.body, last.body]
-        assert transport.withdraw(last) == "unknown"
+        assert transport.cancel(last) == "unknown"
 
 
 @pytest.mark.pitfall("H13")
@@ -148,7 +148,7 @@ def test_what_waits_for_a_server_that_does_not_read_is_bounded(gate: Path) -> No
             fill()
         assert caught.value.delivery == "not_sent"
         assert 4 <= len(sent) <= 8
-        transport.withdraw(sent[-1])
+        transport.cancel(sent[-1])
         transport.send(frame(b"{}"))
         release(gate)
 
@@ -158,7 +158,7 @@ def test_a_withdrawn_frame_is_never_written(tmp_path: Path) -> None:
     code = f"import sys\nopen({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
     with running(python(code)) as (transport, _):
         out = frame(b'{"id":1}')
-        assert transport.withdraw(out) == "not_sent"
+        assert transport.cancel(out) == "not_sent"
         transport.send(out)
         transport.send(frame(b'{"id":2}'))
     assert file.read_bytes() == b'{"id":2}\n'
@@ -190,7 +190,7 @@ def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Pa
             (begun, "unknown"),
             (waiting, "not_sent"),
         ]
-        assert [transport.withdraw(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
+        assert [transport.cancel(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
 
 
 @pytest.mark.pitfall("5")
@@ -212,7 +212,7 @@ def test_nothing_is_sent_before_opening_or_after_closing() -> None:
     out = frame()
     with pytest.raises(ClosedError):
         transport.send(out)
-    assert transport.withdraw(out) == "not_sent"
+    assert transport.cancel(out) == "not_sent"
     with pytest.raises(ClosedError):
         transport.open(Notes(), Deadline(1))
 
@@ -362,7 +362,7 @@ def test_where_writes_block_only_the_writer_thread_writes() -> None:
     second, third = frame(b"{2}"), frame(b"{3}")
     box.send(second)
     box.send(third)
-    assert box.withdraw(second) == "not_sent"
+    assert box.cancel(second) == "not_sent"
     box.close()
     assert process.closed == 0
     go_on.set()
@@ -381,7 +381,7 @@ def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_desc
             more = struck(partial(transport.send, big), number, everywhere=True)
             big = frame(big.body)
             transport.send(big)
-            writer = transport._outbox.writer
+            writer = transport._stdin_writer.writer
             writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
             for cut_off in {*writers} - {writer}:  # finds that there is another one, and ends
                 cut_off.join(PATIENCE)

@@ -304,9 +304,9 @@ class Recorder:
         self._note_sent(out)
         self._inner.post(out)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
+    def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`."""
-        delivery = self._inner.withdraw(out)
+        delivery = self._inner.cancel(out)
         if out.id is not None:
             self._note("withdrawn", out.id)
         return delivery
@@ -346,10 +346,10 @@ class Recorder:
         """See `Receiver`."""
         return self._receiver.settled(out)
 
-    def silent(self, *, heard: bool) -> None:
+    def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
-        self._note("silent", heard)
-        self._receiver.silent(heard=heard)
+        self._note("silent", opened)
+        self._receiver.server_stream_ended(opened=opened)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""

@@ -123,7 +123,7 @@ class ReplayTransport:
         self._take(out)
         self._wake.put(True)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
+    def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`."""
         with self._lock:
             if out.state is None:
@@ -247,7 +247,7 @@ class ReplayTransport:
         if entry.kind == "lost":
             receiver.lost(error_of(entry.value))
         elif entry.kind == "silent":
-            receiver.silent(heard=entry.value is True)
+            receiver.server_stream_ended(opened=entry.value is True)
         elif entry.kind == "failed":
             for failed in over:
                 receiver.failed(failed, error_of(entry.value))

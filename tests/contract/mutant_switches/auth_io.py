@@ -62,11 +62,11 @@ def _use_a_shell(original: Function) -> Function:
 
 
 def _take_any_state(original: Function) -> Function:
-    def answer_in(text: str, state: str) -> Mapping[str, str] | None:
+    def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
         found = dict(parse_qsl(text.partition("#")[0].rpartition("?")[2]))
         return found if "code" in found or "error" in found else None
 
-    return answer_in
+    return parse_callback
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -101,21 +101,21 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "redirects-followed-anywhere",
         "a redirect of a request with secrets is followed",
-        "syncmcp.auth.fetch:_target",
+        "syncmcp.auth.fetch:_redirect_target",
         _follow_every_redirect,
         ("SEC-02",),
     ),
     Mutant(
         "anything-opened",
         "what is no web address goes to the browser, too",
-        "syncmcp.auth.loopback:check_web",
+        "syncmcp.auth.loopback:check_browser_url",
         always(None),
         ("SEC-03", "SEC-05"),
     ),
     Mutant(
         "opened-by-a-shell",
         "a shell reads the address on its way to the browser",
-        "syncmcp.auth.loopback:_open",
+        "syncmcp.auth.loopback:_open_browser_page",
         _use_a_shell,
         ("SEC-04",),
     ),
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "any-state-taken",
         "an answer to another login is taken",
-        "syncmcp.auth.loopback:answer_in",
+        "syncmcp.auth.loopback:parse_callback",
         _take_any_state,
         ("FLW-10",),
     ),

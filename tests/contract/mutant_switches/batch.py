@@ -15,7 +15,7 @@ FRAME = "syncmcp._connection.outgoing"
 
 def _cut_all(original: Function) -> Function:
     def withdraw(self: Any, out: Any) -> Any:
-        return self.transport.withdraw(out.carrier or out)
+        return self.transport.cancel(out.batch or out)
 
     return withdraw
 

@@ -107,7 +107,7 @@ def _send_again_what_was_lost(original: Function) -> Function:
 
 def _leave_refusals_unread(original: Function) -> Function:
     def read_refusal(self: Any, out: Any, exchange: Any, response: Any, headers: Any) -> None:
-        raise reply.refusal(response, headers, b"")
+        raise reply.error_for_status(response, headers, b"")
 
     return read_refusal
 
@@ -225,14 +225,14 @@ EXCHANGES = (
     Mutant(
         "refusals-unread",
         "what stands in the body of a 4xx is not looked at",
-        f"{HTTP}._read_refusal",
+        f"{HTTP}._read_error",
         _leave_refusals_unread,
         ("HTM-12", "VER-15"),
     ),
     Mutant(
         "streams-left-open",
         "giving up a call does not end its exchange",
-        f"{HTTP}.withdraw",
+        f"{HTTP}.cancel",
         always("unknown"),
         ("HTM-09", "H1b"),
     ),
@@ -284,14 +284,14 @@ STREAMS = (
     Mutant(
         "comments-read",
         "comment lines of an event stream count as data",
-        f"{EVENTS}._take",
+        f"{EVENTS}._parse_line",
         _read_comments_as_data,
         ("HTM-08",),
     ),
     Mutant(
         "retry-overlooked",
         "the pause that a stream asks for is not kept",
-        f"{EVENTS}._take",
+        f"{EVENTS}._parse_line",
         _overlook_retry,
         ("HTL-07",),
     ),
@@ -312,7 +312,7 @@ STREAMS = (
     Mutant(
         "never-resumed",
         "a stream that ended early is not taken up again",
-        "syncmcp.transports._http_reply:ReconnectPolicy.next_pause",
+        "syncmcp.transports.http:ReconnectPolicy.next_pause",
         always(None),
         ("HTL-08",),
     ),
@@ -333,7 +333,7 @@ STREAMS = (
     Mutant(
         "listening-needed",
         "a server that lets nobody listen counts as lost",
-        "syncmcp.transports.http:ServerStream.once",
+        "syncmcp.transports.http:ServerStream._open_and_read",
         _need_a_listening_stream,
         ("HTL-05",),
     ),

@@ -61,11 +61,11 @@ def _believe_any_issuer(original: Function) -> Function:
 def _one_client_everywhere(original: Function) -> Function:
     first: dict[int, Registration] = {}
 
-    def registered(self: Any, place: Any, *rest: Any) -> Any:
+    def registered(self: Any, auth_server: Any, *rest: Any) -> Any:
         known = first.get(id(self))
         if known is None:
-            known = first[id(self)] = original(self, place, *rest)
-        return replace(known, issuer=place.server.issuer)
+            known = first[id(self)] = original(self, auth_server, *rest)
+        return replace(known, issuer=auth_server.metadata.issuer)
 
     return registered
 
@@ -128,23 +128,23 @@ def _coming_back(edit: Callable[[Any, Any], Any]) -> Callable[[Function], Functi
 
 
 def _right_issuer(attempt: Any, callback: Any) -> Any:
-    return {**callback, "iss": attempt.place.server.issuer}
+    return {**callback, "iss": attempt.auth_server.metadata.issuer}
 
 
 def _similar_issuer(attempt: Any, callback: Any) -> Any:
-    issuer, ours = callback.get("iss"), attempt.place.server.issuer
+    issuer, ours = callback.get("iss"), attempt.auth_server.metadata.issuer
     alike = issuer is not None and issuer.rstrip("/").lower() == ours.rstrip("/").lower()
     return {**callback, "iss": ours} if alike else callback
 
 
 def _show_what_came(original: Function) -> Function:
-    def code_of(attempt: Any, callback: Any) -> Any:
+    def authorization_code(attempt: Any, callback: Any) -> Any:
         try:
             return original(attempt, callback)
         except AuthError as error:
             raise type(error)(f"{error.message}: {callback.get('error')}") from error
 
-    return code_of
+    return authorization_code
 
 
 def _token_in_the_url(original: Function) -> Function:
@@ -167,12 +167,14 @@ def _need_a_refresh_token(original: Function) -> Function:
 
 def _selecting(edit: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Callable[[Any], Any]:
     """Change what the scope is chosen from."""
-    return lambda original: lambda place, **given: original(place, **edit(place, given))
+    return lambda original: (
+        lambda auth_server, **given: original(auth_server, **edit(auth_server, given))
+    )
 
 
-def _only_what_is_listed(place: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _only_what_is_listed(auth_server: Any, given: dict[str, Any]) -> dict[str, Any]:
     words = (given.get("challenged") or "").split()
-    kept = " ".join(word for word in words if word in (place.scopes or ()))
+    kept = " ".join(word for word in words if word in (auth_server.scopes or ()))
     return {**given, "challenged": kept or None}
 
 
@@ -197,28 +199,28 @@ FINDING = (
     Mutant(
         "challenges-unread",
         "no challenge is understood",
-        "syncmcp.auth.steps:demand",
+        "syncmcp.auth.steps:auth_challenge",
         always(None),
         ("AUD-02",),
     ),
     Mutant(
         "resource-metadata-backwards",
         "the addresses of the resource's metadata are tried in reverse",
-        f"{DISCOVERY}:_resource_places",
+        f"{DISCOVERY}:_resource_metadata_urls",
         result(lambda places: places[::-1]),
         ("AUD-03",),
     ),
     Mutant(
         "openid-unknown",
         "only the first address of a server's metadata is tried",
-        f"{DISCOVERY}:_server_places",
+        f"{DISCOVERY}:_server_metadata_urls",
         result(lambda places: places[:1]),
         ("AUD-04", "AUD-05", "AUD-06"),
     ),
     Mutant(
         "server-metadata-backwards",
         "the addresses of a server's metadata are tried in reverse",
-        f"{DISCOVERY}:_server_places",
+        f"{DISCOVERY}:_server_metadata_urls",
         result(lambda places: places[::-1]),
         ("AUD-05", "AUD-06"),
     ),
@@ -263,14 +265,14 @@ CLIENTS = (
     Mutant(
         "one-client-everywhere",
         "the client of one authorization server is used at the next",
-        f"{OAUTH}._registered",
+        f"{OAUTH}._registration_at",
         _one_client_everywhere,
         ("AUD-10", "AUD-11", "REG-07"),
     ),
     Mutant(
         "no-client",
         "the browser opens without a client id",
-        f"{OAUTH}._registered",
+        f"{OAUTH}._registration_at",
         _nobody,
         ("REG-01",),
     ),
@@ -291,21 +293,21 @@ CLIENTS = (
     Mutant(
         "refused-registration-crashes",
         "a refused registration ends in a crash",
-        f"{REGISTRATION}:_registered",
+        f"{REGISTRATION}:_read_registration",
         _crash_when_refused,
         ("REG-05",),
     ),
     Mutant(
         "registration-of-nobody",
         "a registration does not say whose it is",
-        f"{REGISTRATION}:_registered",
+        f"{REGISTRATION}:_read_registration",
         result(lambda registration: replace(registration, issuer="")),
         ("REG-06",),
     ),
     Mutant(
         "any-registration",
         "a registration serves every redirect",
-        f"{REGISTRATION}:usable",
+        f"{REGISTRATION}:is_usable",
         always(True),
         ("REG-06", "REG-09"),
     ),
@@ -322,14 +324,14 @@ CODES = (
     Mutant(
         "no-pkce",
         "the authorization request has no PKCE challenge",
-        f"{FLOW}:SignInAttempt.redirect",
+        f"{FLOW}:PendingAuthorization.redirect",
         _asking(_without_pkce),
         ("FLW-01", "FLW-02"),
     ),
     Mutant(
         "plain-pkce",
         "the PKCE challenge is the verifier itself",
-        f"{FLOW}:SignInAttempt.redirect",
+        f"{FLOW}:PendingAuthorization.redirect",
         _asking(_plain_pkce),
         ("FLW-02",),
     ),
@@ -343,28 +345,28 @@ CODES = (
     Mutant(
         "issuer-unjudged",
         "the issuer in a redirect is not looked at",
-        f"{FLOW}:code_of",
+        f"{FLOW}:authorization_code",
         _coming_back(_right_issuer),
         ("FLW-06", "FLW-07", "FLW-08", "FLW-09"),
     ),
     Mutant(
         "issuer-normalised",
         "issuers that look alike are the same",
-        f"{FLOW}:code_of",
+        f"{FLOW}:authorization_code",
         _coming_back(_similar_issuer),
         ("FLW-08",),
     ),
     Mutant(
         "errors-of-anybody",
         "what a redirect from elsewhere says is shown",
-        f"{FLOW}:code_of",
+        f"{FLOW}:authorization_code",
         _show_what_came,
         ("FLW-09",),
     ),
     Mutant(
         "state-unjudged",
         "a redirect with another state is taken",
-        f"{FLOW}:code_of",
+        f"{FLOW}:authorization_code",
         _coming_back(lambda attempt, callback: {**callback, "state": attempt.state}),
         ("FLW-10",),
     ),
@@ -402,7 +404,7 @@ TOKENS = (
     Mutant(
         "tokens-for-anybody",
         "the token goes to every server",
-        f"{TOKEN_AUTH}._is_for",
+        "syncmcp.auth.token_manager:TokenManager.is_for",
         always(True),
         ("TOK-03",),
     ),
@@ -416,21 +418,21 @@ TOKENS = (
     Mutant(
         "offline-access-always",
         "offline access is asked for everywhere",
-        f"{SCOPE}:select",
+        f"{SCOPE}:select_scope",
         result(lambda scope: f"{scope or ''} offline_access".strip()),
         ("TOK-08",),
     ),
     Mutant(
         "challenged-scope-cut",
         "of a challenge's scopes only those in the metadata count",
-        f"{SCOPE}:select",
+        f"{SCOPE}:select_scope",
         _selecting(_only_what_is_listed),
         ("SCO-02", "SCO-03"),
     ),
     Mutant(
         "earlier-scope-lost",
         "a step-up forgets the scopes there were",
-        f"{SCOPE}:select",
+        f"{SCOPE}:select_scope",
         _selecting(lambda _, given: {**given, "earlier": None}),
         ("SCO-04",),
     ),
@@ -444,14 +446,14 @@ TOKENS = (
     Mutant(
         "people-asked-for-ever",
         "each request to a server that refuses every token opens a browser",
-        "syncmcp.auth.token_auth:LoginLimiter.check",
+        "syncmcp.auth.token_manager:LoginLimiter.check",
         always(None),
         ("SCO-05", "SEC-08"),
     ),
     Mutant(
         "step-ups-unlimited",
         "one operation may lead to any number of sign-ins",
-        "syncmcp.auth.token_auth:_MOST_STEP_UPS",
+        "syncmcp.auth.token_manager:_MOST_STEP_UPS",
         lambda original: 1000,
         ("SCO-05",),
     ),

@@ -43,8 +43,8 @@ def _write_and_wait(original: Function) -> Function:
 def _leave_frames_unfinished(original: Function) -> Function:
     def withdraw(self: Any, out: Any) -> Any:
         with self._lock:
-            if self._begun is out:
-                self._rest = memoryview(b"")
+            if self._started is out:
+                self._remainder = memoryview(b"")
         return original(self, out)
 
     return withdraw
@@ -151,14 +151,14 @@ PIPES = (
     Mutant(
         "frames-unfinished",
         "a frame that is given up in the middle stays half written",
-        f"{OUTBOX}.withdraw",
+        f"{OUTBOX}.cancel",
         _leave_frames_unfinished,
         ("H13",),
     ),
     Mutant(
         "noise-is-fatal",
         "a line that is no message ends the connection",
-        f"{STDIO}._skip",
+        f"{STDIO}._skip_noise",
         _break_on_noise,
         ("12",),
     ),
@@ -172,7 +172,7 @@ PIPES = (
     Mutant(
         "stderr-unread",
         "what a server writes to stderr is not read",
-        f"{STDIO}._read_errors",
+        f"{STDIO}._read_stderr",
         _leave_stderr_unread,
         ("10",),
     ),
@@ -193,7 +193,7 @@ PIPES = (
     Mutant(
         "reader-spins",
         "the reader of a server that is gone goes on looking",
-        f"{STDIO}._read",
+        f"{STDIO}._read_stdout",
         _spin_after_the_end,
         ("2",),
     ),
@@ -224,7 +224,7 @@ LIVES = (
     Mutant(
         "killed-at-once",
         "a server is killed without having been asked to end",
-        f"{STDIO}._ask_to_end",
+        f"{STDIO}._shut_down",
         always(None),
         ("STD-06",),
     ),
@@ -252,7 +252,7 @@ LIVES = (
     Mutant(
         "pipes-kept-in-forks",
         "a forked child keeps the pipes of the parent's servers",
-        f"{STDIO}._abandon",
+        f"{STDIO}._discard_in_child",
         always(None),
         ("H12",),
     ),

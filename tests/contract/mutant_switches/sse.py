@@ -47,14 +47,14 @@ MUTANTS = (
     Mutant(
         "post-to-the-stream",
         "messages are posted to the stream's own address",
-        f"{REPLY}:posting_address",
+        f"{REPLY}:post_url",
         _post_to_the_stream,
         ("SSE-01",),
     ),
     Mutant(
         "post-anywhere",
         "messages, and secrets with them, are posted wherever the server says",
-        f"{REPLY}:posting_address",
+        f"{REPLY}:post_url",
         _post_anywhere,
         ("SEC-05", "SSE-01"),
     ),

@@ -573,20 +573,20 @@ def test_a_sound_event_is_heard_after_many_streams() -> None:
 
 
 def plant_a_limit_that_is_one_short(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.LineReader._checked
+    whole = _pipes.LineReader._finish_line
 
     def checked(self: _pipes.LineReader, line: bytes) -> bytes:
         short = len(line.removesuffix(b"\r")) < self._limit
         return whole(self, line) if short else _pipes.TruncatedLine(line[: self._limit])
 
-    patch.setattr(_pipes.LineReader, "_checked", checked)
+    patch.setattr(_pipes.LineReader, "_finish_line", checked)
 
 
 def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.LineReader._first
+    whole = _pipes.LineReader._complete_first
     patch.setattr(
         _pipes.LineReader,
-        "_first",
+        "_complete_first",
         lambda self, part: whole(self, part[1:] if self._parts else part),
     )
 

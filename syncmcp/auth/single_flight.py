@@ -1,0 +1,202 @@
+"""Single flight: one thread does the work, every thread that needs its result waits for it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from syncmcp._concurrency import timing
+from syncmcp._http.exchange import current
+from syncmcp.errors import McpError, RequestTimeout, UsageError, fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from syncmcp._concurrency.timing import Deadline
+    from syncmcp._http.exchange import AbortableExchange
+
+__all__ = ["SharedAttempt", "SingleFlight"]
+
+
+T = TypeVar("T")
+
+
+class SharedAttempt(Generic[T]):
+    """One run of the work, and the threads that wait for it.
+
+    Attributes:
+        detached: Whether the work continues when no thread waits for it any more.
+        worker: The id of the thread that does the work; `None` before it starts.
+        done: Set when the work has ended, for whatever reason.
+        completed: Whether the work returned. Without an error, `False` means that the worker's own
+            call ended first.
+        outcome: What the work returned.
+        error: What the work raised.
+    """
+
+    def __init__(self, detached: bool) -> None:
+        self.detached = detached
+        self.worker: int | None = None
+        self.done = threading.Event()
+        self.completed = False
+        self.outcome: T | None = None
+        self.error: BaseException | None = None
+        # Guards the fields below.
+        self._lock = threading.RLock()
+        self._waiting_deadlines: list[Deadline] = []
+        self._paused = False
+
+    @contextmanager
+    def paused_deadlines(self, own: Deadline | None) -> Iterator[None]:
+        """Stop the clocks of all waiting threads while a person signs in.
+
+        Args:
+            own: The deadline of the thread that does the work, stopped as well.
+        """
+        if own is not None:
+            own.hold()
+        with self._lock:
+            self._paused = True
+            for deadline in self._waiting_deadlines:
+                deadline.hold()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._paused = False
+                for deadline in self._waiting_deadlines:
+                    deadline.release()
+            if own is not None:
+                own.release()
+
+    def wait(self, exchange: AbortableExchange | None) -> None:
+        """Wait until the work has ended.
+
+        Raises:
+            RequestTimeout: The deadline of the exchange passed.
+            ExchangeAborted: The exchange was aborted.
+        """
+        if exchange is None:
+            self.done.wait()
+            return
+        deadline = exchange.deadline
+        with self._lock:
+            self._waiting_deadlines.append(deadline)
+            if self._paused:
+                deadline.hold()
+        try:
+            # The deadline may have been paused and extended during the wait: compute it again.
+            while not exchange.wait(self.done, deadline.remaining()):
+                if deadline.expired:
+                    raise RequestTimeout(
+                        "no token was there in time",
+                        seconds=deadline.seconds,
+                        delivery="refused" if exchange.sent else "not_sent",
+                    )
+        finally:
+            with self._lock:
+                self._waiting_deadlines.remove(deadline)
+                if self._paused:
+                    deadline.release()
+
+
+class SingleFlight(Generic[T]):
+    """Runs one attempt at a time and shares its outcome. Used from any thread."""
+
+    def __init__(self) -> None:
+        # Guards the current attempt.
+        self._lock = threading.RLock()
+        self._attempt: SharedAttempt[T] | None = None
+        self._generation = timing.fork_generation
+
+    def run(
+        self,
+        ready: Callable[[], T | None],
+        work: Callable[[SharedAttempt[T]], T | None],
+        *,
+        detached: bool,
+    ) -> T | None:
+        """Return a ready value, or the outcome of the work, done by this thread or another one.
+
+        Args:
+            ready: Returns a value that makes the work unnecessary, or `None`. Must not block.
+            work: Does the work; may raise, or return `None`.
+            detached: Whether the work continues when no thread waits for it any more; it then runs
+                on a thread of its own, ``syncmcp-auth``. A thread that waited for an attempt of
+                the other kind starts over after it.
+
+        Raises:
+            McpError: The work failed. Each waiting thread gets its own copy of the error.
+            UsageError: The work calls this method on its own thread, and would wait for itself.
+            RequestTimeout: The deadline of the exchange on this thread passed.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        if self._generation != timing.fork_generation:  # the worker is in the parent process
+            self.__init__()  # type: ignore[misc]
+        while True:
+            own: SharedAttempt[T] | None = None
+            try:
+                with self._lock:
+                    value = ready()
+                    if value is not None:
+                        return value
+                    attempt = self._attempt
+                    if attempt is None:
+                        own = attempt = self._attempt = SharedAttempt(detached)
+                if own is not None:
+                    if detached and self._start_thread(own, work):
+                        own = None
+                    else:
+                        self._execute(own, work)
+            finally:
+                if own is not None:  # after Ctrl-C at any point, too
+                    self._finish(own)
+            if attempt.worker == threading.get_ident() and not attempt.done.is_set():
+                raise UsageError(
+                    "what is called to sign in (a receiver, a store) cannot use what it signs in"
+                )
+            attempt.wait(current())
+            error = attempt.error
+            if error is not None:
+                raise fresh(error) if isinstance(error, McpError) else error
+            if attempt.completed and attempt.detached == detached:
+                return attempt.outcome
+
+    def _start_thread(
+        self, attempt: SharedAttempt[T], work: Callable[[SharedAttempt[T]], T | None]
+    ) -> bool:
+        """Run the work on a thread of its own; `False` if none can be started."""
+
+        def run() -> None:
+            try:
+                self._execute(attempt, work)
+            except BaseException as error:  # raised in the waiting threads
+                attempt.error = error
+            finally:
+                self._finish(attempt)
+
+        try:
+            threading.Thread(target=run, name="syncmcp-auth", daemon=True).start()
+        except RuntimeError:  # the interpreter is about to exit
+            return False
+        return True
+
+    def _execute(
+        self, attempt: SharedAttempt[T], work: Callable[[SharedAttempt[T]], T | None]
+    ) -> None:
+        attempt.worker = threading.get_ident()
+        try:
+            attempt.outcome = work(attempt)
+            attempt.completed = True
+        except McpError as error:
+            exchange = current()
+            if exchange is not None and (exchange.cut or exchange.deadline.expired):
+                raise  # only this thread's own call ended: the waiting ones may have more time
+            attempt.error = error
+
+    def _finish(self, attempt: SharedAttempt[T]) -> None:
+        with self._lock:
+            if self._attempt is attempt:
+                self._attempt = None
+        attempt.done.set()

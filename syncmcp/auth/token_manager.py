@@ -1,0 +1,537 @@
+"""The tokens of one MCP server: cached, refreshed, obtained by one thread for all, within limits.
+
+A server that refuses every token must not open a browser for each request: `LoginLimiter` and
+`StepUpLimiter` count the sign-ins.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from syncmcp._concurrency import timing
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.url_guard import UnsafeUrl
+from syncmcp.auth import flow
+from syncmcp.auth.discovery import missing_scopes, origin_of
+from syncmcp.auth.single_flight import SharedAttempt, SingleFlight
+from syncmcp.auth.tokens import Login
+from syncmcp.errors import AuthError, ConnectFailed, LoginRequired, RequestTimeout, TokenRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
+
+    from syncmcp.auth.fetch import Driver
+    from syncmcp.auth.flow import ClientAssertion, TokenNeed
+    from syncmcp.auth.store import TokenStore
+    from syncmcp.auth.tokens import Registration
+
+    Obtain: TypeAlias = Callable[[TokenNeed, SharedAttempt["CachedLogin"]], Login]
+
+__all__ = [
+    "CachedLogin",
+    "LoginLimiter",
+    "StepUpLimiter",
+    "TokenCache",
+    "TokenManager",
+    "scope_insufficient",
+]
+
+
+_log = logging.getLogger("syncmcp.auth")
+
+# A token is refreshed this many seconds before it expires, or a tenth of its lifetime before if
+# that is less.
+_EARLY = 30.0
+
+# The clock of the process that stored a token may differ by this many seconds. Within them only the
+# server's 401 decides whether the token has expired.
+_SKEW = 300.0
+
+# After an early refresh failed, the next one is tried so many seconds later.
+_PAUSE = 10.0
+
+# How long to wait for the lock of a login, in seconds: its holder may be waiting for a person.
+_TURN_SECONDS = 300.0
+
+# Step-ups that one operation may lead to; with the first login that makes three ("no more than a
+# few times").
+_MOST_STEP_UPS = 2
+
+# Logins in a row after which the server accepted no request.
+_MOST_IN_VAIN = 3
+
+# Logins in all: a server may accept a request now and then.
+_MOST_SIGN_INS = 20
+
+# The window of the two limits above, in seconds.
+_WITHIN = 3600.0
+
+_DOWNGRADED = (
+    "the authorization server issued a token that is not bound to the key of this client: it does"
+    " not support DPoP, or was kept from it; dpop=False would accept that"
+)
+_NOT_ASKED_FOR = (
+    "the authorization server issued a token that is bound to a key (DPoP), and no proof of one was"
+    " sent: dpop=True sends it"
+)
+
+
+@dataclass(frozen=True)
+class CachedLogin:
+    """A login in use.
+
+    Attributes:
+        login: The login.
+        due: When to refresh its token, by `time.monotonic()`; `None`: when the server refuses it.
+        own: Whether this process obtained the token; `False` if it was read from the store.
+    """
+
+    login: Login
+    due: float | None
+    own: bool
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its token need not be refreshed yet."""
+        return self.due is None or timing.monotonic() < self.due
+
+
+class TokenCache:
+    """The current login of one client at one MCP server. Used from any thread.
+
+    Kept in memory, and in the store that other processes may share.
+
+    Args:
+        store: Where the login is stored.
+        key: The login's key in the store.
+        issuer: The only acceptable authorization server; `None`: any.
+        bound: Whether tokens must be bound to a key of the client (RFC 9449); bearer tokens are
+            then refused, and DPoP tokens otherwise.
+    """
+
+    def __init__(
+        self, store: TokenStore, key: str, issuer: str | None, *, bound: bool = False
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._issuer = issuer
+        self._bound = bound
+        # Guards the current login; never held while the store is used.
+        self._lock = threading.RLock()
+        self._current: CachedLogin | None = None
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock the login against changes by other threads and processes.
+
+        Raises:
+            RequestTimeout: Another one held the lock for too long.
+            AuthError: The store fails.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        return self._store.lock(self._key, Deadline(_TURN_SECONDS))
+
+    def current(self) -> CachedLogin | None:
+        """The login in memory, else the stored one.
+
+        Raises:
+            AuthError: The store cannot be read, or holds no login.
+        """
+        with self._lock:
+            cached = self._current
+        if cached is None and (cached := self.stored()) is not None:
+            with self._lock:
+                # Another thread may have cached a newer one in the meantime.
+                cached = self._current = self._current or cached
+        return cached
+
+    def stored(self) -> CachedLogin | None:
+        """The login in the store, whichever process stored it.
+
+        Raises:
+            AuthError: The store cannot be read, or holds no login.
+        """
+        value = self._store.load(self._key)
+        if value is None:
+            return None
+        login = Login.from_json(value)
+        if self._issuer not in (None, login.server.issuer) or not self._has_right_type(login):
+            return None
+        expires = login.token.expires_at
+        due = None if expires is None else timing.monotonic() + expires - time.time() + _SKEW
+        return CachedLogin(login, due, own=False)
+
+    def other_than(self, used: Login | None) -> CachedLogin | None:
+        """The login in memory, unless it has the same token as `used`."""
+        with self._lock:
+            cached = self._current
+        return None if cached is None or cached.login.same_token(used) else cached
+
+    def load_other_than(self, used: Login | None) -> CachedLogin | None:
+        """The login in the store, unless it has the same token as `used`; makes it the current one.
+
+        Raises:
+            AuthError: The store cannot be read, or holds no login.
+        """
+        cached = self.stored()
+        if cached is None or cached.login.same_token(used):
+            return None
+        self._set_current(cached)
+        return cached
+
+    def save(self, login: Login) -> CachedLogin:
+        """Store a new login and make it the current one.
+
+        Raises:
+            AuthError: The store cannot be written, or the token is a bearer token where a DPoP
+                token is required, or the other way round.
+        """
+        if not self._has_right_type(login):
+            raise AuthError(_DOWNGRADED if self._bound else _NOT_ASKED_FOR)
+        self._store.save(self._key, login.to_json())
+        expires = login.token.expires_at
+        left = None if expires is None else expires - time.time()
+        due = None if left is None else timing.monotonic() + left - min(_EARLY, left / 10)
+        cached = CachedLogin(login, due, own=True)
+        self._set_current(cached)
+        return cached
+
+    def postpone_refresh(self, cached: CachedLogin) -> None:
+        """Wait before the next early refresh: this one failed, and the token still works."""
+        later = CachedLogin(cached.login, timing.monotonic() + _PAUSE, cached.own)
+        with self._lock:
+            if self._current is cached:  # else another thread has a newer one, or has logged out
+                self._current = later
+
+    def discard_refresh_token(self, login: Login) -> CachedLogin | None:
+        """Remove a used-up refresh token, unless the store has a newer login, which is returned.
+
+        Raises:
+            AuthError: The store fails.
+        """
+        newer = self.load_other_than(login)
+        if newer is not None:
+            return newer
+        left = login.without_refresh()
+        if self.stored() is not None:
+            self._store.save(self._key, left.to_json())
+        self._set_current(CachedLogin(left, None, own=False))
+        return None
+
+    def remove(self) -> Login | None:
+        """Remove the login from memory and from the store, and return it.
+
+        Raises:
+            AuthError: The store fails.
+        """
+        cached = self.stored()
+        with self._lock:
+            cached, self._current = cached or self._current, None
+        self._store.save(self._key, None)
+        return None if cached is None else cached.login
+
+    def _has_right_type(self, login: Login) -> bool:
+        return login.token.token_type.lower() == ("dpop" if self._bound else "bearer")
+
+    def _set_current(self, cached: CachedLogin) -> None:
+        with self._lock:
+            self._current = cached
+
+
+class LoginLimiter:
+    """Limits how often a person is asked to sign in. Used from any thread."""
+
+    def __init__(self) -> None:
+        # Guards the times of the logins, by `time.monotonic()`.
+        self._lock = threading.RLock()
+        self._all: list[float] = []
+        self._in_vain: list[float] = []
+
+    def check(self) -> None:
+        """Check whether a person may be asked now.
+
+        Raises:
+            LoginRequired: A limit is reached.
+        """
+        since = timing.monotonic() - _WITHIN
+        with self._lock:
+            self._all = [when for when in self._all if when > since]
+            self._in_vain = [when for when in self._in_vain if when > since]
+            if len(self._in_vain) >= _MOST_IN_VAIN:
+                raise _limit_reached(f"the last {len(self._in_vain)} sign-ins led to nothing")
+            if len(self._all) >= _MOST_SIGN_INS:
+                raise _limit_reached(f"the server wanted {len(self._all)} sign-ins")
+
+    def record_login(self) -> None:
+        """A person is asked to sign in now."""
+        now = timing.monotonic()
+        with self._lock:
+            self._all.append(now)
+            self._in_vain.append(now)
+
+    def record_success(self) -> None:
+        """The server accepted a request with a token."""
+        if self._in_vain:
+            with self._lock:
+                self._in_vain = []
+
+    def reset(self) -> None:
+        """Forget all recorded logins."""
+        with self._lock:
+            self._all, self._in_vain = [], []
+
+
+def _limit_reached(why: str) -> LoginRequired:
+    return LoginRequired(
+        f"somebody has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: nobody is asked"
+        " again for now, unless by login()"
+    )
+
+
+class StepUpLimiter:
+    """Limits logins for more scope (step-ups), and repeats none that was denied.
+
+    Used from any thread.
+    (basic/authorization/index#step-up-authorization-flow; security best practices, scope
+    minimization)
+    """
+
+    def __init__(self) -> None:
+        # Guards the fields below.
+        self._lock = threading.RLock()
+        self._attempts: dict[str, int] = {}
+        self._denied: frozenset[str] = frozenset()
+
+    def record_attempt(self, need: TokenNeed, operation: str) -> None:
+        """Count a step-up for `operation`.
+
+        Raises:
+            AuthError: The limit is reached, or the scope was denied or requested before.
+        """
+        scope = need.challenge.scope
+        if scope is not None and not missing_scopes(scope, need.earlier_scope):
+            raise scope_insufficient(
+                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
+                " asking again would not help"
+            )
+        with self._lock:
+            if scope is not None and self._denied.intersection(scope.split()):
+                raise scope_insufficient(
+                    f"the scope {scope[:200]!r} was denied before: login() asks again"
+                )
+            attempts = self._attempts.get(operation, 0)
+            if attempts >= _MOST_STEP_UPS:
+                raise scope_insufficient(
+                    f"the server wants more scope after {attempts + 1} sign-ins: no further one"
+                )
+            self._attempts[operation] = attempts + 1
+
+    def record_denial(self, need: TokenNeed) -> None:
+        """The person or the authorization server denied the scope."""
+        with self._lock:
+            self._denied |= missing_scopes(need.challenge.scope, need.earlier_scope)
+
+    def record_success(self, operation: str) -> None:
+        """The server accepted the operation."""
+        with self._lock:
+            self._attempts.pop(operation, None)
+
+    def reset(self) -> None:
+        """Forget all attempts and denials."""
+        with self._lock:
+            self._attempts.clear()
+            self._denied = frozenset()
+
+
+def scope_insufficient(message: str) -> AuthError:
+    """The error of a request whose token does not get the scope that the server demands."""
+    return AuthError(message, status=403, error="insufficient_scope")
+
+
+class TokenManager:
+    """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
+
+    At any time one thread does that, and the others wait for its outcome.
+
+    Args:
+        url: The MCP server, without user, query and fragment.
+        driver: Makes the requests of signing in.
+        cache: Keeps the login.
+        obtain: Signs in; runs on one thread at a time, with the login locked.
+        client_rejected: Called when the authorization server does not know the client any more.
+        assertion: Signs for a client that authenticates by a key.
+
+    Attributes:
+        url: As given.
+        driver: As given.
+        cache: As given.
+        logins: Limits how often a person is asked to sign in.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        driver: Driver,
+        cache: TokenCache,
+        *,
+        obtain: Obtain,
+        client_rejected: Callable[[Registration], None],
+        assertion: ClientAssertion | None = None,
+    ) -> None:
+        self.url = url
+        self.driver = driver
+        self.cache = cache
+        self.logins = LoginLimiter()
+        self._step_ups = StepUpLimiter()
+        self._obtain = obtain
+        self._client_rejected = client_rejected
+        self._assertion = assertion
+        self._single_flight: SingleFlight[CachedLogin] = SingleFlight()
+
+    def is_for(self, url: str) -> bool:
+        """Whether the tokens may be sent to `url`."""
+        return origin_of(url) == origin_of(self.url)
+
+    def usable(self) -> Login | None:
+        """The current login, refreshed first if its token is about to expire.
+
+        Raises:
+            AuthError: The store cannot be read, or the token has expired and its refresh failed.
+            TransportError: The authorization server could not be reached.
+            RequestTimeout: The refresh took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        cached = self.cache.current()
+        if cached is None:
+            return None
+        if cached.fresh or cached.login.token.refresh_token is None:
+            return cached.login  # without a refresh token, the server's 401 ends its use
+        try:
+            cached = self.refresh(cached.login) or cached
+        except (ConnectFailed, TokenRefused) as error:
+            if cached.login.token.expired(time.time()):
+                raise
+            _log.warning("a token could not be renewed ahead of time: %s", type(error).__name__)
+            self.cache.postpone_refresh(cached)
+        return cached.login
+
+    def refresh(self, used: Login) -> CachedLogin | None:
+        """A login with another token than `used`: refreshed, or obtained by somebody else.
+
+        The refresh continues when the call that needs it ends: a lost answer would cost the login.
+
+        Returns:
+            `None` if a new login is needed.
+
+        Raises:
+            AuthError: The refresh failed, and the old token may be invalid.
+            TransportError: The authorization server could not be reached.
+            RequestTimeout: The refresh took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        return self._single_flight.run(
+            lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
+        )
+
+    def _refresh(self, used: Login, attempt: SharedAttempt[CachedLogin]) -> CachedLogin | None:
+        cache = self.cache
+        with cache.lock():
+            newer = cache.load_other_than(used)
+            if newer is not None:
+                return newer
+            stored = cache.stored()
+            # Another process has logged out, or its failed refresh removed the refresh token.
+            if stored is None or stored.login.token.refresh_token is None:
+                return None
+            login = stored.login
+            steps = flow.refresh(
+                login.token, login.registration, login.server, time.time(), self._assertion
+            )
+            try:
+                token = self.driver.run(steps)
+            except TokenRefused as error:
+                if error.status >= 500 or error.status == 429:
+                    raise  # the refresh token may still be valid
+                _log.info("a refresh token was refused (%s)", error.error)
+                if error.error == "invalid_client":
+                    self._client_rejected(login.registration)
+                return cache.discard_refresh_token(login)
+            except (ConnectFailed, UnsafeUrl):
+                raise  # nothing was sent
+            except (AuthError, RequestTimeout) as error:
+                newer = cache.discard_refresh_token(login)
+                if newer is not None:
+                    return newer
+                # It may be used up, and servers may revoke the new token if it is used again.
+                raise AuthError(
+                    "the answer of the token endpoint was lost, and the refresh token may be used"
+                    " up: sign in again"
+                ) from error
+            return cache.save(Login(token, login.registration, login.server))
+
+    def sign_in(self, need: TokenNeed, *, always: bool = False) -> Login:
+        """The login of a new sign-in, by this thread or another one.
+
+        Args:
+            need: Why a token is needed.
+            always: Whether to sign in even if another thread or process has obtained a token.
+
+        Raises:
+            AuthError: No token can be obtained.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        cache = self.cache
+
+        def ready() -> CachedLogin | None:
+            return None if always else cache.other_than(need.refused)
+
+        def work(attempt: SharedAttempt[CachedLogin]) -> CachedLogin:
+            with cache.lock():
+                newer = None if always else cache.load_other_than(need.refused)
+                return newer or cache.save(self._obtain(need, attempt))
+
+        cached = self._single_flight.run(ready, work, detached=False)
+        assert cached is not None
+        return cached.login
+
+    def step_up(self, need: TokenNeed, operation: str) -> Login:
+        """The login of a sign-in for more scope, which `operation` needs.
+
+        Raises:
+            AuthError: The limit is reached, the scope was denied, or no token can be obtained.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        other = self.cache.other_than(need.refused)
+        if other is not None and not missing_scopes(need.challenge.scope, other.login.token.scope):
+            return other.login
+        self._step_ups.record_attempt(need, operation)
+        try:
+            return self.sign_in(need)
+        except TokenRefused:
+            self._step_ups.record_denial(need)
+            raise
+
+    def record_success(self, operation: str | None) -> None:
+        """The server accepted a request with a token.
+
+        Args:
+            operation: The operation that a step-up was made for, if any.
+        """
+        self.logins.record_success()
+        if operation is not None:
+            self._step_ups.record_success(operation)
+
+    def reset_limits(self) -> None:
+        """Forget all sign-ins and denied scopes: the user asks for a new login, or logs out."""
+        self._step_ups.reset()
+        self.logins.reset()
