@@ -581,7 +581,7 @@ class ClientCore:
 
     def task_changed(self, task: str) -> None:
         """The server says that a task has changed. Never blocks."""
-        self.pools.naps.news(task)
+        self.pools.naps.notify_task(task)
 
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
         """A call that was given up has become a task, which nobody will wait for. Never blocks."""
