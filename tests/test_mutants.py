@@ -24,7 +24,7 @@ def test_a_mutant_without_a_target_or_with_unknown_rows_is_reported() -> None:
         "lost", "", "syncmcp._concurrency.pool:SerialExecutor.nowhere", lambda o: o, ("RPC-99",)
     )
     assert len(wrong_entries([lost, lost])) == 5
-    with pytest.raises(LookupError, match=r"no syncmcp\._concurrency\.pool:Lane\.nowhere"):
+    with pytest.raises(LookupError, match=r"no syncmcp\._concurrency\.pool:SerialExecutor\.now"):
         check(lost)
 
 

@@ -369,7 +369,7 @@ def test_a_stuck_job_does_not_keep_the_interpreter_from_ending() -> None:
     program = (
         "import threading, syncmcp._concurrency.pool as t\n"
         "started = threading.Event()\n"
-        "pool = t.Workers('syncmcp-test', 2)\n"
+        "pool = t.DaemonPool('syncmcp-test', 2)\n"
         "def stuck():\n"
         "    started.set()\n"
         "    threading.Event().wait()\n"

@@ -22,7 +22,7 @@ from syncmcp._concurrency.futures import (
     set_canceller,
     settle,
 )
-from syncmcp._concurrency.pool import seat_of_this_thread
+from syncmcp._concurrency.pool import current_slot
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
@@ -267,7 +267,7 @@ class _ThreadedRun(Generic[R]):
 
     def _drive(self) -> None:
         """On an exchange thread."""
-        self._seat = seat_of_this_thread()
+        self._seat = current_slot()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._unsubscribe is not None:

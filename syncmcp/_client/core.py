@@ -325,7 +325,7 @@ class ClientCore:
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
-        timing.check()
+        timing.check_gevent()
         lifetime.prepare()
         # What another program may have taken the place of is known once it has opened again.
         known = self._known

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from syncmcp._concurrency.timing import patched
+from syncmcp._concurrency.timing import gevent_patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class PosixProcess:
         self._cleared = False
         # One system call for each read where a blocked read can be ended from outside, and where
         # it blocks a thread, not all greenlets.
-        self._can_nudge = not patched("threading") and self._nudge(b"")
+        self._can_nudge = not gevent_patched("threading") and self._nudge(b"")
 
     # -- stdout
 

@@ -122,7 +122,7 @@ CLIENTS = (
     Mutant(
         "progress-backwards",
         "the newest progress of a future comes first",
-        f"{FUTURES}:_Feed.put",
+        f"{FUTURES}:_ProgressQueue.put",
         _newest_first,
         ("M-16",),
     ),
