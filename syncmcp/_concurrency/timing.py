@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 monotonic = time.monotonic
 
-# Before Python 3.14 on Windows, Ctrl-C does not interrupt a main thread that waits for a lock. There,
-# it waits in slices of this many seconds.
+# Before Python 3.14 on Windows, Ctrl-C does not interrupt the main thread in a wait for a lock. So
+# it waits in slices of this many seconds there.
 _SLICED = sys.platform == "win32" and sys.version_info < (3, 14)
 _SLICE = 0.2
 
