@@ -61,7 +61,7 @@ if sys.platform == "win32":
     import errno
     import msvcrt
 
-    # On Windows, a locked range cannot be read by others: so it is a byte beyond the end of the file.
+    # On Windows, other processes cannot read a locked range: so a byte beyond the file is locked.
     _LOCKED_BYTE = 0x7FFF_FFFE
 
     # The error codes of a lock that another process holds.

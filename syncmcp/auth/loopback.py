@@ -231,13 +231,13 @@ class _Listening:
         check_web(redirect.url)
         exchange = current()
         if exchange is not None:
-            exchange.hold(self._wake)
+            exchange.abort_with(self._wake)
         try:
             self._invite(redirect)
             while True:
                 for key, _ in self._selector.select(self._patience(deadline)):
                     key.data(redirect)
-                if exchange is not None and exchange.cut:
+                if exchange is not None and exchange.aborted:
                     raise ExchangeAborted
                 if self._answer is not None:
                     return self._answer
@@ -247,7 +247,7 @@ class _Listening:
                     self._dismiss(visitor)
         finally:
             if exchange is not None:
-                exchange.let_go()
+                exchange.release()
 
     def _patience(self, deadline: Deadline) -> float | None:
         limits = [deadline.remaining(), _SLICE, *(one.limit.remaining() for one in self._visitors)]

@@ -374,7 +374,7 @@ class SingleFlight(Generic[T]):
             flight.ended = True
         except McpError as error:
             exchange = current()
-            if exchange is not None and (exchange.cut or exchange.deadline.expired):
+            if exchange is not None and (exchange.aborted or exchange.deadline.expired):
                 raise  # it was the time of this thread's own call: others have more
             flight.error = error
 

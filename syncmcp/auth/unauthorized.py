@@ -82,7 +82,7 @@ class UnauthorizedHook:
             return None  # whoever wanted an answer has gone
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # it was read while it was sent
-        self._guard.meet(response)
+        self._guard.record_peer(response)
         header = response.headers.get("WWW-Authenticate")
         demand = steps.demand(header)
         if wants_nonce or (demand is not None and demand.error == _BAD_PROOF):

@@ -117,7 +117,7 @@ class ServerStream:
             finally:
                 finish(exchange, response)
         except WIRE_ERRORS as error:
-            if exchange.cut:
+            if exchange.aborted:
                 raise ExchangeAborted from None
             found = error if isinstance(error, McpError) else explain(error, exchange)
             _log.debug("%s: listening was interrupted: %s", self._label, found)
@@ -196,7 +196,7 @@ class HttpTransport(HttpSender):
                 self._running.add(self._listening)
             listening = self._listening
         if before is not None:
-            before.end()
+            before.abort()
         if listening is not None:
             listener = self._listener = ServerStream(
                 self._endpoint, self._receiver, self.label, events, self._end_session
@@ -311,7 +311,7 @@ class HttpTransport(HttpSender):
             self._session_lost = True
             listening = self._listening
         if listening is not None:
-            listening.end()
+            listening.abort()
         self._receiver.lost(SessionLost("the server no longer knows this session"))
 
     # Event streams
@@ -387,7 +387,7 @@ class HttpTransport(HttpSender):
 
     def _broken(self, error: Exception, exchange: AbortableExchange) -> McpError:
         """What broke a stream, if it may be resumed after that; else raise."""
-        if exchange.cut:
+        if exchange.aborted:
             raise ExchangeAborted
         found = error if isinstance(error, McpError) else explain(error, exchange)
         if not isinstance(found, (ConnectionLost, HttpError)):
@@ -397,7 +397,7 @@ class HttpTransport(HttpSender):
     def _delete_session(self, deadline: Deadline) -> None:
         exchange = AbortableExchange(deadline.sooner(_DELETE_SECONDS))
         # Reading the headers takes as many socket timeouts as the server sends pieces.
-        ending = timer.after(_DELETE_SECONDS, exchange.end)
+        ending = timer.after(_DELETE_SECONDS, exchange.abort)
         try:
             with exchange:
                 headers = self._endpoint.headers({})
