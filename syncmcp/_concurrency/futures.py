@@ -322,7 +322,7 @@ class _ProgressQueue:
             return self._items.popleft()
 
 
-def settled(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
+def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
     """Return a future that has failed already."""
     future: RequestFuture[Any] = RequestFuture(workers)
     settle(future, None, error)

@@ -425,7 +425,7 @@ class Backoff:
     """The pause before a server that ended is started or connected to again."""
 
     def __init__(self) -> None:
-        self._deaths = 0
+        self._failures = 0
         self._since = 0.0
 
     def opened(self) -> None:
@@ -435,7 +435,7 @@ class Backoff:
     def next(self) -> float:
         """Seconds to wait: none if the server was healthy, else more with each time it ended."""
         if monotonic() - self._since > _STABLE_AFTER:
-            self._deaths = 0
-        self._deaths += 1
-        pause = 0.1 * 2.0 ** min(self._deaths, 32)
-        return 0.0 if self._deaths == 1 else min(pause, _LONGEST_BACKOFF)
+            self._failures = 0
+        self._failures += 1
+        pause = 0.1 * 2.0 ** min(self._failures, 32)
+        return 0.0 if self._failures == 1 else min(pause, _LONGEST_BACKOFF)

@@ -192,7 +192,7 @@ def authorization_of(auth: object) -> str | None:
     raise TypeError(f"{auth!r} does not tell its header")
 
 
-def tells_identity(target: object) -> bool:
+def identity_is_known(target: object) -> bool:
     """True if the identity of a request to `target` can be known before it is sent.
 
     It can with the library's own kinds of `auth`, and with user name and password. Any other `auth`
@@ -212,7 +212,7 @@ def tells_identity(target: object) -> bool:
 def next_identity(target: object) -> Identity | None:
     """Return the identity of the next request to `target`; `None` if it is not known yet.
 
-    Call it only if `tells_identity` is true for `target`.
+    Call it only if `identity_is_known` is true for `target`.
 
     Raises:
         Exception: Raised by the program's own `headers` function.

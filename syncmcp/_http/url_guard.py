@@ -75,9 +75,9 @@ class _AddressClass(enum.Enum):
 
     PUBLIC = "a public address"
     PRIVATE = "an address of a private network"
-    HERE = "an address of this computer"
-    LINK = "an address of the local link or of cloud metadata"
-    NOBODY = "an address that is nobody's"
+    LOOPBACK = "an address of this computer"
+    LINK_LOCAL = "an address of the local link or of cloud metadata"
+    UNUSABLE = "an address that is nobody's"
 
 
 class UrlGuard:
@@ -137,7 +137,7 @@ class UrlGuard:
         """
         host = self.check(url)
         plain = urlsplit(url).scheme.lower() == "http"
-        here = _literal_class(host) is _AddressClass.HERE
+        loopback = _literal_class(host) is _AddressClass.LOOPBACK
 
         def find(name: str, port: int) -> list[Any]:
             refused: UnsafeUrl | None = None
@@ -149,7 +149,7 @@ class UrlGuard:
             for found in answers:
                 kind = _address_class(found[4][0])
                 try:
-                    if kind is not _AddressClass.HERE and here:
+                    if kind is not _AddressClass.LOOPBACK and loopback:
                         raise _unsafe(url, f"the name of this computer leads to {kind.value}")
                     if kind is _AddressClass.PUBLIC and plain:
                         raise _unsafe(url, "it is not encrypted, and leads to a public address")
@@ -173,11 +173,11 @@ class UrlGuard:
     def _check_kind(self, url: str, kind: _AddressClass) -> None:
         if kind is _AddressClass.PUBLIC:
             return
-        if kind is _AddressClass.NOBODY:
+        if kind is _AddressClass.UNUSABLE:
             raise _unsafe(url, f"it leads to {kind.value}")
         if self._allow_private:
             return
-        if kind is _AddressClass.LINK or self._server_is_public():
+        if kind is _AddressClass.LINK_LOCAL or self._server_is_public():
             raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
 
     def _server_is_public(self) -> bool:
@@ -201,7 +201,7 @@ class UrlGuard:
 def _literal_class(host: str) -> _AddressClass | None:
     """Return the kind of a host that is an address or `localhost`; `None` for other names."""
     if host == "localhost":
-        return _AddressClass.HERE
+        return _AddressClass.LOOPBACK
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -213,15 +213,15 @@ def _address_class(written: str) -> _AddressClass:
     try:
         address = _embedded_ipv4(ipaddress.ip_address(written))
     except ValueError:
-        return _AddressClass.NOBODY
+        return _AddressClass.UNUSABLE
     if address.is_loopback:
-        return _AddressClass.HERE
+        return _AddressClass.LOOPBACK
     if address.is_multicast or address.is_unspecified or address.is_reserved:
-        return _AddressClass.NOBODY
+        return _AddressClass.UNUSABLE
     if address in _THIS_NETWORK:
-        return _AddressClass.NOBODY
+        return _AddressClass.UNUSABLE
     if address.is_link_local or address in _CLOUD_METADATA:
-        return _AddressClass.LINK
+        return _AddressClass.LINK_LOCAL
     if not address.is_global or getattr(address, "is_site_local", False):
         return _AddressClass.PRIVATE
     return _AddressClass.PUBLIC

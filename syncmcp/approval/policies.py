@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from syncmcp._concurrency.budget import SlidingWindow
+from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.approval.consent import Decision, Kind, Policy, Question, Verdict, tokens_of
 from syncmcp.errors import UsageError
 
