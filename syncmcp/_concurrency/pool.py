@@ -349,7 +349,7 @@ class SerialExecutor:
                 _log.exception("a callback failed")
 
 
-class Item(NamedTuple):
+class _QueuedCallback(NamedTuple):
     """One queued callback."""
 
     callback: Callable[..., object]
@@ -371,7 +371,7 @@ class CallbackQueue:
         self._context = context
         # Guards what follows; not held while a callback runs.
         self._lock = threading.RLock()
-        self._items: deque[Item] = deque()
+        self._items: deque[_QueuedCallback] = deque()
         self._last: Callable[[], None] | None = None
         self._dropped = 0
         self._running = False
@@ -381,7 +381,7 @@ class CallbackQueue:
         with self._lock:
             if len(self._items) >= BACKLOG:
                 self._make_room()
-            self._items.append(Item(callback, args, is_progress))
+            self._items.append(_QueuedCallback(callback, args, is_progress))
         self._wake()
 
     def finish(self, last: Callable[[], None]) -> None:
