@@ -208,7 +208,7 @@ __all__ = [
     "fan_out",
 ]
 
-# Loaded when they are asked for: most programs never do.
+# Imported at the first use of the name: most programs need none of these modules.
 _LAZY = {
     "AllowAll": "syncmcp.approval",
     "Approval": "syncmcp.approval",
@@ -236,7 +236,7 @@ _LAZY = {
 }
 
 
-if not TYPE_CHECKING:  # to a type checker, every name would seem to exist
+if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:

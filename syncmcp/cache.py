@@ -1,8 +1,8 @@
-"""Results that a server lets its clients keep for a while (2026-07-28, "Caching").
+"""Stores for results that a server allows its clients to cache (2026-07-28, "Caching").
 
 A client has a `MemoryCache` of its own, unless it is given a store by ``Client(cache=...)``.
-Clients that are given the same one share what servers call public; what is private stays with the
-client, and with the credentials, that asked for it.
+Clients that are given the same store share the results that servers mark as public. A private
+result is used only by the client, and for the credentials, that requested it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["CacheStore", "CachedResult", "MemoryCache"]
 
 @dataclass(frozen=True)
 class CachedResult:
-    """A result that is kept.
+    """A cached result.
 
-    The times are those of `time.monotonic()`, and mean nothing to another process.
+    The times are values of `time.monotonic()`, which are meaningless in another process.
 
     Attributes:
-        body: The result, as JSON. It may hold anything that the server told this user.
-        asked: When it was asked for; all pages of a list that were fetched one after another have
-            the time of the first.
+        body: The result, as JSON. It may contain private data of the user.
+        asked: When it was requested. All pages of a list that were fetched one after another have
+            the time of the first page.
         expires: Until when it may be used.
     """
 
@@ -37,37 +37,37 @@ class CachedResult:
 
 @runtime_checkable
 class CacheStore(Protocol):
-    """Where results are kept, within one process.
+    """A store of cached results, within one process.
 
-    Both methods may be called by any thread, several at once, and should not block for long. Keys
-    are digests and tell nothing. A store may lose whatever it likes, whenever it likes. What a
-    method raises is logged, and the request is made as if nothing were kept.
+    Both methods may be called by any thread, by several at the same time, and should not block for
+    long. Keys are digests, which reveal nothing. A store may evict any result at any time.
+    Exceptions of a method are logged, and the request is made as if nothing were cached.
     """
 
     def get(self, key: str) -> CachedResult | None:
-        """Return what was put last under `key`, expired or not; `None` if nothing is there."""
+        """Return the result last put under `key`, expired or not; `None` if there is none."""
         ...
 
     def put(self, key: str, result: CachedResult) -> None:
-        """Keep `result`, in the place of what was there."""
+        """Store `result` under `key`, in the place of an earlier one."""
         ...
 
 
 class MemoryCache:
-    """Keeps what was used last, in memory.
+    """A cache in memory that evicts the least recently used results. Thread-safe.
 
     Args:
-        max_entries: How many results are kept.
-        max_bytes: How large they may be together, in bytes. A larger one is not kept.
+        max_entries: The most results.
+        max_bytes: The most bytes of all results together. A single larger result is not stored.
 
     Raises:
-        UsageError: A bound is no whole number of at least 1.
+        UsageError: A limit is no whole number of at least 1.
     """
 
     def __init__(self, max_entries: int = 1024, max_bytes: int = 32 * 1024 * 1024) -> None:
         self._max_entries = whole_number(max_entries, "max_entries")
         self._max_bytes = whole_number(max_bytes, "max_bytes")
-        # Guards what follows; held for changes only.
+        # Guards what follows.
         self._lock = threading.RLock()
         self._entries: OrderedDict[str, CachedResult] = OrderedDict()
         self._size = 0
@@ -95,7 +95,7 @@ class MemoryCache:
                 self._size -= len(oldest.body)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all results."""
         with self._lock:
             self._entries.clear()
             self._size = 0
@@ -107,5 +107,5 @@ class MemoryCache:
         return f"<MemoryCache of {len(self._entries)} results, {self._size} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An empty one: what is in it belongs to this process and its users.
+        # A copy is empty: the results belong to this process and its users.
         return type(self), (self._max_entries, self._max_bytes)

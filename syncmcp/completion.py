@@ -1,4 +1,4 @@
-"""Completions for a person who is typing (server/utilities/completion)."""
+"""Completions for interactive input (spec: server/utilities/completion)."""
 
 from __future__ import annotations
 
@@ -26,24 +26,27 @@ if TYPE_CHECKING:
 __all__ = ["Completer"]
 
 MAX_VALUES: Final = 100
-"""The most values that the protocol allows in one answer; what is beyond them is cut off."""
+"""The most values that the protocol allows in one answer; further values are discarded."""
 
 
 class Completer:
-    """Offers completions of the arguments of one prompt or template while somebody types.
+    """Completes arguments of one prompt or resource template while a person types.
 
-    Each question outdates the one before: that one returns `None` at once, and its request, if it
-    was sent, is cancelled; so there is at most one request under way. Any thread may ask, and a
-    user interface asks on a thread of its own.
+    Each call of `suggest` supersedes the one before: that one returns `None` at once, and its
+    request, if it was sent, is cancelled. So at most one request is in flight. Thread-safe; since
+    `suggest` blocks, a user interface calls it on a thread of its own.
 
     Args:
         client: The client.
         ref: The prompt or resource template, its name, or a reference to it; see
             `Client.complete`.
-        pause: How long, in seconds, nothing more must be typed before the server is asked. 0 for
-            an interface that waits by itself.
-        timeout: The longest that the server may take, in seconds; `None` for the client's own.
-        remembered: So many answers are kept, and given again without asking the server.
+        pause: The debounce time in seconds: the request is sent when `suggest` was not called again
+            for so long. 0 for an interface that debounces by itself.
+        timeout: The timeout of the request, in seconds; `None` for the client's own.
+        remembered: The most answers that are cached, and returned without a request.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     def __init__(
@@ -63,44 +66,44 @@ class Completer:
         self._pause = checked
         self._timeout = seconds(timeout, "timeout")
         self._remembered = whole_number(remembered, "remembered")
-        # Guards what follows; never held while the server is asked.
+        # Guards what follows; not held during a request.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._newest = CancelToken()  # of the question that was asked last
+        self._newest = CancelToken()  # of the latest call of `suggest`
         self._answers: OrderedDict[_Key, Completion] = OrderedDict()
-        self._unable = False
+        self._unsupported = False
 
     def suggest(
         self, argument: str, typed: str, settled: Mapping[str, str] | None = None
     ) -> Completion | None:
-        """Return the completions of what has been typed, best first.
+        """Return the completions of the text that has been typed, best first.
 
-        Blocks for the pause and for the server's answer.
+        Blocks for the pause and until the server has answered.
 
         Args:
             argument: The name of the argument, or of the template's variable.
-            typed: Its beginning.
-            settled: Other arguments that have their values already; the server may need them.
+            typed: The text typed so far.
+            settled: The values of other arguments that are known already; the server may need them.
 
         Returns:
-            At most 100 values; none if the server completes nothing at all. `None` if another
-            question was asked meanwhile, or `dismiss` was called.
+            At most 100 values; no values if the server does not support completion. `None` if
+            `suggest` was called again meanwhile, or `dismiss` was called.
 
         Raises:
             UsageError: There is no such argument.
-            McpError: What can go wrong with a request.
+            McpError: The request failed.
         """
         token = CancelToken()
         key = (argument, typed, frozenset((settled or {}).items()))
-        self._outdate(token)
+        self._supersede(token)
         with self._lock:
             known = self._answers.get(key)
             if known is not None:
                 self._answers.move_to_end(key)
                 return known
-        if not self._quiet(token):
+        if not self._debounce(token):
             return None
-        found = self._ask(argument, typed, settled, token)
+        found = self._request(argument, typed, settled, token)
         if found is None or token.cancelled:
             return None
         with self._lock:
@@ -110,29 +113,29 @@ class Completer:
         return found
 
     def dismiss(self) -> None:
-        """Outdate the question that is open, if one is: nobody is typing any more."""
-        self._outdate(CancelToken())
+        """Cancel the running call of `suggest`, if there is one; it returns `None`."""
+        self._supersede(CancelToken())
 
-    def _outdate(self, token: CancelToken) -> None:
+    def _supersede(self, token: CancelToken) -> None:
         with self._lock:
             before, self._newest = self._newest, token
             self._changed.notify_all()
         before.cancel("something else was typed")
 
-    def _quiet(self, token: CancelToken) -> bool:
-        """Wait for the pause; return whether nothing else was asked meanwhile."""
+    def _debounce(self, token: CancelToken) -> bool:
+        """Wait for the pause; return True if `suggest` was not called again meanwhile."""
         deadline = Deadline(self._pause)
         with lending_handler(), self._lock:
             while self._newest is token and not deadline.expired:
                 self._changed.wait(deadline.remaining())
             return self._newest is token
 
-    def _ask(
+    def _request(
         self, argument: str, typed: str, settled: Mapping[str, str] | None, token: CancelToken
     ) -> Completion | None:
         from syncmcp.types import Completion
 
-        if self._unable:
+        if self._unsupported:
             return Completion(values=[])
         options: CallOptions = {"cancel": token}
         if self._timeout is not None:
@@ -144,7 +147,7 @@ class Completer:
                 raise
             return None
         except (NotSupported, MethodNotFound):
-            self._unable = True
+            self._unsupported = True
             return Completion(values=[])
         found = result.completion
         if len(found.values) > MAX_VALUES:

@@ -1,4 +1,4 @@
-"""What to connect to: a command to run, or a URL. Plain values, made before anything is opened."""
+"""What to connect to: a command (`Stdio`) or a URL (`Http`). Plain values; nothing is opened."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_FRAME", "Headers", "Http", "Stderr", "Stdio"]
 
-# Options that may hold secrets.
+# Options that may hold secrets, and are masked in the `repr`.
 _MASKED = ("headers", "auth", "session", "cert", "proxies", "session_id", "last_event_id")
 
 MAX_FRAME = 64 * 1024 * 1024
-"""The default bound on one frame, event or body, in bytes."""
+"""The default limit on the size of one frame, event or body, in bytes."""
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
-"""Header names and values, or a function that is asked for them before each HTTP request."""
+"""Header names and values, or a function that returns them before each HTTP request."""
 
 Stderr = Literal["log", "inherit", "devnull"] | Callable[[str], None] | str | os.PathLike[str]
-"""Where a server's stderr goes besides the tail that errors show.
+"""Where a server's stderr goes; its last lines are kept for errors anyhow.
 
-``"log"``: to the logger ``syncmcp.stderr``; ``"inherit"``: to this process's stderr;
-``"devnull"``: nowhere; a function: called with each line, on the thread that drains the pipe;
-a path: appended to that file. A `str` is a path if it has a separator or a dot in it.
+``"log"``: to the logger ``syncmcp.stderr``. ``"inherit"``: to the stderr of this process.
+``"devnull"``: nowhere. A function: called with each line, on the thread that reads the stderr. A
+path: appended to that file; a `str` is a path if it contains a separator or a dot.
 """
 
 
 class Stdio:
-    """A server to be started as a child process, spoken to over its stdin and stdout.
+    """A server that is started as a child process, and communicates over its stdin and stdout.
 
-    The command is run without a shell. Credentials for such a server belong into `env`.
+    The command is run without a shell. Pass credentials for the server in `env`.
 
     Args:
-        command: The program; looked up on the `PATH` that the child will have.
+        command: The program; looked up on the `PATH` of the child.
         args: Its arguments.
-        env: Variables for the child, on top of what `inherit_env` lets through.
-        inherit_env: ``"safe"`` passes on only what programs commonly need to run (`PATH`, `HOME`
-            and their like), ``"all"`` everything, ``"none"`` nothing.
-        cwd: The child's working directory; this process's own by default.
+        env: Environment variables for the child, in addition to those of `inherit_env`.
+        inherit_env: Which variables of this process the child inherits: ``"safe"``, those that
+            programs commonly need to run (`PATH`, `HOME` and the like); ``"all"``; or ``"none"``.
+        cwd: The working directory of the child; by default that of this process.
         stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
-            (this process's stderr), ``"devnull"``, a function that is called with each line, or
-            the path of a file to append to. The last lines are kept for errors anyhow.
-        restart: ``"on-exit"``: a server that died is started again by the next call, after a pause
-            that grows with each death; ``"never"``: the client stays broken until reopened.
+            (the stderr of this process), ``"devnull"``, a function that is called with each line,
+            or the path of a file to append to. The last lines are kept for errors anyhow.
+        restart: ``"on-exit"``: if the server has ended, the next call starts it again, after a
+            pause that grows with each time; ``"never"``: the client has to be opened again.
         max_frame: The longest message accepted from the server, in bytes.
-        grace: Seconds a server gets to end by itself after its stdin was closed, and again after
-            it was asked to terminate, before its whole process tree is killed.
+        grace: Two periods in seconds: how long the server may take to end after its stdin was
+            closed, and how long after it was asked to terminate. Then its whole process tree is
+            killed.
 
     Raises:
-        UsageError: An option is not what it should be.
+        UsageError: An option is invalid.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Stdio:
 
     @property
     def label(self) -> str:
-        """The command line as shown to people: secrets removed, long ones cut."""
+        """The command line, with secrets removed, and shortened to 120 characters."""
         words = " ".join((self.command, *self.args)).split()
         line = redact(" ".join(words), self.env.values())
         return line if len(line) <= 120 else line[:117] + "..."
@@ -106,37 +107,38 @@ class Stdio:
 
 
 class Http:
-    """A server at a URL, spoken to over Streamable HTTP or, if it is an old one, HTTP+SSE.
+    """A server at a URL, reached over Streamable HTTP or, for old servers, over HTTP+SSE.
 
     Args:
         url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.
-        transport: ``"auto"`` finds out, ``"streamable"`` never falls back to HTTP+SSE, ``"sse"``
-            speaks that alone (2024-11-05).
+        transport: ``"auto"`` detects it; ``"streamable"`` never falls back to HTTP+SSE;
+            ``"sse"`` uses HTTP+SSE only (2024-11-05).
         headers: Sent with every request: a mapping, or a function without arguments that returns
-            one; the function runs on the thread that sends.
-        auth: A `requests` authentication object, such as those of `syncmcp.auth`. `~/.netrc` is
-            never consulted.
+            one. The function runs on the thread that sends.
+        auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
+            user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
-            taken over. One with adapters of its own is used as it is; cancelling and deadlines
-            then end the wait but cannot always end the exchange.
+            used. A session with adapters of its own is used unchanged: a cancel or a deadline then
+            ends the wait, but cannot always abort the HTTP exchange.
         verify: Whether to check TLS certificates, or the path of a CA bundle.
-        cert: A client certificate: a path, or the paths of certificate and key.
-        proxies: Proxy URLs by scheme; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`).
+        cert: A client certificate: its path, or the paths of certificate and key.
+        proxies: Proxy URLs by scheme; by default those of the environment (`HTTPS_PROXY`,
+            `NO_PROXY`).
         max_body: The longest response body or event accepted, in bytes.
-        session_id: The `Client.session_id` of another client, to go on in its session (until
-            2025-11-25). There is no handshake then: no message of the protocol tells what was
-            agreed on. The revision is the client's `mode` if that names one, else the newest with
-            sessions; the server's name and capabilities stay unknown, so that what it lacks is
-            refused by the server and not before; and it may ask what the other client offered to
-            answer. A `ping` finds out whether the server knows the session; if not, a new one is
-            begun with a handshake.
-        last_event_id: The `Client.last_event_id` of that client: the server sends what came after
-            it, if it kept that.
-        keep_session: Leave the session open at the server when the client is closed, for another
-            client to go on with.
+        session_id: The `Client.session_id` of another client, to resume its session (until
+            2025-11-25). There is no handshake then, and no other message tells what the other
+            client negotiated. The revision is the client's `mode` if that names one, else the
+            newest revision with sessions. The server's name and capabilities stay unknown, so that
+            a missing feature is refused by the server, not by the client. The server may ask the
+            questions that the other client offered to answer. A `ping` checks whether the server
+            knows the session; if not, a new session is opened with a handshake.
+        last_event_id: The `Client.last_event_id` of that client: the server sends again the events
+            after it, if it has stored them.
+        keep_session: Leave the session open at the server when the client is closed, so that
+            another client can resume it.
 
     Raises:
-        UsageError: An option is not what it should be, or a certificate file is not there.
+        UsageError: An option is invalid, or a certificate file does not exist.
     """
 
     def __init__(
@@ -187,7 +189,7 @@ class Http:
 
     @property
     def label(self) -> str:
-        """The URL as shown to people: user, password, query values and fragment removed."""
+        """The URL, with user, password, query values and fragment removed."""
         return redact(self.url.partition("#")[0])
 
     def __repr__(self) -> str:
@@ -202,7 +204,7 @@ class Http:
 def _session_id(value: object) -> str | None:
     if value is None:
         return None
-    # It is not quoted: it is a secret.
+    # The message does not quote it: it is a secret.
     if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]+", value):
         raise UsageError("session_id must be a str of visible ASCII characters")
     return value
@@ -217,7 +219,7 @@ def _event_id(value: object) -> str | None:
 
 
 def _kind(value: object) -> str:
-    """What came instead, for a message: its type, because the value may be a secret."""
+    """Return the type's name for an error message; the value may be a secret."""
     return "None" if value is None else type(value).__name__
 
 
@@ -265,7 +267,7 @@ def _stderr(value: Any) -> Stderr:
         return given
     if isinstance(value, os.PathLike):
         return _path("stderr", value)
-    # A slip of the pen in one of the three words must not make a file of that name.
+    # A misspelled keyword must not create a file of that name.
     if isinstance(value, str) and any(mark in value for mark in ("/", "\\", ".")):
         return given
     raise UsageError(
@@ -287,7 +289,7 @@ def _variables(env: object) -> dict[str, str]:
 
 
 def _check_strings(option: str, value: object) -> dict[str, str]:
-    """Make sure that it maps strings to strings. Values are not quoted: many are secrets."""
+    """Check that `value` maps strings to strings. Errors quote no values: many are secrets."""
     if not isinstance(value, Mapping):
         raise UsageError(f"{option} must be a mapping, not {_kind(value)}")
     for name, content in value.items():
@@ -299,6 +301,7 @@ def _check_strings(option: str, value: object) -> dict[str, str]:
 
 
 def check_url(url: object) -> None:
+    """Raise `UsageError` unless `url` is an http or https URL with a host."""
     if not isinstance(url, str):
         raise UsageError(f"url must be a str, not {_kind(url)}")
     if not url.lower().startswith(("http://", "https://")):
@@ -334,7 +337,7 @@ def _cert(value: object) -> str | tuple[str, str] | None:
 def _check_session(session: object) -> None:
     if session is None:
         return
-    import requests  # whoever has a session has imported it
+    import requests  # here: only programs that give a session need it at this point
 
     if not isinstance(session, requests.Session):
         raise UsageError(f"session must be a requests.Session, not {_kind(session)}")

@@ -3,42 +3,43 @@
 ::
 
     McpError
-    ├── UsageError (ValueError)              the caller's mistake; nothing was sent
-    │   ├── NotSupported                     not in the revision, or the server does not declare it
-    │   └── InvalidArguments                 a tool's input schema does not take these
+    ├── UsageError (ValueError)              a mistake in the program; nothing was sent
+    │   ├── NotSupported                     not in the revision, or not declared by the server
+    │   └── InvalidArguments                 arguments that a tool's input schema does not accept
     ├── ClosedError                          the client is not open
     │   └── ForkedError                      ... because it belongs to the parent process
-    ├── TransportError                       the wire failed; `delivery` says how far a request came
-    │   ├── ConnectFailed                    no connection came about
-    │   ├── ConnectionLost                   a connection ended under a request
-    │   │   ├── OutcomeUnknown               ... and repeating the request might do its work twice
-    │   │   └── SessionLost                  ... because the session is gone
-    │   └── HttpError                        an HTTP status that answers no request
-    │       └── AuthError                    401 or 403, or no token can be had
-    │           ├── LoginRequired            ... without a person, and there is none to ask
-    │           ├── DiscoveryFailed          ... as nobody says where, or it cannot be trusted
-    │           ├── RegistrationFailed       ... as the authorization server knows no such client
-    │           └── TokenRefused             ... as the authorization server, or its user, said no
-    ├── LimitExceeded                        a bound of ours was passed by the peer
-    ├── RequestTimeout (TimeoutError)        a deadline of ours passed
-    ├── RequestCancelled (CancelledError)    the caller withdrew the request
-    ├── ProtocolError                        the peer broke the protocol
-    │   ├── InvalidOutput                    a result that does not fit what it should be
-    │   ├── UnsupportedSchema                a schema that nothing can be checked with here
-    │   └── InvalidQuestion                  a question that nobody offered to answer, or nonsense
+    ├── TransportError                       the connection failed; see `delivery`
+    │   ├── ConnectFailed                    no connection could be made
+    │   ├── ConnectionLost                   the connection ended during a request
+    │   │   ├── OutcomeUnknown               ... and a retry might do the work twice
+    │   │   └── SessionLost                  ... because the session has ended
+    │   └── HttpError                        an HTTP response that does not answer the request
+    │       └── AuthError                    401 or 403, or no token could be obtained
+    │           ├── LoginRequired            ... because a person must sign in, and none is asked
+    │           ├── DiscoveryFailed          ... because no trusted authorization server was found
+    │           ├── RegistrationFailed       ... because there is no client id for this program
+    │           └── TokenRefused             ... because authorization server or user said no
+    ├── LimitExceeded                        the peer exceeded a limit of this client
+    ├── RequestTimeout (TimeoutError)        a timeout of this client passed
+    ├── RequestCancelled (CancelledError)    the program cancelled the request
+    ├── ProtocolError                        the peer violated the protocol
+    │   ├── InvalidOutput                    a result that its model or schema does not accept
+    │   ├── UnsupportedSchema                a tool schema that cannot be used for checks
+    │   └── InvalidQuestion                  a question that was not offered, or is malformed
     ├── ServerError                          the server answered with a JSON-RPC error
     │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError,
     │       ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion,
-    │       UrlElicitationRequired           one class for each code the specification defines
+    │       UrlElicitationRequired           one class for each code that the specification defines
     ├── ToolError                            a tool ran and reported failure
-    ├── TooManyRounds                        an exchange or a tool loop found no end
-    ├── SubscriptionLost                     no more change events come
-    ├── InterceptorFailed                    an interceptor did what it must not
-    ├── Refused                              a question of the server's was refused
-    └── Denied                               a policy or a person said no
+    ├── TooManyRounds                        an exchange or a tool loop did not come to an end
+    ├── SubscriptionLost                     a subscription ended without the program's request
+    ├── InterceptorFailed                    an interceptor raised or returned something not allowed
+    ├── Refused                              a handler refuses a question of the server
+    └── Denied                               a policy or a person denied something
 
-The caller's mistake, the peer's mistake and the wire's failure never share a class, and a local
-condition never borrows a JSON-RPC code. All can be pickled and keep their facts.
+Mistakes of the program, mistakes of the peer and failures of the connection never share a class,
+and a local condition never uses a JSON-RPC code. All errors can be pickled and keep their
+attributes.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ __all__ = [
 ]
 
 Delivery = Literal["not_sent", "refused", "unknown"]
-"""How far a request came: never written, turned away by the server, or nobody can tell."""
+"""How far a request came: not sent, refused by the server, or unknown."""
 
 _DELIVERY_TEXT: dict[str, str] = {
     "not_sent": "the request was not sent",
@@ -111,17 +112,17 @@ E = TypeVar("E", bound="McpError")
 
 if sys.version_info >= (3, 11):
     _TimeoutBase = TimeoutError
-else:  # two classes there, and people catch either
+else:  # there these are two classes, and programs catch either
 
     class _TimeoutBase(concurrent.futures.TimeoutError, TimeoutError):
         pass
 
 
 class McpError(Exception):
-    """Base of everything this library raises on purpose.
+    """The base class of all errors that this library raises on purpose.
 
     Attributes:
-        server: The command or URL concerned, with secrets removed, or `None`.
+        server: The command or URL of the server concerned, with secrets removed, or `None`.
         method: The JSON-RPC method concerned, or `None`.
         attempts: How often the request was sent, or was to be sent; see `Retry`.
     """
@@ -136,7 +137,7 @@ class McpError(Exception):
 
     @property
     def message(self) -> str:
-        """The bare message, without the facts that `str()` adds."""
+        """The message alone, without the details that `str()` adds."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -167,31 +168,31 @@ def _rebuild(cls: type[E], args: tuple[Any, ...], facts: Mapping[str, Any]) -> E
 
 
 def fresh(error: E, **facts: Any) -> E:
-    """Return a copy of `error` for one waiter, with `facts` changed.
+    """Return a copy of `error` with some attributes changed, to be raised in one thread.
 
-    One exception object raised in several threads would collect all their tracebacks; so each
-    waiter gets its own, with the same cause.
+    An exception object that is raised in several threads would collect all their tracebacks. So
+    each thread raises a copy of its own, with the same cause.
     """
     copy = _rebuild(type(error), error.args, {**error.__dict__, **facts})
-    copy.__dict__.pop("__notes__", None)  # a list that all copies would share
+    copy.__dict__.pop("__notes__", None)  # all copies would share the list
     copy.__cause__ = error.__cause__
     return copy
 
 
 class UsageError(McpError, ValueError):
-    """The caller asked for something that cannot be; nothing was sent."""
+    """The program made a mistake: an argument or a call that is not allowed. Nothing was sent."""
 
 
 class NotSupported(UsageError):
-    """The revision lacks it, or the server does not declare it (`undeclared`); nothing was sent."""
+    """The revision lacks it, or the server does not declare it (`undeclared`). Nothing was sent."""
 
 
 class InvalidArguments(UsageError):
-    """The arguments of a call do not fit the tool's input schema; nothing was sent.
+    """The arguments of a call do not fit the tool's input schema. Nothing was sent.
 
     Attributes:
-        tool: The tool.
-        argument: Which argument it is about; `None` if it is all of them together.
+        tool: The name of the tool.
+        argument: The name of the argument concerned; `None` if it concerns all of them together.
     """
 
     tool: str | None = None
@@ -202,7 +203,11 @@ class InvalidArguments(UsageError):
 
 
 class ClosedError(McpError):
-    """The client was never opened, or was closed before or during the call."""
+    """The client was never opened, or was closed before or during the call.
+
+    Attributes:
+        delivery: How far the request came.
+    """
 
     delivery: Delivery = "not_sent"
 
@@ -211,16 +216,17 @@ class ClosedError(McpError):
 
 
 class ForkedError(ClosedError):
-    """The client was opened in a parent process; make a new one in this process."""
+    """The client was opened in a parent process. Create a new client in this process."""
 
 
 class TransportError(McpError):
     """The connection failed.
 
     Attributes:
-        delivery: Whether the request concerned was not sent, refused, or its outcome is unknown.
-        exit_code: For a child process that ended, its exit status (negative: the signal).
-        stderr_tail: For a child process, the last lines it wrote to stderr, secrets removed.
+        delivery: How far the request came: not sent, refused by the server, or unknown.
+        exit_code: The exit status of a child process that ended (negative: the number of the signal
+            that killed it), else `None`.
+        stderr_tail: The last lines that a child process wrote to stderr, with secrets removed.
     """
 
     delivery: Delivery = "not_sent"
@@ -248,11 +254,11 @@ def _ending(exit_code: int) -> str:
 
 
 class ConnectFailed(TransportError):
-    """No connection came about: command not found, server exited, refused, DNS, TLS."""
+    """No connection could be made: command not found, server exited, refused, DNS, TLS."""
 
 
 class ConnectionLost(TransportError):
-    """The connection ended while the request was in flight, or while nobody was looking."""
+    """The connection ended while the request was in flight, or between two requests."""
 
     delivery: Delivery = "unknown"
 
@@ -262,18 +268,18 @@ class OutcomeUnknown(ConnectionLost):
 
 
 class SessionLost(ConnectionLost):
-    """The session, or that of the request's cursor, is gone; the request was not processed."""
+    """The session, or that of the request's cursor, has ended; the request was not processed."""
 
     delivery: Delivery = "refused"
 
 
 class HttpError(TransportError):
-    """The server answered with an HTTP status (or body) that is no answer to the request.
+    """The server answered with an HTTP status or body that does not answer the request.
 
     Attributes:
-        status: The HTTP status code.
-        body: The beginning of the response body, secrets removed.
-        retry_after: How long the server wants no other attempt, in seconds, if it said so.
+        status: The HTTP status code; 0 if no response is concerned.
+        body: The beginning of the response body, with secrets removed.
+        retry_after: The seconds that the server asks to wait before a retry, or `None`.
     """
 
     status: int = 0
@@ -289,10 +295,10 @@ class HttpError(TransportError):
 
 
 class AuthError(HttpError):
-    """The server wants other credentials (401), none of ours will do (403), or none can be had.
+    """Authorization failed: a 401 or 403 response, or no token could be obtained.
 
     Attributes:
-        error: The code that an OAuth answer gave for it (RFC 6749 §5.2), or `None`.
+        error: The error code of an OAuth response (RFC 6749 §5.2), or `None`.
     """
 
     error: str | None = None
@@ -302,25 +308,26 @@ class AuthError(HttpError):
 
 
 class LoginRequired(AuthError):
-    """Somebody has to sign in, and nobody is asked; the message says why, and what to do."""
+    """A person has to sign in, but none is asked; the message says why, and what to do."""
 
 
 class DiscoveryFailed(AuthError):
-    """Where to sign in cannot be found out, or what was found must not be used."""
+    """No authorization server was found, or the one that was found must not be used."""
 
 
 class RegistrationFailed(AuthError):
-    """The authorization server has no client id for this program."""
+    """The authorization server gave this program no client id."""
 
 
 class TokenRefused(AuthError):
-    """The authorization server, or the person asked there, gave no token; `error` says why."""
+    """The authorization server, or the person it asked, refused a token; `error` says why."""
 
 
 class LimitExceeded(McpError):
-    """The peer sent more than one of our bounds allows; the message names the option.
+    """The peer exceeded a limit of this client; the message names the option.
 
-    `delivery` is `None` where no request is concerned.
+    Attributes:
+        delivery: How far the request came; `None` if no request is concerned.
     """
 
     delivery: Delivery | None = "unknown"
@@ -330,12 +337,13 @@ class LimitExceeded(McpError):
 
 
 class RequestTimeout(McpError, _TimeoutBase):
-    """A deadline of ours passed before the answer came. The server was told, once.
+    """A timeout passed before the answer came. The server was notified once.
 
     Attributes:
-        kind: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or ``"open"``.
-        seconds: The limit that passed.
-        delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+        kind: The timeout: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or
+            ``"open"`` (that of opening the connection).
+        seconds: The length of the timeout, in seconds.
+        delivery: ``"not_sent"`` if no byte of the request was written, else ``"unknown"``.
         messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
@@ -349,11 +357,11 @@ class RequestTimeout(McpError, _TimeoutBase):
 
 
 class RequestCancelled(McpError, concurrent.futures.CancelledError):
-    """The caller withdrew the request. The server was told, once.
+    """The program cancelled the request. The server was notified once.
 
     Attributes:
-        reason: What the caller gave as its reason, or `None`.
-        delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+        reason: The reason that the program gave, or `None`.
+        delivery: ``"not_sent"`` if no byte of the request was written, else ``"unknown"``.
         messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
@@ -369,15 +377,15 @@ class RequestCancelled(McpError, concurrent.futures.CancelledError):
 
 
 class ProtocolError(McpError):
-    """The peer sent something that the protocol does not allow here."""
+    """The peer sent a message that the protocol does not allow."""
 
 
 class InvalidOutput(ProtocolError):
-    """A result is not what it should be: its model, its schema or the caller's does not accept it.
+    """A result does not fit its model, the tool's output schema, or a model of the program.
 
     Attributes:
-        tool: The tool whose output schema the result does not fit; else `None`.
-        result: What the tool gave all the same: it has run. `None` where there is no result.
+        tool: The name of the tool whose output schema the result does not fit; else `None`.
+        result: The result of the tool, which has run; `None` if it is not a tool's result.
     """
 
     tool: str | None = None
@@ -385,15 +393,15 @@ class InvalidOutput(ProtocolError):
 
 
 class UnsupportedSchema(ProtocolError):
-    """A tool's schema is none, or one that nothing can be checked with here.
+    """A tool's schema is invalid, or cannot be used for checks.
 
-    Its dialect is unknown, a reference leads out of it, a pattern needs backtracking, it is too
-    large, or a check by it takes too many steps.
+    Its dialect is unknown, a reference leads out of the schema, a pattern needs backtracking, the
+    schema is too large, or a check takes too many steps.
 
     Attributes:
-        tool: The tool whose schema it is, or `None`.
-        result: What the tool gave all the same, if it has run.
-        backtracking: Whether it is valid, and only has a pattern that needs backtracking.
+        tool: The name of the tool, or `None`.
+        result: The result of the tool if it has run, else `None`.
+        backtracking: True if the schema is valid except for a pattern that needs backtracking.
     """
 
     tool: str | None = None
@@ -402,10 +410,11 @@ class UnsupportedSchema(ProtocolError):
 
 
 class InvalidQuestion(ProtocolError):
-    """The server asked what nobody offered to answer, or in a way that cannot be understood.
+    """The server asked a question that the client did not offer to answer, or a malformed one.
 
     Attributes:
-        code: The JSON-RPC error code that the server gets where an answer can be an error.
+        code: The JSON-RPC error code sent to the server, in revisions where an answer can be an
+            error.
     """
 
     code: int = -32602
@@ -416,8 +425,9 @@ class ServerError(McpError):
 
     Attributes:
         code: The JSON-RPC error code.
-        data: Whatever the server attached, or `None`.
-        status: The HTTP status that the error came with, where that was an error's; else 0.
+        data: The `data` of the error, or `None`.
+        status: The HTTP status that the error came with, if that was an error status; else 0.
+        codes: Of the class: the subclass of each code.
     """
 
     code: int = 0
@@ -433,7 +443,7 @@ class ServerError(McpError):
 
     @classmethod
     def from_wire(cls, code: int, message: str, data: Any = None, **facts: Any) -> ServerError:
-        """Build the class that belongs to `code`; codes nobody defined stay a `ServerError`."""
+        """Return an instance of the class for `code`, or a plain `ServerError` for other codes."""
         return cls.codes.get(code, ServerError)(message, code=code, data=data, **facts)
 
     def _details(self) -> list[str]:
@@ -441,11 +451,11 @@ class ServerError(McpError):
 
 
 class ParseError(ServerError, code=-32700):
-    """The server could not parse what we sent."""
+    """The server could not parse the request."""
 
 
 class InvalidRequest(ServerError, code=-32600):
-    """The server does not take this for a request."""
+    """The server does not accept the message as a request."""
 
 
 class MethodNotFound(ServerError, code=-32601):
@@ -457,7 +467,7 @@ class InvalidParams(ServerError, code=-32602):
 
 
 class InternalError(ServerError, code=-32603):
-    """The server failed inside."""
+    """The server had an internal error."""
 
 
 class ResourceNotFound(ServerError, code=-32002):
@@ -465,7 +475,7 @@ class ResourceNotFound(ServerError, code=-32002):
 
 
 class HeaderMismatch(ServerError, code=-32020):
-    """The HTTP headers and the body of a request do not agree (2026-07-28)."""
+    """The HTTP headers of a request do not match its body (2026-07-28)."""
 
 
 class MissingCapability(ServerError, code=-32021):
@@ -473,19 +483,19 @@ class MissingCapability(ServerError, code=-32021):
 
 
 class UnsupportedVersion(ServerError, code=-32022):
-    """The server does not speak the revision of the request (2026-07-28)."""
+    """The server does not support the revision of the request (2026-07-28)."""
 
 
 class UrlElicitationRequired(ServerError, code=-32042):
-    """The request needs something done in a browser first (2025-11-25); `data` has the links."""
+    """Something has to be done in a browser first (2025-11-25); `data` has the links."""
 
 
 class ToolError(McpError):
     """A tool ran and reported failure (`isError`).
 
     Attributes:
-        result: The whole `CallToolResult`, content and all.
-        tool: The tool's name, or `None` for a result that came from no call of a client.
+        result: The whole `CallToolResult`, with its content.
+        tool: The name of the tool; `None` if the result did not come from a call of a client.
     """
 
     result: CallToolResult
@@ -502,10 +512,10 @@ class ToolError(McpError):
 
 
 class TooManyRounds(McpError):
-    """An exchange went back and forth too often; what the server said last is the `__cause__`.
+    """An exchange took too many rounds; the server's last message is the `__cause__`.
 
     Attributes:
-        rounds: How many rounds were made.
+        rounds: The number of rounds.
         messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
@@ -514,16 +524,16 @@ class TooManyRounds(McpError):
 
 
 class SubscriptionLost(McpError):
-    """No more change events come, though the program did not end the subscription.
+    """A subscription ended although the program did not end it; no more change events come.
 
-    What went wrong is the `__cause__`, if something did.
+    The `__cause__` is the error that led to this, if there is one.
 
     Attributes:
-        by: What ended it: the ``"server"``, the end of the ``"connection"`` that no other one could
-            replace, or the ``"backlog"``: too many different events were not looked at.
-        lists: The lists of which nothing is told any more: ``"tools"``, ``"prompts"``,
+        by: What ended it: the ``"server"``; the end of the ``"connection"``, which could not be
+            replaced; or the ``"backlog"``: too many different events were queued.
+        lists: The lists whose changes are not reported any more: ``"tools"``, ``"prompts"``,
             ``"resources"``.
-        uris: The resources of which nothing is told any more.
+        uris: The resources whose changes are not reported any more.
     """
 
     by: Literal["server", "connection", "backlog"] = "server"
@@ -532,15 +542,15 @@ class SubscriptionLost(McpError):
 
 
 class InterceptorFailed(McpError):
-    """An interceptor raised something else than an `McpError`, or returned what it must not.
+    """An interceptor raised an exception that is no `McpError`, or returned an invalid message.
 
-    What it raised is the `__cause__`.
+    The exception that it raised is the `__cause__`.
 
     Attributes:
-        interceptor: The name of its class.
+        interceptor: The name of the interceptor's class.
         hook: ``"outgoing"`` or ``"incoming"``.
-        delivery: ``"not_sent"`` before the request was sent, ``"unknown"`` when its answer was
-            there: the server may have done what was asked.
+        delivery: ``"not_sent"`` before the request was sent; ``"unknown"`` once its answer was
+            received: the server may have processed the request.
     """
 
     interceptor: str = ""
@@ -552,14 +562,15 @@ class InterceptorFailed(McpError):
 
 
 class Denied(McpError):
-    """A policy or a person did not allow it.
+    """A policy or a person denied something.
 
     Attributes:
-        kind: What was to be allowed: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
+        kind: What was to be approved: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
             ``"tool"``.
-        by: Who said no: ``"policy"``, ``"person"``, ``"remembered"``, ``"limit"``; or why nobody
-            said yes: ``"timeout"``, ``"withdrawn"``, ``"nobody"``, ``"error"``.
-        reason: Why not, if that was said.
+        by: What denied it: a ``"policy"``, a ``"person"``, a ``"remembered"`` decision, a rate
+            ``"limit"``; or why there was no decision: ``"timeout"``, ``"withdrawn"`` (the
+            question was), ``"nobody"`` (there is no reviewer), ``"error"``.
+        reason: The reason that was given, or `None`.
     """
 
     kind: str = ""
@@ -571,14 +582,14 @@ class Denied(McpError):
 
 
 class Refused(McpError):
-    """Raise it in a handler to answer a server's question with this JSON-RPC error.
+    """Raise this in a handler to answer a question of the server with a JSON-RPC error.
 
-    Until 2025-11-25 the server gets it unchanged. In 2026-07-28, where an answer cannot be an
-    error, the call that the question belongs to raises it.
+    Until 2025-11-25 the error is sent to the server unchanged. In 2026-07-28, where an answer
+    cannot be an error, the call that the question belongs to raises it.
 
     Attributes:
-        code: The JSON-RPC error code that the server gets.
-        data: What goes with it; left out when `None`.
+        code: The JSON-RPC error code sent to the server.
+        data: The `data` of the JSON-RPC error; left out when `None`.
     """
 
     code: int

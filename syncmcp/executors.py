@@ -1,7 +1,7 @@
-"""Calls that run on an executor of the program's: threads, processes, the workers of a cluster.
+"""Fan-out on executors: many calls on threads, on processes or on the workers of a cluster.
 
-The configuration of a client travels, not its connection: each process opens one client of it, at
-the first call that it gets, and closes it at its end.
+The configuration of a client is pickled, not its connection: each process opens one client of its
+own at its first call, and closes it when the process ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Call", "Outcome", "fan_out"]
 
 _log = logging.getLogger("syncmcp.executors")
 
-# The operations that make sense far away: one call, one result that can be pickled.
+# The operations that can run in another process, because their result can be pickled.
 _METHODS = {
     "call_tool": "tools/call",
     "complete": "completion/complete",
@@ -48,21 +48,21 @@ _METHODS = {
     "list_tools": "tools/list",
     "ping": "ping",
     "read_resource": "resources/read",
-    "request": "",  # any: the first argument says which
+    "request": "",  # the first argument is the method
 }
 
 
 class Call:
-    """One call for `fan_out`: an operation of a client, by its name, and what it is given.
+    """One call for `fan_out`: the name of an operation of a client, and its arguments.
 
     ``Call("read_resource", "file:///a.txt", timeout=5)`` stands for
     ``client.read_resource("file:///a.txt", timeout=5)``.
 
     Args:
         operation: `call_tool`, `read_resource`, `get_prompt`, `complete`, `ping`, `request`, or
-            one of those that list.
-        args: Its arguments.
-        options: Its arguments and options by keyword.
+            one of the list operations.
+        args: Its positional arguments.
+        options: Its keyword arguments and options.
 
     Raises:
         UsageError: There is no such operation.
@@ -78,12 +78,12 @@ class Call:
     def __repr__(self) -> str:
         return f"<Call {self.operation}{f' {self.args[0]!r:.80}' if self.args else ''}>"
 
-    def _but(self, options: Mapping[str, Any]) -> Call:
-        """The same call, with `options` where it has none of its own."""
+    def _with_defaults(self, options: Mapping[str, Any]) -> Call:
+        """Return the same call with `options` as defaults for its own."""
         return Call(self.operation, *self.args, **{**options, **self.options})
 
     def _is_harmless(self, client: Client) -> bool:
-        """Whether it may be done twice."""
+        """True if the call may be made twice."""
         args = self.args
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
@@ -92,14 +92,14 @@ class Call:
 
 
 class Outcome:
-    """What became of one call of `fan_out`.
+    """The outcome of one call of `fan_out`.
 
     Attributes:
-        index: The how manieth of the calls it was, from 0.
+        index: The index of the call among all calls, from 0.
         call: The call.
-        error: Why there is no result; `None` if there is one.
-        worker: Host and process that made the call, as ``host:pid``; empty if none told.
-        attempts: How often the executor was given the call.
+        error: The error of the call; `None` if there is a result.
+        worker: The host and process that made the call, as ``host:pid``; empty if unknown.
+        attempts: How often the call was submitted to the executor.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Outcome:
         self._value = value
 
     def result(self) -> Any:
-        """What the operation returned.
+        """Return the result of the operation.
 
         Raises:
-            McpError: What it raised, or how its worker was lost.
+            McpError: The `error` of the outcome: that of the operation, or the loss of its worker.
         """
         if self.error is not None:
             raise self.error
@@ -142,34 +142,36 @@ def fan_out(
     on_done: ProgressHandler | None = None,
     **options: Unpack[CallOptions],
 ) -> Iterator[Outcome]:
-    """Make many calls on an executor, and iterate over what becomes of them as it is known.
+    """Make many calls on an executor, and iterate over their outcomes as they are done.
 
-    On a `ThreadPoolExecutor` all calls share one client, opened for them and closed after the last.
-    On any other executor the configuration is pickled; each process opens one client, and keeps it
-    open for later calls until it ends. A call that fails is an `Outcome` with an `error`, and the
-    others go on.
+    On a `ThreadPoolExecutor` all calls share one client, which is opened for them and closed after
+    the last. On any other executor the configuration is pickled; each process opens one client, and
+    keeps it open for later calls until the process ends. A call that fails gives an `Outcome` with
+    an `error`; the other calls continue.
 
-    What a worker's own client repeats after a failure, its `Retry` says. A call whose worker was
-    lost is made again, as often as `Retry.attempts` allows, only if that does no harm: it just
-    reads or lists, or it is `idempotent`. Else it is an `OutcomeUnknown`. Dask runs a task again by
-    itself when a worker is lost: a call that may not be made twice notes at the scheduler that it
-    begins, and its second run makes no call.
+    The client of a worker retries failed requests as its `Retry` says. If a worker is lost, its
+    call is submitted again, as often as `Retry.attempts` allows, but only if a repetition is
+    harmless: the call reads or lists, or it is `idempotent`. Otherwise its error is an
+    `OutcomeUnknown`. Dask itself runs a task again when a worker is lost: a call that must not be
+    made twice records its start at the scheduler, and its second run makes no call.
 
-    Nothing is sent before the first outcome is asked for. Leaving the iteration cancels what has
-    not begun; what runs in other processes goes on to its end.
+    Nothing is sent before the first outcome is requested. Leaving the iteration cancels the calls
+    that have not started; calls that run in other processes run to their end.
 
     Args:
         config: A client, opened or not, whose configuration is used; or a target.
-        calls: Names and arguments of tools, or each a `Call`; taken as they are needed.
-        executor: Any; it is not shut down.
-        max_in_flight: How many calls the executor has at one time.
-        on_done: Told after each call how many are done, of how many if `calls` has a length,
-            and which was the last; on the thread that iterates.
-        options: For each call that has none of its own; see `CallOptions`. What goes to another
-            process must be pickled: callbacks as functions of a module; no `cancel`.
+        calls: Pairs of a tool's name and its arguments, or `Call` objects; taken when they are
+            needed.
+        executor: Any executor; it is not shut down.
+        max_in_flight: The most calls submitted to the executor at one time.
+        on_done: Called after each call with the number of calls done, the number of all calls
+            (`None` if `calls` has no length) and a text about the last call; on the thread that
+            iterates.
+        options: Default options for the calls; see `CallOptions`. Options for other processes have
+            to be pickled: callbacks must be functions of a module, and `cancel` is not possible.
 
     Raises:
-        UsageError: An argument makes no sense, or the configuration cannot be pickled.
+        UsageError: An argument is invalid, or the configuration cannot be pickled.
     """
     if not isinstance(executor, Executor):
         raise UsageError(f"executor is a concurrent.futures.Executor, not {executor!r}")
@@ -177,7 +179,7 @@ def fan_out(
     if on_done is not None:
         refuse_coroutines(on_done, "on_done")
     client = config if isinstance(config, Client) else Client(config)
-    core_of(client).resolve(options)  # a mistake is raised here, not by each call
+    core_of(client).resolve(options)  # invalid options raise here, not in each call
     if isinstance(executor, ThreadPoolExecutor):
         plan = _Plan(client, executor, options, None)
     else:
@@ -186,7 +188,7 @@ def fan_out(
 
 
 class _Done(NamedTuple):
-    """What a worker says of a call."""
+    """The result that a worker returns for a call."""
 
     value: Any
     error: Exception | None
@@ -194,14 +196,14 @@ class _Done(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """What a worker gets."""
+    """The job that a worker gets."""
 
     id: str
-    """Nothing else has it: Dask takes two tasks with equal arguments for one."""
+    """Unique: Dask treats two tasks with equal arguments as one."""
 
     call: bytes
     once: bool
-    """Whether the call may be made once only."""
+    """True if the call must not be made twice."""
 
 
 class _Task:
@@ -219,13 +221,13 @@ class _Task:
 
 
 class _Plan:
-    """How calls get to the workers.
+    """Submits calls to the executor, and decides about retries.
 
     Args:
-        client: Whose configuration it is.
-        executor: Where they run.
-        options: For each call.
-        pickled: The client, for other processes; `None` for the threads of this one.
+        client: The client whose configuration is used.
+        executor: The executor.
+        options: Default options for the calls.
+        pickled: The pickled client, for other processes; `None` for threads of this process.
     """
 
     def __init__(
@@ -240,24 +242,24 @@ class _Plan:
         self._here: Client | None = None
 
     def start(self, task: _Task) -> Future[_Done]:
-        """Give a call to the executor; never raises."""
+        """Submit a call to the executor; never raises."""
         task.attempts += 1
         try:
-            call = task.call._but(self.options)
+            call = task.call._with_defaults(self.options)
             if self.pickled is None:
                 return self.executor.submit(_perform, self._own_client(), call)
             job = _Job(uuid.uuid4().hex, _call_pickled(call), not call._is_harmless(self.client))
             return self.executor.submit(_perform_there, self.pickled, job)
         except UsageError as error:
-            return _settled(_Done(None, error))
-        except Exception as error:  # an executor that is shut down or broken, of whatever kind
+            return _settled_future(_Done(None, error))
+        except Exception as error:  # the executor is shut down or broken
             task.refused = True
             failed: Future[_Done] = Future()
             failed.set_exception(error)
             return failed
 
     def end(self, task: _Task, future: Future[_Done]) -> Outcome | None:
-        """What became of a call; `None` if it is to be made again."""
+        """Return the outcome of a call; `None` if the call is to be submitted again."""
         try:
             done = future.result()
         except (Exception, CancelledError) as error:  # of the executor, not of the call
@@ -277,7 +279,7 @@ class _Plan:
         elif (
             isinstance(cause, (BrokenExecutor, CancelledError))
             and task.attempts < self._attempts
-            and task.call._but(self.options)._is_harmless(self.client)
+            and task.call._with_defaults(self.options)._is_harmless(self.client)
         ):
             _log.warning("[%s] %r is made again: %s", core_of(self.client).label, task.call, why)
             return None
@@ -292,28 +294,28 @@ class _Plan:
         return self._here
 
     def close(self) -> None:
-        """All is over: nobody needs the client in this process any more."""
+        """Close the client that was opened in this process, if any."""
         if self._here is not None:
             self._here.close()
 
 
 class _Starts:
-    """What is to be started next: calls that are made again, then new ones."""
+    """The calls to submit next: retries first, then new calls."""
 
     def __init__(
         self, plan: _Plan, calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]]
     ) -> None:
         self._plan = plan
         self._new = enumerate(calls)
-        self.again: deque[_Task] = deque()
+        self.retries: deque[_Task] = deque()
         self.tasks: dict[Future[_Done], _Task] = {}
 
     def __iter__(self) -> Iterator[Callable[[], Future[_Done]]]:
         return self
 
     def __next__(self) -> Callable[[], Future[_Done]]:
-        if self.again:
-            return partial(self._start, self.again.popleft())
+        if self.retries:
+            return partial(self._start, self.retries.popleft())
         index, given = next(self._new)
         if isinstance(given, tuple):
             given = Call("call_tool", *given)
@@ -342,7 +344,7 @@ def _outcomes(
                 task = starts.tasks.pop(future)
                 outcome = plan.end(task, future)
                 if outcome is None:
-                    starts.again.append(task)
+                    starts.retries.append(task)
                     continue
                 done += 1
                 if on_done is not None:
@@ -352,7 +354,7 @@ def _outcomes(
         plan.close()
 
 
-def _settled(done: _Done) -> Future[_Done]:
+def _settled_future(done: _Done) -> Future[_Done]:
     future: Future[_Done] = Future()
     future.set_result(done)
     return future
@@ -361,8 +363,8 @@ def _settled(done: _Done) -> Future[_Done]:
 def _pickled(client: Client) -> bytes:
     data = pickle.dumps(client)
     if b"__main__" in data and "cloudpickle" in sys.modules:
-        # The main module of a worker of a cluster is another one: there only the code itself
-        # helps. Whoever has such an executor has this, too.
+        # The workers of a cluster have another `__main__` module, so the code itself has to be
+        # pickled. Executors of clusters depend on cloudpickle, so it is installed.
         from cloudpickle import dumps
 
         data = dumps(client)
@@ -372,22 +374,22 @@ def _pickled(client: Client) -> bytes:
 def _call_pickled(call: Call) -> bytes:
     try:
         return pickle.dumps(call)
-    except Exception as error:  # code of whoever made the argument
+    except Exception as error:  # raised by the code that pickles an argument
         raise UsageError(
             f"{call!r} cannot be pickled: {type(error).__name__}: {redact(str(error))}"
         ) from error
 
 
-# -- in the worker ---------------------------------------------------------------------------------
+# -- in the worker -----------------------------------------------------------------------------
 
 
 def _perform_there(client: bytes, job: _Job) -> _Done:
-    """Make a call in a process of the executor's, with the client that was pickled there."""
+    """Make a call in a process of the executor, with the client that is unpickled there."""
     try:
-        here: Client = pickle.loads(client)  # noqa: S301 - from the caller of this very function
+        here: Client = pickle.loads(client)  # noqa: S301 - pickled by `_Plan.start`
         call: Call = pickle.loads(job.call)  # noqa: S301 - the same
         if job.once:
-            _begin(here, call)
+            _record_start(here, call)
     except Exception as error:
         return _Done(None, error, _worker())
     return _perform(here, call)
@@ -396,7 +398,7 @@ def _perform_there(client: bytes, job: _Job) -> _Done:
 def _perform(client: Client, call: Call) -> _Done:
     try:
         value = getattr(client, call.operation)(*call.args, **call.options)
-    except Exception as error:  # it is told where the outcome is looked at
+    except Exception as error:  # becomes `Outcome.error`
         return _Done(None, error, _worker())
     return _Done(value, None, _worker())
 
@@ -405,13 +407,13 @@ def _worker() -> str:
     return f"{platform.node()}:{os.getpid()}"
 
 
-def _begin(client: Client, call: Call) -> None:
-    """Note at the scheduler of Dask, if this is a task of Dask, that a call begins.
+def _record_start(client: Client, call: Call) -> None:
+    """If this is a Dask task, record at the scheduler that its call begins.
 
-    Under the key of the task: there the scheduler keeps it until it forgets the task.
+    The record has the key of the task, so the scheduler keeps it as long as the task.
 
     Raises:
-        OutcomeUnknown: It began before, on a worker that was lost.
+        OutcomeUnknown: The call began before, on a worker that was lost.
     """
     if "distributed" not in sys.modules:
         return

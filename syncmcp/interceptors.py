@@ -1,6 +1,6 @@
-"""Interceptors: code of a program's own between a client and its server.
+"""Interceptors: a program's own code between a client and its server.
 
-For logging, metrics, rate limits, faults made on purpose::
+For logging, metrics, rate limits, fault injection::
 
     class Log(Interceptor):
         def ended(self, answer):
@@ -8,9 +8,9 @@ For logging, metrics, rate limits, faults made on purpose::
 
     client = syncmcp.Client(target, interceptors=[Log()])
 
-An interceptor sees every message of the client, whatever the transport and the revision, that of
-opening a connection included. It may look at a message, change it, hold it up, or refuse it by
-raising.
+An interceptor sees every message of the client, with all transports and revisions, including the
+messages that open a connection. It may inspect a message, change it, delay it, or reject it by
+raising an exception.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ __all__ = ["Interceptor", "Message"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Message:
-    """One message on its way. Not to be changed in place: parts of it are the caller's own.
+    """One message. Do not change it in place: parts of it may belong to the caller.
 
-    `params` and `result` are what is on the wire, secrets of the conversation included: arguments,
-    cursors, ``requestState``; neither is in the `repr`. What authenticates a client (headers,
-    tokens) is in no message.
+    `params` and `result` are what is sent over the wire, including secrets of the conversation:
+    arguments, cursors, ``requestState``. Neither is in the `repr`. Credentials of the client
+    (headers, tokens) are in no message.
 
     Attributes:
-        server: What logs and errors call the server.
+        server: The name of the server in logs and errors.
         direction: ``"outgoing"`` to the server, ``"incoming"`` from it.
         kind: ``"request"``, ``"notification"`` or ``"response"``.
-        method: The method; of a response, that of its request.
-        id: The id of a request or response, `None` for a notification. Ids of the server's
-            requests and of ours have nothing to do with each other.
+        method: The method; of a response, the method of its request.
+        id: The id of a request or response, `None` for a notification. The ids of the server's
+            requests and of the client's requests are independent.
         params: The parameters, if there are any; of a response, those of its request.
-        result: What a response gives.
-        error: What it says instead: from the server a `ServerError`, to the server whatever the
-            handler raised. For `Interceptor.ended`, also why there was no response.
-        elapsed: For a response, the seconds since its request left (what interceptors held it up
-            with before does not count), or came in.
-        settled: The library has acted on it already: it can be looked at, and nothing else.
+        result: The result of a response.
+        error: The error of a response, in place of a result: from the server a `ServerError`, to
+            the server the exception of the handler. In `Interceptor.ended`, also the reason why
+            there was no response.
+        elapsed: Of a response, the seconds since its request was sent (delays by interceptors
+            before that do not count), or was received.
+        settled: True if the library has acted on the message already: it can only be inspected.
     """
 
     server: str
@@ -68,20 +69,20 @@ class Message:
         return f"<Message {self.direction} {self.kind} {self.method}{id} [{self.server}]{failed}>"
 
     def with_params(self, params: dict[str, Any]) -> Message:
-        """The same request or notification, with other parameters."""
+        """Return the same request or notification with other parameters."""
         return replace(self, params=params)
 
     def with_result(self, result: Any) -> Message:
-        """The same response, with another result, and no error."""
+        """Return the same response with another result, and no error."""
         return replace(self, result=result, error=None)
 
     def pause(self, seconds: float) -> None:
-        """Hold the message up for so many seconds, as long as somebody waits for it.
+        """Delay the message by so many seconds. Blocks, but not beyond the end of its call.
 
         Raises:
-            McpError: The call that it belongs to is over: out of time, cancelled, closed, lost. Let
-                it through: that is what the call ends with.
-            UsageError: It is settled.
+            McpError: The call of the message has ended: it timed out or was cancelled, the client
+                was closed, or the connection was lost. Do not catch it: the call raises it.
+            UsageError: The message is settled.
         """
         if self._wait is None:
             raise UsageError(f"this {self.kind} is on its way already", method=self.method)
@@ -89,84 +90,88 @@ class Message:
 
 
 class Interceptor(Protocol):
-    """Looks at messages on their way. Inherit from it and write the hooks that you need.
+    """Inspects and changes messages. Inherit from it and override the hooks that you need.
 
-    **Order.** Of several, the first one given is the outermost: what goes out passes them in the
-    order given, what comes in in the reverse order.
+    **Order.** Of several interceptors, the first one is the outermost: outgoing messages pass them
+    in the order given, incoming messages in the reverse order.
 
-    **Threads.** Hooks run on many threads, several at one time. Those of a blocking call run on the
-    thread of the caller; those of a ``.future(...)`` on a pool thread; those of a question of the
-    server's on the thread of its handler; all other ones on a pool thread, the notifications of one
-    call one after another. Never on a thread that reads. A hook may block, and may call the
-    client; what an interceptor sends itself passes all interceptors but itself.
+    **Threads.** Hooks run on many threads, several at the same time. Hooks for a blocking call run
+    on the thread of the caller; those for a ``.future(...)`` on a pool thread; those for a question
+    of the server on the thread of its handler; all others on a pool thread, with the notifications
+    of one call in order. Hooks never run on a thread that reads from a connection. A hook may
+    block, and may call the client; messages that an interceptor sends pass all interceptors except
+    itself.
 
-    **Contexts.** All hooks of one call see the context variables of its caller, and what the others
-    of these hooks have set.
+    **Contexts.** All hooks for one call see the context variables of its caller, and those that
+    these hooks have set.
 
-    **Limits.** A call that is held up counts as in flight, and its `timeout` runs. Its future ends
-    in time and can be cancelled whatever a hook does, as does its blocking twin in
-    `Message.pause`; a hook that blocks elsewhere holds the caller's own thread, for no thread can
-    be stopped from outside. A question is given up after `human_timeout`, its hooks included.
+    **Limits.** A call that a hook delays counts as in flight, and its `timeout` runs. Its future
+    ends in time and can be cancelled whatever a hook does. So does a blocking call in
+    `Message.pause`; a hook that blocks in another way blocks the caller's own thread, because a
+    thread cannot be stopped from outside. A question is refused after `human_timeout`, which
+    includes its hooks.
 
-    **Errors.** An `McpError` ends the call as it is, anything else as `InterceptorFailed`; the
-    connection goes on. For a question the server is refused, as if the handler had raised; a
-    notification that comes in is dropped and logged.
+    **Errors.** An `McpError` raised by a hook ends the call as it is, any other exception as
+    `InterceptorFailed`; the connection stays open. A question is refused as if its handler had
+    raised the exception; an incoming notification is dropped, and the exception is logged.
     """
 
     def outgoing(self, message: Message) -> Message | None:
-        """A message is about to leave.
+        """Called before a message is sent.
 
-        A request or notification of the program's; the response to a question. What the library
-        says by itself (that a request is cancelled, that a ping was heard) is `settled`, and so is
-        a handler's report of progress.
+        That is a request or notification of the program, or the response to a question. Messages
+        that the library sends by itself (cancel notifications, responses to pings) are `settled`,
+        and so are progress reports of a handler.
 
         Returns:
-            What to send instead: `message` with other parameters, or another result; `None` for
-            the message as it is. The keys of `_meta` that are the protocol's stay as they are.
+            The message to send instead: `message` with other parameters, or with another result;
+            `None` to send the message unchanged. Keys of `_meta` that the protocol defines are not
+            changed.
 
         Raises:
-            McpError: It is not sent, and the call ends with this.
+            McpError: The message is not sent, and the call raises this error.
         """
         return None
 
     def incoming(self, message: Message) -> Message | None:
-        """A message has come.
+        """Called when a message was received.
 
-        The response to a request of ours, a notification, a question (until 2025-11-25; later
-        questions are part of results). Of notifications that the library itself acts upon, it does
-        so meanwhile; callbacks wait. Pings and withdrawn questions are `settled`.
+        That is the response to a request of the client, a notification, or a question (until
+        2025-11-25; later, questions are part of results). The library processes notifications for
+        its own purposes at the same time; callbacks of the program run after the hooks. Pings and
+        withdrawn questions are `settled`.
 
         Returns:
-            What to take it for: `message` with other parameters, or another result; `None` for
-            the message as it is.
+            The message to process instead: `message` with other parameters, or with another result;
+            `None` to process the message unchanged.
 
         Raises:
-            McpError: The call ends with this.
+            McpError: The call raises this error.
         """
         return None
 
     def ended(self, answer: Message) -> object:
-        """A request of ours that this interceptor saw is over; told once, whatever became of it.
+        """Called once when a request that `outgoing` saw has ended, whatever its outcome.
 
-        On the thread of the other hooks of the call, before the caller goes on; what it raises is
-        logged. A request that is sent again after a failure is another one.
+        Runs on the thread of the other hooks for the call, before the caller continues. Exceptions
+        are logged. A request that is sent again after a failure is another request.
 
         Args:
-            answer: What the request came to, after all interceptors: its `result`, or an `error`
-                that may also be a `RequestTimeout`, `RequestCancelled`, `ConnectionLost` ...
+            answer: The outcome of the request, after all interceptors: its `result`, or an `error`,
+                which may also be a `RequestTimeout`, `RequestCancelled`, `ConnectionLost` ...
         """
         return None
 
 
 within: ContextVar[tuple[Interceptor, ...]] = ContextVar("syncmcp_interceptors", default=())
-"""The interceptors whose hooks are running here."""
+"""The interceptors whose hooks run in the current context; their own messages skip them."""
 
 
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
-    """Check the interceptors of a client.
+    """Check the interceptors of a client, and return them as a tuple.
 
     Raises:
-        UsageError: One of them has not all three hooks, or has coroutine functions there.
+        UsageError: An interceptor lacks one of the three hooks, or has a coroutine function there.
     """
     if isinstance(given, type) or not isinstance(given, Iterable):
         raise UsageError(f"interceptors is a list of them, not {given!r}")

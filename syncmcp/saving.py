@@ -1,6 +1,6 @@
-"""Saves what a server gave to a file.
+"""Saves content from a server to a file.
 
-The caller names the file. Nothing of what the server says (URI, name, type) becomes part of a path.
+The program names the file. No text from the server (URI, name, MIME type) becomes part of a path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Savable", "save"]
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes that are saved, unless the caller allows more."""
+"""The most bytes that are saved by default."""
 
 Savable: TypeAlias = Union[
     "ReadResourceResult",
@@ -38,7 +38,7 @@ Savable: TypeAlias = Union[
     "ImageContent",
     "AudioContent",
 ]
-"""What has bytes: a resource of one content, one content of it, and media in a tool's result."""
+"""Types that can be saved: resources with one content, single contents, images and audio."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
@@ -50,32 +50,33 @@ def save(
     overwrite: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Path:
-    """Save the bytes of a resource or a medium to a file; texts in UTF-8.
+    """Save the bytes of a resource, an image or audio to a file; text is saved in UTF-8.
 
-    The file appears as a whole or not at all: it is written under another name beside the final
-    one, which must be in a directory that is there.
+    The file is written atomically: under a temporary name in the same directory, and then renamed.
 
     Args:
-        content: The result of `Client.read_resource`, if it has one content; or one content of it,
-            an embedded resource, an image or a sound.
-        path: The file.
-        overwrite: Replace a file that is there already; a symbolic link itself is replaced, too.
+        content: The result of `Client.read_resource`, if it has one content; or a single content,
+            an embedded resource, an image or audio.
+        path: The file. Its directory has to exist.
+        overwrite: Replace an existing file. A symbolic link is replaced itself.
         max_bytes: The most bytes to save.
 
     Returns:
         The path.
 
     Raises:
+        UsageError: `content` is of another type, or `max_bytes` is no whole number of at least 1.
         LimitExceeded: There are more bytes; nothing was written.
-        InvalidOutput: A result has not just one content, or a content is not base64.
-        FileExistsError: There is such a file, and it is not to be replaced.
+        InvalidOutput: A result does not have exactly one content, or the content is invalid
+            base64.
+        FileExistsError: The file exists, and `overwrite` is false.
         OSError: The file cannot be written.
     """
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)
     if not overwrite and os.path.lexists(target):
-        raise _exists(target)
+        raise _file_exists(target)
     new = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with open(os.open(new, _CREATE, 0o666), "wb") as file:
@@ -85,7 +86,7 @@ def save(
         if overwrite:
             os.replace(new, target)
         else:
-            _name(new, target)
+            _rename_unless_exists(new, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             new.unlink()
@@ -100,32 +101,32 @@ def _bytes(content: Savable, limit: int) -> bytes:
     if isinstance(content, types.EmbeddedResource):
         content = content.resource
     if isinstance(content, types.TextResourceContents):
-        least = len(content.text)
+        minimum = len(content.text)
     elif isinstance(content, types.BlobResourceContents):
-        least = _least(content.blob)
+        minimum = _minimum_size(content.blob)
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
-        least = _least(content.data)
+        minimum = _minimum_size(content.data)
     else:
         raise UsageError(f"only resources, images and sounds can be saved, not {content!r}")
-    data = b"" if least > limit else content.decode()
-    size = max(least, len(data))
+    data = b"" if minimum > limit else content.decode()
+    size = max(minimum, len(data))
     if size > limit:
         raise LimitExceeded(f"more than {limit} bytes (option max_bytes)", delivery=None)
     return data
 
 
-def _least(encoded: str) -> int:
-    """How many bytes base64 holds at least, without decoding it."""
+def _minimum_size(encoded: str) -> int:
+    """Return the least number of bytes that base64 text decodes to, without decoding it."""
     return len(encoded) // 4 * 3 - 2
 
 
-def _name(new: Path, target: Path) -> None:
-    """Give the new file its name, unless somebody else was faster."""
+def _rename_unless_exists(new: Path, target: Path) -> None:
+    """Rename the new file unless the target exists by now."""
     try:
         os.link(new, target)
     except FileExistsError:
-        raise _exists(target) from None
-    except OSError:  # a file system without hard links: the name is taken, then filled
+        raise _file_exists(target) from None
+    except OSError:  # a file system without hard links: create the target, then replace it
         os.close(os.open(target, _CREATE, 0o666))
         try:
             os.replace(new, target)
@@ -134,5 +135,5 @@ def _name(new: Path, target: Path) -> None:
             raise
 
 
-def _exists(target: Path) -> FileExistsError:
+def _file_exists(target: Path) -> FileExistsError:
     return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))

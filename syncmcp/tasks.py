@@ -265,7 +265,7 @@ class _Following:
         if course.ended:
             self._withdraw(course)
         # Whoever follows it need not wait to see it.
-        self._core.pools.naps.news(course.id)
+        self._core.pools.naps.notify_task(course.id)
 
     def _withdraw(self, course: TaskPoller) -> None:
         """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
@@ -316,7 +316,7 @@ class _Following:
                 raise
         # Also where the server may go on: whoever cancels it wants no person to be asked any more.
         self._withdraw(course)
-        self._core.pools.naps.news(course.id)
+        self._core.pools.naps.notify_task(course.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
         """`handle` is kept: whoever iterates has it."""

@@ -1,3 +1,3 @@
-"""What every part may use: checks of arguments, text that is safe to show, private files."""
+"""Helpers for all packages: checks of arguments, redaction of text, private files."""
 
 __version__ = "0.1.0"

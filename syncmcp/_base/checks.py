@@ -1,4 +1,4 @@
-"""What callers and servers give, checked: lengths of time, names, handlers, headers, results."""
+"""Checks of arguments (durations, numbers, names, callables, headers), and of results."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _NEVER_IN_VALUES = re.compile(r"[\r\n\0]")
 
 
 def check_headers(headers: object, source: str) -> None:
-    """Check the names and values that a user wants sent.
+    """Check the headers that a program wants to be sent.
 
     Args:
-        headers: What should be a mapping of strings to strings.
-        source: What the error calls the place they come from.
+        headers: The headers, which should be a mapping of strings to strings.
+        source: The name of their source in errors.
 
     Raises:
-        UsageError: It is none, or HTTP does not allow it. Never quotes a value: most are secrets.
+        UsageError: It is no such mapping, or HTTP does not allow a name or value. The error quotes
+            no values: most are secrets.
     """
     if not isinstance(headers, Mapping):
         raise UsageError(
@@ -54,20 +55,17 @@ def _fits_latin_1(value: str) -> bool:
     return value.isascii() or all(character <= "\xff" for character in value)
 
 
-# Makes models of results.
-
-
 M = TypeVar("M", bound="BaseModel")
 
 
 def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
-    """Build the model of a result.
+    """Return the result `raw` as an instance of `model`.
 
     Raises:
-        InvalidOutput: It does not fit.
+        InvalidOutput: The result does not fit the model.
     """
     try:
-        # The library's own models are read by wire names alone; a caller's as that caller wrote it.
+        # Models of the library accept wire names only; models of a program as their author chose.
         read: Callable[[Any], M] = getattr(model, "from_wire", model.model_validate)
         return read(raw)
     except ValueError as error:
@@ -77,18 +75,18 @@ def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
 
 
 def _first_problem(error: ValueError) -> str:
-    # Without the input: it may hold anything, secrets too.
+    # Without the input, which may contain secrets.
     problem = error.errors(include_input=False, include_url=False)[0]  # type: ignore[attr-defined]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
-    """Refuse what cannot be called here.
+    """Check that `handler` can be called without an event loop.
 
     Raises:
-        UsageError: `handler` is not callable, or a coroutine function: there is no event loop.
+        UsageError: `handler` is not callable, or is a coroutine function.
     """
-    call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is looked at
+    call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
         raise UsageError(f"{name} is not callable")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
@@ -96,7 +94,7 @@ def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
 
 
 def check_mapping(value: object, name: str) -> None:
-    """Check an argument that is a mapping or left out.
+    """Check an argument that is a mapping or `None`.
 
     Raises:
         UsageError: It is neither.
@@ -106,10 +104,10 @@ def check_mapping(value: object, name: str) -> None:
 
 
 def seconds(value: float | None, name: str) -> float | None:
-    """Check a length of time given by a caller.
+    """Check a duration in seconds, and return it; `None` means no limit.
 
     Raises:
-        UsageError: It is negative, not a number, or not even a numeric type.
+        UsageError: It is negative, NaN, or no number.
     """
     if value is None:
         return None
@@ -117,15 +115,15 @@ def seconds(value: float | None, name: str) -> float | None:
         raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
     if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
         raise UsageError(f"{name} cannot be {value!r}")
-    # What the platform cannot wait for (about 292 years) is no limit.
+    # More than the platform can wait for (about 292 years) counts as no limit.
     return None if value >= threading.TIMEOUT_MAX else float(value)
 
 
-def some_seconds(value: float, name: str) -> float:
-    """Check a length of time that must be one.
+def positive_seconds(value: float, name: str) -> float:
+    """Check a duration in seconds that must be positive and finite, and return it.
 
     Raises:
-        UsageError: It is zero, negative or endless, or no number at all.
+        UsageError: It is zero, negative or infinite, or no number.
     """
     checked = seconds(value, name)
     if not checked:
@@ -134,7 +132,7 @@ def some_seconds(value: float, name: str) -> float:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """Check a bound given by a caller.
+    """Check a limit, and return it.
 
     Raises:
         UsageError: It is no whole number of at least 1.
@@ -145,10 +143,10 @@ def whole_number(value: Any, name: str) -> int:
 
 
 def text(value: object, name: str) -> None:
-    """Check a name given by a caller.
+    """Check that an argument is a string that is not empty.
 
     Raises:
-        UsageError: It is no string, or an empty one.
+        UsageError: It is no string, or it is empty.
     """
     if not isinstance(value, str) or not value:
         raise UsageError(f"{name} is a string that is not empty, not {value!r}")

@@ -1,4 +1,4 @@
-"""Files that nobody but their owner may touch, locks on open files, files of one JSON object."""
+"""Safe use of files: private files, non-blocking locks on open files, bounded JSON files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ __all__ = ["check_owner", "reason", "unusable"]
 
 
 def check_owner(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
-    """Check that a file or directory is ours and closed to everybody else.
+    """Check that a file or directory belongs to the user and is closed to other users.
 
-    Windows has no modes: there, the permissions of the directory decide.
+    Windows has no modes: there, the permissions of the directory decide, and are not checked.
 
     Args:
-        path: What it is called, for the error.
-        status: What the system says of the very thing that will be used.
+        path: Its path, for the error message.
+        status: The result of `os.stat` or `os.fstat` for the object that will be used.
         is_kind: `stat.S_ISREG` or `stat.S_ISDIR`.
 
     Raises:
-        AuthError: It is not, or it is of another kind; the message says what to do.
+        AuthError: It belongs to or is open to other users, or is of another kind; the message
+            says what to do.
     """
     if not is_kind(status.st_mode):
         wanted = "directory" if is_kind is stat.S_ISDIR else "regular file"
@@ -47,48 +48,45 @@ def check_owner(path: Path, status: os.stat_result, is_kind: Callable[[int], boo
 
 
 def unusable(message: str) -> AuthError:
-    """A store that cannot be used; nothing was sent."""
+    """Return the error of a file or store that cannot be used; nothing was sent."""
     return AuthError(message, delivery="not_sent")
 
 
 def reason(error: OSError) -> str:
-    """What the system says went wrong, without the path."""
+    """Return the system's description of the error, without the path."""
     return error.strerror or type(error).__name__
-
-
-# A lock on an open file, which threads and processes share.
-#
-# The system releases it when the file is closed, or its process ends, however it ends.
 
 
 if sys.platform == "win32":
     import errno
     import msvcrt
 
-    # Windows keeps others from reading what is locked: so it is a byte that no file of ours has.
-    _PLACE = 0x7FFF_FFFE
+    # On Windows, other processes cannot read a locked range: so a byte beyond the file is locked.
+    _LOCKED_BYTE = 0x7FFF_FFFE
 
-    # Somebody else has it.
-    _TAKEN = (errno.EACCES, errno.EDEADLK)
+    # The error codes of a lock that another process holds.
+    _LOCKED_ERRORS = (errno.EACCES, errno.EDEADLK)
 
-    def take(descriptor: int) -> bool:
-        """Lock an open file, if nobody else has; returns at once.
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file unless it is locked already. Never blocks.
+
+        The system releases the lock when the file is closed, or its process ends, however it ends.
 
         Args:
-            descriptor: Of a file that is open for writing. Its position stays.
+            descriptor: The descriptor of a file open for writing. Its position stays.
 
         Returns:
-            Whether it is locked now.
+            True if the file is locked now, `False` if it was locked already.
 
         Raises:
-            OSError: It cannot be locked at all.
+            OSError: The file cannot be locked at all.
         """
         position = os.lseek(descriptor, 0, os.SEEK_CUR)
-        os.lseek(descriptor, _PLACE, os.SEEK_SET)
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
-            if error.errno in _TAKEN:
+            if error.errno in _LOCKED_ERRORS:
                 return False
             raise
         finally:
@@ -98,17 +96,19 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def take(descriptor: int) -> bool:
-        """Lock an open file, if nobody else has; returns at once.
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file unless it is locked already. Never blocks.
+
+        The system releases the lock when the file is closed, or its process ends, however it ends.
 
         Args:
-            descriptor: Of a file that is open for writing. Its position stays.
+            descriptor: The descriptor of a file open for writing. Its position stays.
 
         Returns:
-            Whether it is locked now.
+            True if the file is locked now, `False` if it was locked already.
 
         Raises:
-            OSError: It cannot be locked at all.
+            OSError: The file cannot be locked at all.
         """
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,22 +117,19 @@ else:
         return True
 
 
-# A file that holds one JSON object, read up to a size.
-
-
 def read_object(
     file: BinaryIO, longest: int, parse: Callable[[str], Any] = json.loads
 ) -> dict[str, Any]:
-    """The JSON object that a file holds, in UTF-8.
+    """Read a file that holds one JSON object, in UTF-8.
 
     Args:
         file: The file, open for reading.
-        longest: The most bytes that it may have.
-        parse: Makes a value of its text, and raises `ValueError` if it is none.
+        longest: The most bytes that the file may have.
+        parse: Parses the text, and raises `ValueError` if it is invalid.
 
     Raises:
-        ValueError: It holds something else; the text says what, as "is no UTF-8".
-        OSError: It cannot be read.
+        ValueError: The file holds something else; the message says what, as "is no UTF-8".
+        OSError: The file cannot be read.
     """
     data = file.read(longest + 1)
     if len(data) > longest:

@@ -1,8 +1,8 @@
-"""Reads the values of a URI template's variables out of a URI, if only one reading is possible.
+"""Matches a URI against a URI template: finds the values of its variables, if they are unambiguous.
 
-A template becomes an automaton over the characters of a URI. Two ways through it that read the
-same URI are two readings; whether there are such, its square tells: two walkers that start together
-and always read the same.
+The template becomes a nondeterministic automaton over the characters of a URI. Two paths through it
+that accept the same URI are two different matches. The product of the automaton with itself finds
+such paths: a pair of paths that start at the same state and always read the same characters.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ UNRESERVED: Final = string.ascii_letters + string.digits + "-._~"
 
 _TOKEN = re.compile(r"%[0-9A-Fa-f]{2}|[^%]")
 
-# Steps of the search for a second reading; templates that people write take a few hundred.
+# The most steps of the search for a second path; usual templates take a few hundred.
 _MOST_STEPS: Final = 300_000
 
 _Label: TypeAlias = Literal["plain", "raw"] | tuple[str]
-"""What an edge reads: any unreserved character or escape, reserved ones too, or just one token."""
+"""What an edge accepts: unreserved characters and escapes, also reserved ones, or one token."""
 
 
 class Variable(NamedTuple):
-    """A variable to be read."""
+    """A variable of the template."""
 
     name: str
     explode: bool = False
     raw: bool = False
-    """Reserved characters may stand in it."""
+    """Its value may contain reserved characters."""
 
 
 class Part(NamedTuple):
-    """A literal, or an expression whose variables can be told apart."""
+    """A literal, or an expression."""
 
     literal: Sequence[str] = ()
-    """In tokens."""
+    """The tokens of a literal."""
 
     operator: str = ""
     variables: tuple[Variable, ...] = ()
 
 
 class Capture(NamedTuple):
-    """What was read for one variable."""
+    """The value found for one variable."""
 
     variable: Variable
     texts: list[str]
-    """One text; for an exploded variable any number."""
+    """One text; for an exploded variable, any number."""
 
 
 class _Edge(NamedTuple):
     label: _Label
     target: int
     owner: int | None = None
-    """Whose text the token belongs to, or whose begins after it: a place in the template."""
+    """The index of the variable that the token belongs to, or whose text begins after it."""
 
     opens: bool = False
 
 
-class _Way(NamedTuple):
-    """The way that led to a state, from its end."""
+class _Path(NamedTuple):
+    """The path that led to a state, as a list linked from its end."""
 
-    before: _Way | None
+    previous: _Path | None
     edge: _Edge
     token: str
 
 
 def tokens(text: str) -> tuple[str, ...] | None:
-    """Split a URI into characters and escapes (in upper case); `None` if it is none."""
+    """Split a URI into characters and escapes (in upper case); `None` if an escape is invalid."""
     found = _TOKEN.findall(text)
     if sum(map(len, found)) != len(text):
         return None
@@ -80,14 +80,14 @@ def tokens(text: str) -> tuple[str, ...] | None:
 
 
 class Automaton:
-    """Reads URIs of one template."""
+    """The automaton of one template."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._edges: list[list[_Edge]] = [[]]
-        self._skips: list[list[int]] = [[]]
+        self._epsilon: list[list[int]] = [[]]
         self._variables: list[Variable] = []
-        # Those that each URI of the template has, perhaps as an empty text.
-        self._always: list[int] = []
+        # The variables that are in each URI of the template, perhaps with an empty text.
+        self._never_missing: list[int] = []
         self._end = 0
         for part in parts:
             if not part.variables:
@@ -96,9 +96,9 @@ class Automaton:
                 self._end = self._named(part)
             else:
                 self._end = self._positional(part.operator, part.variables[0])
-        self._ahead: dict[int, list[_Edge]] = {}
+        self._edges_cache: dict[int, list[_Edge]] = {}
 
-    # -- from parts to states ------------------------------------------------------------------
+    # -- building the automaton -----------------------------------------------------------------
 
     def _literal(self, state: int, literal: Sequence[str]) -> int:
         for token in literal:
@@ -108,24 +108,24 @@ class Automaton:
         return state
 
     def _positional(self, operator: str, variable: Variable) -> int:
-        """``{x}``, ``{/x}``: with an operator, it may be missing."""
+        """Add ``{x}`` or ``{/x}``; with an operator, the variable may be missing."""
         start, value, end = self._end, self._state(), self._state()
         owner = self._owner(variable)
         if operator in {"", "+"}:
-            self._always.append(owner)
-            self._skips[start].append(value)
+            self._never_missing.append(owner)
+            self._epsilon[start].append(value)
         else:
             self._edges[start].append(_Edge((operator,), value, owner, opens=True))
-            self._skips[start].append(end)
+            self._epsilon[start].append(end)
         self._text(value, owner)
         if variable.explode:
             separator = operator if operator in {".", "/"} else ","
             self._edges[value].append(_Edge((separator,), value, owner, opens=True))
-        self._skips[value].append(end)
+        self._epsilon[value].append(end)
         return end
 
     def _named(self, part: Part) -> int:
-        """``?a=1&b=2``: each may be missing; the operator stands before the first that is there."""
+        """Add ``?a=1&b=2``: each variable may be missing; the operator precedes the first one."""
         separator = "&" if part.operator == "?" else part.operator
         none, some = self._end, self._state()
         for variable in part.variables:
@@ -134,7 +134,7 @@ class Automaton:
             self._edges[none].append(_Edge((part.operator,), name))
             self._edges[some].append(_Edge((separator,), name))
             written = tokens(variable.name)
-            assert written is not None  # a name has only whole escapes
+            assert written is not None  # escapes in names are valid
             *letters, last = written
             named = self._state()
             self._edges[self._literal(name, letters)].append(
@@ -144,17 +144,17 @@ class Automaton:
                 first = self._state()
                 self._edges[named].append(_Edge(("=",), first))
                 self._edges[first].append(_Edge("plain", value, owner))
-                self._skips[named].append(next_some)
+                self._epsilon[named].append(next_some)
             else:
                 self._edges[named].append(_Edge(("=",), value))
             self._text(value, owner)
-            self._skips[value].append(next_some)
-            self._skips[none].append(next_none)
-            self._skips[some].append(next_some)
+            self._epsilon[value].append(next_some)
+            self._epsilon[none].append(next_none)
+            self._epsilon[some].append(next_some)
             none, some = next_none, next_some
         end = self._state()
-        self._skips[none].append(end)
-        self._skips[some].append(end)
+        self._epsilon[none].append(end)
+        self._epsilon[some].append(end)
         return end
 
     def _owner(self, variable: Variable) -> int:
@@ -163,58 +163,59 @@ class Automaton:
 
     def _state(self) -> int:
         self._edges.append([])
-        self._skips.append([])
+        self._epsilon.append([])
         return len(self._edges) - 1
 
     def _text(self, state: int, owner: int) -> None:
         label: _Label = "raw" if self._variables[owner].raw else "plain"
         self._edges[state].append(_Edge(label, state, owner))
 
-    # -- from states to readings ---------------------------------------------------------------
+    # -- matching ---------------------------------------------------------------------------------
 
-    def _reached(self, state: int) -> Iterator[int]:
-        """The states where one is without reading."""
+    def _epsilon_closure(self, state: int) -> Iterator[int]:
+        """Yield the states reachable without reading a token."""
         waiting = [state]
         while waiting:
             current = waiting.pop()
             yield current
-            waiting.extend(self._skips[current])
+            waiting.extend(self._epsilon[current])
 
-    def _ways_on(self, state: int) -> list[_Edge]:
-        found = self._ahead.get(state)
+    def _edges_from(self, state: int) -> list[_Edge]:
+        found = self._edges_cache.get(state)
         if found is None:
-            reached = self._reached(state)
-            found = self._ahead[state] = [edge for here in reached for edge in self._edges[here]]
+            closure = self._epsilon_closure(state)
+            found = [edge for reached in closure for edge in self._edges[reached]]
+            self._edges_cache[state] = found
         return found
 
     def _may_end(self, state: int) -> bool:
-        return self._end in self._reached(state)
+        return self._end in self._epsilon_closure(state)
 
     @cached_property
     def ambiguity(self) -> str | None:
-        """Why there may be two readings of one URI; `None` if there never are."""
-        together = [0]  # walkers that have gone the same way
-        apart: list[tuple[int, int, str]] = []  # others, and the variable where they parted
+        """Why a URI may have two matches; `None` if each URI has at most one."""
+        together = [0]  # pairs of equal paths
+        apart: list[tuple[int, int, str]] = []  # different paths, and the variable where they part
         seen: set[tuple[int, int]] = {(0, 0)}
         steps = 0
         while together or apart:
             one, other, name = apart.pop() if apart else (together[-1], together.pop(), "")
             if one != other and self._may_end(one) and self._may_end(other):
-                return _cannot_tell(name)
-            second = self._ways_on(other)
-            for index, edge in enumerate(self._ways_on(one)):
+                return _ambiguous_end(name)
+            second = self._edges_from(other)
+            for index, edge in enumerate(self._edges_from(one)):
                 for at, twin in enumerate(second[index:] if one == other else second):
                     steps += 1
                     if steps > _MOST_STEPS:
                         return "it is too long to be sure that there is one reading"
                     same = one == other and at == 0
-                    if not same and not _share(edge.label, twin.label):
+                    if not same and not _overlap(edge.label, twin.label):
                         continue
                     owner = twin.owner if edge.owner is None else edge.owner
                     parted = name or ("" if owner is None else self._variables[owner].name)
                     pair = (edge.target, twin.target)
                     if not same and edge.target == twin.target:
-                        return _cannot_tell(parted)
+                        return _ambiguous_end(parted)
                     if pair in seen:
                         continue
                     seen.add(pair)
@@ -225,29 +226,29 @@ class Automaton:
         return None
 
     def read(self, word: Sequence[str]) -> list[Capture] | None:
-        """Read a URI; `None` if it is none of the template's.
+        """Match a URI, given in tokens; `None` if it does not match.
 
-        The automaton must not be ambiguous: it keeps one way to each state.
+        The automaton must not be ambiguous: only one path to each state is kept.
         """
-        ways: dict[int, _Way | None] = {0: None}
+        paths: dict[int, _Path | None] = {0: None}
         for token in word:
-            ways = {
-                edge.target: _Way(way, edge, token)
-                for state, way in ways.items()
-                for edge in self._ways_on(state)
-                if _reads(edge.label, token)
+            paths = {
+                edge.target: _Path(path, edge, token)
+                for state, path in paths.items()
+                for edge in self._edges_from(state)
+                if _accepts(edge.label, token)
             }
-        for state, way in ways.items():
+        for state, path in paths.items():
             if self._may_end(state):
-                return self._captures(way)
+                return self._captures(path)
         return None
 
-    def _captures(self, way: _Way | None) -> list[Capture]:
-        texts: dict[int, list[str]] = {owner: [""] for owner in self._always}
+    def _captures(self, path: _Path | None) -> list[Capture]:
+        texts: dict[int, list[str]] = {owner: [""] for owner in self._never_missing}
         steps = []
-        while way is not None:
-            steps.append(way)
-            way = way.before
+        while path is not None:
+            steps.append(path)
+            path = path.previous
         for step in reversed(steps):
             if step.edge.owner is None:
                 continue
@@ -258,18 +259,18 @@ class Automaton:
         return [Capture(self._variables[owner], found) for owner, found in texts.items()]
 
 
-def _cannot_tell(name: str) -> str:
+def _ambiguous_end(name: str) -> str:
     return f"where the value of {name!r} ends cannot be told"
 
 
-def _reads(label: _Label, token: str) -> bool:
+def _accepts(label: _Label, token: str) -> bool:
     if isinstance(label, tuple):
         return label[0] == token
     return len(token) > 1 or token in UNRESERVED or (label == "raw" and token in RESERVED)
 
 
-def _share(one: _Label, other: _Label) -> bool:
-    """Whether there is a token that both read."""
+def _overlap(one: _Label, other: _Label) -> bool:
+    """True if there is a token that both labels accept."""
     if isinstance(one, tuple):
-        return _reads(other, one[0])
-    return not isinstance(other, tuple) or _reads(one, other[0])
+        return _accepts(other, one[0])
+    return not isinstance(other, tuple) or _accepts(one, other[0])

@@ -22,7 +22,7 @@ from syncmcp._concurrency.futures import (
     set_canceller,
     settle,
 )
-from syncmcp._concurrency.pool import seat_of_this_thread
+from syncmcp._concurrency.pool import current_slot
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
@@ -45,9 +45,9 @@ from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTime
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.cancel import InterruptibleWait
     from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._concurrency.timing import TimerEntry
+    from syncmcp._concurrency.waits import InterruptibleWait
     from syncmcp._protocol.capabilities import Undeclared
 
 R = TypeVar("R")
@@ -267,7 +267,7 @@ class _ThreadedRun(Generic[R]):
 
     def _drive(self) -> None:
         """On an exchange thread."""
-        self._seat = seat_of_this_thread()
+        self._seat = current_slot()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._unsubscribe is not None:
@@ -386,7 +386,7 @@ class _CallbackRun(Generic[R]):
         if answers is not None:
             answers.give_up(RequestCancelled("cancelled by the caller"))
         if nap is not None:
-            nap.end()
+            nap.wake()
 
     def _done(self, call: PendingRequest) -> None:
         """On whatever thread ended the call, mostly the one that reads.
@@ -479,7 +479,7 @@ class _CallbackRun(Generic[R]):
         self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
         if is_cancelled(self._future):
             # While it fell asleep: `_withdraw` may have seen the one before.
-            self._nap.end()
+            self._nap.wake()
 
     def _work(self, work: Compute) -> None:
         self._advance(work.function(), None)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._concurrency.timing import monotonic
-from syncmcp._http.exchange import Identity, next_identity, tells_identity
+from syncmcp._http.exchange import Identity, identity_is_known, next_identity
 from syncmcp._protocol.caching import (
     InvalidationLog,
     first_page_params,
@@ -70,7 +70,7 @@ class ResultCache:
         self._server = target.url if isinstance(target, Http) else self._own
         self._extensions = dict(extensions)
         self._offer = offer
-        self._tells_identity = tells_identity(target)
+        self._tells_identity = identity_is_known(target)
         # Guards what follows; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()

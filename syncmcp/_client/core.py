@@ -324,7 +324,7 @@ class ClientCore:
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
-        timing.check()
+        timing.check_gevent()
         lifetime.prepare()
         # What another program may have taken the place of is known once it has opened again.
         known = self._known
@@ -580,7 +580,7 @@ class ClientCore:
 
     def task_changed(self, task: str) -> None:
         """The server says that a task has changed. Never blocks."""
-        self.pools.naps.news(task)
+        self.pools.naps.notify_task(task)
 
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
         """A call that was given up has become a task, which nobody will wait for. Never blocks."""

@@ -195,7 +195,7 @@ def _wait(pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: De
     try:
         acquire(over, None)
     finally:
-        nap.end()
+        nap.wake()
 
 
 def with_retries(

@@ -12,9 +12,9 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._concurrency.cancel import InterruptibleWaits
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, reaper, start_thread, timer
+from syncmcp._concurrency.waits import InterruptibleWaits
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp.errors import ConnectionLost, McpError, RequestTimeout, SessionLost, TransportError

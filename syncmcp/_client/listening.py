@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.queue import EventQueue
+    from syncmcp._concurrency.waits import EventQueue
     from syncmcp._connection.connection import Connection
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.capabilities import Undeclared
@@ -114,7 +114,7 @@ class SubscriptionBackend(ABC):
 
     def finish(self) -> None:
         """The program wants no more. Never blocks."""
-        self.inbox.end()
+        self.inbox.close()
         core = self._core()
         if core is not None:
             core.state.remove(self)
@@ -154,7 +154,7 @@ class SubscriptionBackend(ABC):
             server=self._label,
         )
         error.__cause__ = cause
-        self.inbox.end(error)
+        self.inbox.close(error)
         self.abandon()
 
 
@@ -183,7 +183,7 @@ class SessionSubscription(SubscriptionBackend):
             )
         for uri in self.wanted.uris:
             with self._lock:
-                if self.inbox.ended:
+                if self.inbox.closed:
                     return
                 # Before it is asked for: perhaps nobody learns whether it came about.
                 self._held.append(uri)
@@ -288,7 +288,7 @@ class StreamSubscription(SubscriptionBackend):
         """Make the request and wait until the server agrees."""
         call = PendingListen(self._told, self._ended)
         with self._lock:
-            if self.inbox.ended:
+            if self.inbox.closed:
                 raise RequestCancelled("nobody listens any more", delivery="not_sent")
             self._call, self._connection = call, connection
         if connection.transport.blocking:  # HTTP: the exchange lasts as long as its stream
@@ -358,7 +358,7 @@ class StreamSubscription(SubscriptionBackend):
                 return
         outcome = call.outcome
         core = self._core()
-        if self.inbox.ended or core is None or not mine:
+        if self.inbox.closed or core is None or not mine:
             return
         if isinstance(outcome, ClosedError):
             self.finish()
@@ -382,7 +382,7 @@ class StreamSubscription(SubscriptionBackend):
             self.open(Deadline(core.settings.open_timeout))
         except McpError as failure:
             self.granted = before
-            if self.inbox.ended or isinstance(failure, ClosedError):
+            if self.inbox.closed or isinstance(failure, ClosedError):
                 self.finish()
             else:
                 self.lose("connection", failure)

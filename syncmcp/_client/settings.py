@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from syncmcp._base import __version__
-from syncmcp._base.checks import seconds, some_seconds, text, whole_number
+from syncmcp._base.checks import positive_seconds, seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
 from syncmcp._client.opening import label_of
@@ -122,7 +122,7 @@ class Settings:
             put(limit, seconds(getattr(self, limit), limit))
         put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
         if self.ping_interval is not None:
-            put("ping_interval", some_seconds(self.ping_interval, "ping_interval"))
+            put("ping_interval", positive_seconds(self.ping_interval, "ping_interval"))
         for bound in ("max_in_flight", "max_pages", "max_handlers", "max_questions", "max_rounds"):
             put(bound, whole_number(getattr(self, bound), bound))
         if self.client_info is not None and not hasattr(self.client_info, "to_wire"):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.pool import SerialExecutor, lending_handler
-from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, reaper, timer
+from syncmcp._concurrency.waits import EventQueue
 from syncmcp._protocol.capabilities import Undeclared, not_declared
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost, UsageError
@@ -103,7 +103,7 @@ class Subscription:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._inbox.ended else "open"
+        state = "closed" if self._inbox.closed else "open"
         return f"<Subscription to {self._listening.granted} of {self._listening._label} {state}>"
 
     def run_in_thread(
@@ -235,7 +235,7 @@ class _Refresher:
     def _stirred(self) -> None:
         """On the thread that reads, or the one that ends it."""
         refresh = partial(self._lane.push, self._refresh)
-        if self.inbox.ended:
+        if self.inbox.closed:
             refresh()
         else:
             timer.after(self._debounce, refresh)
@@ -245,7 +245,7 @@ class _Refresher:
         changed = self.inbox.take_all()
         core = self._core()
         client = None if core is None else core.client
-        if self.inbox.ended:
+        if self.inbox.closed:
             if self.listener.running:
                 self.listener._end()
         elif changed and client is not None:

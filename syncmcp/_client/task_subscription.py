@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._client.listening import StreamSubscription
-from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.waits import EventQueue
 from syncmcp._protocol.subscription import TASK, ChangeFilter
 from syncmcp.errors import McpError
 
@@ -68,7 +68,7 @@ class TaskSubscription:
             pools.workers.run(self._adjust)
         if stream is not None and task in stream.granted.tasks:
             # Others are told of it already; what they were told since its last look is news here.
-            pools.naps.news(task)
+            pools.naps.notify_task(task)
         return partial(self._let_go, task, unfollow)
 
     def _let_go(self, task: str, unfollow: Callable[[], object]) -> None:
@@ -91,7 +91,7 @@ class TaskSubscription:
         connection = None if core is None else core.connection
         if connection is None or connection is self._silent() or connection.dialect.stateful:
             return ()
-        if self._stream is not None and self._stream.inbox.ended:  # that was the server's wish
+        if self._stream is not None and self._stream.inbox.closed:  # that was the server's wish
             self._refused.update(self._claims.keys() & set(self._stream.wanted.tasks))
             self._stream = None
         asked_for = () if self._stream is None else self._stream.wanted.tasks
@@ -168,7 +168,7 @@ class _TaskStream(StreamSubscription):
         core = self._core()
         if core is not None:
             for task in tasks:
-                core.pools.naps.news(task)
+                core.pools.naps.notify_task(task)
 
 
 def _nowhere() -> None:

@@ -1,1 +1,1 @@
-"""Deadlines and timers, thread pools, cancel tokens, futures, queues."""
+"""Deadlines and timers, thread pools, cancel tokens, futures, waits, locks, rate limits."""

@@ -1,4 +1,4 @@
-"""Cancel tokens: one object to cancel with, to poll, to wait on; and pauses that they end."""
+"""Cancel tokens: cancel any number of calls, from any thread, with one object."""
 
 from __future__ import annotations
 
@@ -6,122 +6,120 @@ import logging
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
-from syncmcp._concurrency.timing import TimerEntry, reaper, timer
+from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.errors import RequestCancelled
-
-if TYPE_CHECKING:
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp._protocol.steps import Pause
 
 __all__ = ["CancelToken"]
 
 
 _log = logging.getLogger("syncmcp._concurrency.cancel")
 
-# A plain Event cannot tell anybody that it was set, so it is looked at this often, in seconds.
-_GLANCE = 0.02
+# A `threading.Event` has no callbacks, so it is polled at this interval, in seconds.
+_POLL_INTERVAL = 0.02
 
-# How many followers a token may collect before it looks which of them are still there.
+# A token removes followers that were garbage-collected each time it has gained this many.
 _PRUNE_STEP = 16
 
-# Runs the callbacks of tokens that a clock or an Event cancels: the timer thread must not block.
-# Nobody closes it, and it is needed seldom: its threads end soon.
+# Runs the callbacks of tokens that the timer or an Event cancels: the timer thread must not block.
+# It is never closed and seldom used, so its idle threads end soon.
 _pool = DaemonPool("syncmcp-cancel", limit=16, linger=0.1)
 
 
 class CancelToken:
-    """A request to stop, shared between who asks for it and who obeys.
+    """A request to stop, shared by the code that cancels and the calls that are cancelled.
 
     Give it to any number of calls as their `cancel` option: cancelling it ends all of them, and
-    each server is told once. Thread-safe; a token is cancelled at most once and stays cancelled.
+    each server is notified once. Thread-safe. A token is cancelled at most once and stays
+    cancelled.
 
     Args:
-        links: Tokens or plain events; when one of them is cancelled or set, so is this one.
+        links: Tokens or plain events; when one of them is cancelled or set, this token is
+            cancelled, too.
     """
 
     def __init__(self, *links: CancelToken | threading.Event) -> None:
         self._event = threading.Event()
-        # Guards the reason and the two registries. Never held while a callback runs.
+        # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()
         self._reason: str | None = None
-        self._internal: dict[int, Callable[[], None]] = {}
+        self._internal_callbacks: dict[int, Callable[[], None]] = {}
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._keys = 0
         self._followers: list[weakref.ref[CancelToken]] = []
         self._prune_at = _PRUNE_STEP
-        # Strongly: `CancelToken(CancelToken.after(5))` must hear of a token that nobody else holds.
+        # Strong references: in `CancelToken(CancelToken.after(5))` nothing else holds the link.
         self._links = [as_token(link) for link in links]
         for link in self._links:
             self._follow(link)
 
     @classmethod
     def after(cls, seconds: float, reason: str | None = None) -> CancelToken:
-        """A token that cancels itself after `seconds` seconds."""
+        """Return a token that cancels itself after `seconds` seconds."""
         token = cls()
         reaper.start()
-        # A token that nobody holds any more needs no clock. (A finalizer may only ask for that.)
+        # A token that was garbage-collected needs no timer entry. The reaper removes it, because a
+        # finalizer must not take the timer's lock.
         alive = weakref.ref(token, lambda _: reaper.put(entry.cancel))
 
         def expire() -> None:
             if (token := alive()) is not None:
-                token._cancel(reason or f"{seconds:g} s have passed", on_clock=True)
+                token._cancel(reason or f"{seconds:g} s have passed", on_timer=True)
 
         entry = timer.after(seconds, expire)
         return token
 
     def child(self) -> CancelToken:
-        """A token that is cancelled with this one, or alone."""
+        """Return a token that is cancelled with this one; cancelling it leaves this one alone."""
         return CancelToken(self)
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Cancel. Callbacks run on this thread before this returns.
+        """Cancel the token. Its callbacks run on this thread before the method returns.
 
         Args:
-            reason: Travels to the servers concerned, and into `RequestCancelled.reason`.
+            reason: Sent to the servers of the cancelled calls, and kept as
+                `RequestCancelled.reason`.
 
         Returns:
-            Whether this was the call that cancelled the token.
+            True if this call cancelled the token; `False` if it was cancelled before.
         """
-        return self._cancel(reason, on_clock=False)
+        return self._cancel(reason, on_timer=False)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the token has been cancelled."""
+        """True once the token is cancelled."""
         return self._event.is_set()
 
     @property
     def reason(self) -> str | None:
-        """Why, if somebody said."""
+        """The reason given to `cancel`, or `None`."""
         return self._reason
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until cancelled, at most `timeout` seconds; return whether it is cancelled."""
+        """Block until cancelled, at most `timeout` seconds; return True if it is cancelled."""
         with lending_handler():
             return self._event.wait(timeout)
 
     def raise_if_cancelled(self) -> None:
-        """Raise `RequestCancelled` if the token has been cancelled."""
+        """Raise `RequestCancelled` if the token is cancelled."""
         if self.cancelled:
             raise RequestCancelled("cancelled", reason=self._reason, delivery="not_sent")
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once when the token is cancelled, or now if it is already.
+        """Call `callback` once when the token is cancelled, or now if it is cancelled already.
 
-        It runs on the thread that cancels; where that is a clock, on a thread of a pool. What it
-        raises is logged.
+        The callback runs on the thread that cancels; if the token is cancelled by a time limit or
+        by a plain event, on a thread of a pool. Exceptions of the callback are logged.
 
         Returns:
-            A function that takes the callback away again.
+            A function that unregisters the callback.
 
         Raises:
-            UsageError: It is a coroutine function, or not callable.
+            UsageError: `callback` is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_cancel")
         return self._register(self._callbacks, callback)
@@ -134,7 +132,7 @@ class CancelToken:
                 self._keys += 1
                 key = self._keys
                 registry[key] = callback
-                self._watched()
+                self._listener_added()
                 return lambda: self._unregister(registry, key)
         _run(callback)
         return lambda: None
@@ -143,41 +141,41 @@ class CancelToken:
         with self._lock:
             registry.pop(key, None)
 
-    def _watched(self) -> None:
-        """Somebody wants to know (called with the lock held)."""
+    def _listener_added(self) -> None:
+        """Called with the lock held when a callback or a follower was added."""
 
     def _follow(self, link: CancelToken) -> None:
-        # The link may live for ever and have many followers: it must not keep them alive. (A
-        # finalizer that unsubscribes would need a lock, and may run in a thread that holds it.)
+        # A link may live for ever, so it must not keep its followers alive. They are pruned here,
+        # because a finalizer could run in a thread that holds the lock.
         with link._lock:
             if not link._event.is_set():
                 link._followers.append(weakref.ref(self))
                 if len(link._followers) >= link._prune_at:
                     link._followers = [ref for ref in link._followers if ref() is not None]
                     link._prune_at = 2 * len(link._followers) + _PRUNE_STEP
-                link._watched()
+                link._listener_added()
                 return
-        self._cancel(link.reason, on_clock=False)
+        self._cancel(link.reason, on_timer=False)
 
-    def _cancel(self, reason: str | None, *, on_clock: bool) -> bool:
+    def _cancel(self, reason: str | None, *, on_timer: bool) -> bool:
         with self._lock:
             if self._event.is_set():
                 return False
             self._reason = reason
             self._event.set()
-            internal = list(self._internal.values())
+            internal = list(self._internal_callbacks.values())
             callbacks = list(self._callbacks.values())
             followers = self._followers
-            self._internal.clear()
+            self._internal_callbacks.clear()
             self._callbacks.clear()
             self._followers = []
         for callback in internal:
             _run(callback)
         for follower in followers:
             if (token := follower()) is not None:
-                token._cancel(reason, on_clock=on_clock)
+                token._cancel(reason, on_timer=on_timer)
         for callback in callbacks:
-            if on_clock:
+            if on_timer:
                 _pool.submit(partial(_run, callback))
             else:
                 _run(callback)
@@ -188,180 +186,58 @@ class CancelToken:
 
 
 class _EventToken(CancelToken):
-    """A plain `threading.Event` as a token. Looked at only while somebody wants to know."""
+    """A token that polls a plain `threading.Event`, as long as it has callbacks or followers."""
 
     def __init__(self, event: threading.Event) -> None:
         super().__init__()
-        self._watching = event
-        self._glancing = False
+        self._source = event
+        self._polling = False
 
     @property
     def cancelled(self) -> bool:
-        """Whether the event is set."""
-        return self._event.is_set() or self._watching.is_set()
+        """True once the event is set."""
+        return self._event.is_set() or self._source.is_set()
 
     def _register(
         self, registry: dict[int, Callable[[], None]], callback: Callable[[], None]
     ) -> Callable[[], None]:
-        if self._watching.is_set():
-            self._cancel(None, on_clock=False)
+        if self._source.is_set():
+            self._cancel(None, on_timer=False)
         return super()._register(registry, callback)
 
-    def _watched(self) -> None:
-        if not self._glancing:
-            self._glancing = True
-            timer.after(_GLANCE, self._glance)
+    def _listener_added(self) -> None:
+        if not self._polling:
+            self._polling = True
+            timer.after(_POLL_INTERVAL, self._poll)
 
-    def _glance(self) -> None:
-        if self._watching.is_set():
-            self._cancel(None, on_clock=True)
+    def _poll(self) -> None:
+        if self._source.is_set():
+            self._cancel(None, on_timer=True)
             return
         with self._lock:
             followed = any(follower() is not None for follower in self._followers)
-            self._glancing = bool(self._internal or self._callbacks or followed)
-            if self._glancing:
-                timer.after(_GLANCE, self._glance)
+            self._polling = bool(self._internal_callbacks or self._callbacks or followed)
+            if self._polling:
+                timer.after(_POLL_INTERVAL, self._poll)
 
 
 def as_token(cancel: CancelToken | threading.Event) -> CancelToken:
-    """Return `cancel` itself, or a token that follows the plain event."""
+    """Return `cancel` itself, or a token that is cancelled when the plain event is set."""
     return cancel if isinstance(cancel, CancelToken) else _EventToken(cancel)
 
 
 def call_when_cancelled(token: CancelToken, callback: Callable[[], None]) -> Callable[[], None]:
-    """Like `on_cancel`, for the library's own short callbacks: they may run on the timer thread."""
-    return token._register(token._internal, callback)
+    """Like `on_cancel`, for the library's own callbacks: these may run on the timer thread."""
+    return token._register(token._internal_callbacks, callback)
 
 
 def _run(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:  # the one who cancels must reach everybody
+    except Exception:  # the remaining callbacks must run
         _log.exception("a callback of a cancel token failed")
 
 
 if hasattr(os, "register_at_fork"):
-    # The threads of the pool stay in the parent, and what they were to do is the parent's.
+    # The pool's threads exist only in the parent process, and its jobs are the parent's.
     os.register_at_fork(after_in_child=lambda: _pool.__init__("syncmcp-cancel", limit=16))  # type: ignore[misc]
-
-
-# Waits that need no thread: a clock, a token, news or the end of the client ends them.
-
-
-class InterruptibleWait:
-    """One wait. Ends once, on whatever thread ends it; `done` must not block."""
-
-    def __init__(
-        self, naps: InterruptibleWaits, task: str | None, done: Callable[[], object]
-    ) -> None:
-        self.task = task
-        self._naps = naps
-        self._done = done
-        # Guards the end, and what is to be undone then.
-        self._lock = threading.RLock()
-        self._over = False
-        self._entry: TimerEntry | None = None
-        self._unsubscribe: Callable[[], None] | None = None
-
-    def begin(self, pause: Pause, deadline: Deadline, cancel: CancelToken | None) -> None:
-        """Let the clock run."""
-        entry = timer.at(deadline.sooner(pause.seconds).at or 0.0, self.end)
-        unsubscribe = None if cancel is None else call_when_cancelled(cancel, self.end)
-        with self._lock:
-            self._entry, self._unsubscribe = entry, unsubscribe
-            over = self._over
-        if over:
-            self._forget()
-
-    def end(self) -> None:
-        """End it, if it goes on. Never blocks."""
-        with self._lock:
-            if self._over:
-                return
-            self._over = True
-        self._naps.remove(self)
-        self._forget()
-        self._done()
-
-    def _forget(self) -> None:
-        with self._lock:
-            entry, unsubscribe = self._entry, self._unsubscribe
-        if entry is not None:
-            entry.cancel()
-        if unsubscribe is not None:
-            unsubscribe()
-
-
-class InterruptibleWaits:
-    """The waits of one client."""
-
-    def __init__(self) -> None:
-        # Guards the waits; held for changes only.
-        self._lock = threading.RLock()
-        self._naps: dict[InterruptibleWait, None] = {}
-        # How many follow a task, and how many of them have news to come that found them awake.
-        self._followers: Counter[str] = Counter()
-        self._unheard: Counter[str] = Counter()
-        self._closed = False
-
-    def follow(self, task: str) -> Callable[[], object]:
-        """From now on no news of this task is missed; return what ends that."""
-        with self._lock:
-            self._followers[task] += 1
-        return partial(self._unfollow, task)
-
-    def _unfollow(self, task: str) -> None:
-        with self._lock:
-            self._followers[task] -= 1
-            if not self._followers[task]:
-                del self._followers[task]
-                self._unheard.pop(task, None)
-
-    def begin(
-        self,
-        pause: Pause,
-        deadline: Deadline,
-        cancel: CancelToken | None,
-        done: Callable[[], object],
-    ) -> InterruptibleWait:
-        """Call `done` when `pause` is over, or what it is for is: never blocks.
-
-        Args:
-            pause: How long, and for which task.
-            deadline: When the call must be over.
-            cancel: Ends it, too.
-            done: Called once, on the timer's or any other thread; must not block.
-        """
-        nap = InterruptibleWait(self, pause.task, done)
-        with self._lock:
-            self._naps[nap] = None
-            over = self._closed
-            if pause.task is not None and self._unheard.get(pause.task, 0) > 0:
-                self._unheard[pause.task] -= 1
-                over = True
-        nap.begin(pause, deadline, cancel)
-        if over:
-            nap.end()
-        return nap
-
-    def remove(self, nap: InterruptibleWait) -> None:
-        """Forget a wait that is over."""
-        with self._lock:
-            self._naps.pop(nap, None)
-
-    def news(self, task: str) -> None:
-        """A task has changed: whoever waits to look at it, or is about to, looks now."""
-        with self._lock:
-            concerned = [nap for nap in self._naps if nap.task == task]
-            if task in self._followers:
-                self._unheard[task] = self._followers[task] - len(concerned)
-        for nap in concerned:
-            nap.end()
-
-    def close(self) -> None:
-        """The client is closed: nobody waits any more."""
-        with self._lock:
-            self._closed = True
-            naps = list(self._naps)
-        for nap in naps:
-            nap.end()

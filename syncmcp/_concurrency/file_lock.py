@@ -1,8 +1,10 @@
-"""Locks that threads and processes share: the system releases them when their holder ends.
+"""Locks between threads and between processes, whose waits have a deadline.
 
-What locks is an open file and not the file's existence, so none that was left behind is in the
-way; therefore lock files are never removed. Waits have a deadline, can be cut, and hold one
-descriptor at most per process.
+`FairLock` excludes threads of this process, `FileLock` other processes, too, and `KeyLocks` has one
+`FileLock` for each key. A file lock belongs to an open file, not to the existence of the file: the
+system releases it when its holder ends, and a lock file that was left behind locks nothing.
+Therefore lock files are never removed. Of the threads of a process that wait for a `FileLock`, only
+one has a file open.
 """
 
 from __future__ import annotations
@@ -27,18 +29,15 @@ if TYPE_CHECKING:
 
     from syncmcp._concurrency.timing import Deadline
 
-__all__ = ["FairLock", "FileLock", "KeyLocks", "Wait", "too_late"]
-
-
-# Threads of one process wait for each other, first come, first served.
+__all__ = ["FairLock", "FileLock", "KeyLocks", "Wait", "lock_timeout"]
 
 
 Wait: TypeAlias = Callable[[threading.Event, "float | None"], bool]
-"""Waits for an event, at most so many seconds; returns whether it was set."""
+"""Waits for an event, at most so many seconds; returns True if it was set."""
 
 
-def too_late(deadline: Deadline) -> RequestTimeout:
-    """What a wait that took too long ends with."""
+def lock_timeout(deadline: Deadline) -> RequestTimeout:
+    """Return the error of a wait for a lock whose deadline passed."""
     return RequestTimeout(
         "others worked on the same login, and did not end in time",
         seconds=deadline.seconds,
@@ -47,52 +46,53 @@ def too_late(deadline: Deadline) -> RequestTimeout:
 
 
 class FairLock:
-    """A lock whose waits have a deadline and can be cut, and that is handed on in order."""
+    """A lock between threads, granted in the order in which they began to wait."""
 
     def __init__(self) -> None:
-        # Guards the queue, whose first has the turn.
+        # Guards the queue: the holder, and behind it the waiting threads.
         self._lock = threading.RLock()
         self._queue: deque[threading.Event] = deque()
-        _all.add(self)
+        _fair_locks.add(self)
 
     @contextmanager
     def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
-        """Wait for a turn; it lasts as long as the `with`.
+        """Acquire the lock for the length of a `with`.
 
         Raises:
             RequestTimeout: The deadline passed.
-            Cut: `wait` was cut.
+            ExchangeAborted: `wait` raised it.
         """
-        mine = threading.Event()
+        granted = threading.Event()
         try:
             with self._lock:
-                self._queue.append(mine)
+                self._queue.append(granted)
                 self._queue[0].set()
-            if not wait(mine, deadline.remaining()):
-                raise too_late(deadline)
+            if not wait(granted, deadline.remaining()):
+                raise lock_timeout(deadline)
             yield
         finally:
             with self._lock:
-                with suppress(ValueError):  # Ctrl-C came before it was in, or a fork
-                    self._queue.remove(mine)
+                with suppress(ValueError):  # Ctrl-C before it was queued, or a fork
+                    self._queue.remove(granted)
                 if self._queue:
                     self._queue[0].set()
 
 
-_all: weakref.WeakSet[FairLock] = weakref.WeakSet()
+_fair_locks: weakref.WeakSet[FairLock] = weakref.WeakSet()
 
 
-def _forget_turns_in_child() -> None:
-    # Whoever had a turn or waited for one is in the parent process.
-    for turns in list(_all):
-        turns.__init__()  # type: ignore[misc]
+def _reset_fair_locks_in_child() -> None:
+    # The holders and the waiting threads are in the parent process.
+    for lock in list(_fair_locks):
+        lock.__init__()  # type: ignore[misc]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_turns_in_child)
+    os.register_at_fork(after_in_child=_reset_fair_locks_in_child)
 
 
-# Seconds between two attempts; no system tells when a lock becomes free without blocking for it.
+# Seconds between two attempts. The lock is polled, because a blocking wait for it has no timeout on
+# any system.
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.05
 
@@ -100,10 +100,11 @@ _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
 
 class FileLock:
-    """Excludes threads of this process, and of others that use the same file.
+    """A lock between the threads of all processes that use the same file.
 
-    A process that releases it and wants it again at once would win against all that look only now
-    and then. So there is a second file, the gate: who has passed it is next.
+    Waiting processes poll the lock, so a process that releases it and acquires it again at once
+    would win against them. A second lock file, the gate, prevents that: only the process that holds
+    the gate may wait for the lock.
 
     Args:
         path: The lock file; the gate is next to it. Their directory has to exist.
@@ -112,25 +113,25 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._gate = path.with_name(path.name + ".gate")
-        self._turns = FairLock()
+        self._fair_lock = FairLock()
 
     @contextmanager
     def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
-        """Wait until nobody else has it; it lasts as long as the `with`.
+        """Acquire the lock for the length of a `with`.
 
         Raises:
             RequestTimeout: The deadline passed.
-            Cut: `wait` was cut.
+            ExchangeAborted: `wait` raised it.
             OSError: The file cannot be opened or locked.
         """
-        with self._turns.take(deadline, wait), ExitStack() as held:
-            with _Locked(self._gate, deadline, wait):
-                held.enter_context(_Locked(self._path, deadline, wait))
+        with self._fair_lock.take(deadline, wait), ExitStack() as held:
+            with _LockedFile(self._gate, deadline, wait):
+                held.enter_context(_LockedFile(self._path, deadline, wait))
             yield
 
 
-class _Locked:
-    """One locked file, for the length of a `with`."""
+class _LockedFile:
+    """A file that is open and locked for the length of a `with`."""
 
     def __init__(self, path: Path, deadline: Deadline, wait: Wait) -> None:
         self._path = path
@@ -140,7 +141,7 @@ class _Locked:
 
     def __enter__(self) -> None:
         self._descriptor = os.open(self._path, _FLAGS, 0o600)
-        _open_ones.add(self)
+        _locked_files.add(self)
         try:
             self._lock(self._descriptor)
         except BaseException:
@@ -149,9 +150,9 @@ class _Locked:
 
     def _lock(self, descriptor: int) -> None:
         pause = _FIRST_PAUSE
-        while not files.take(descriptor):
+        while not files.try_lock(descriptor):
             if self._deadline.expired:
-                raise too_late(self._deadline)
+                raise lock_timeout(self._deadline)
             left = self._deadline.remaining()
             self._wait(threading.Event(), pause if left is None else min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -160,18 +161,18 @@ class _Locked:
         self.close()
 
     def close(self) -> None:
-        """Close the file, which releases the lock unless another process has it open, too."""
+        """Close the file. That releases the lock unless a forked process has the file open, too."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
-_open_ones: weakref.WeakSet[_Locked] = weakref.WeakSet()
+_locked_files: weakref.WeakSet[_LockedFile] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    # The lock is the parent's, and would stay locked after its end for as long as this lives.
-    for locked in list(_open_ones):
+    # The locks are the parent's. Without this they would stay locked until the child ends, too.
+    for locked in list(_locked_files):
         locked.close()
 
 
@@ -179,32 +180,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# One lock for each key of a store that processes share.
-
-
 class KeyLocks:
-    """A directory of lock files, one for each key, made when it is needed first.
+    """A directory of lock files: one for each key, made when it is first needed.
 
     Args:
-        directory: Where they are. It has to belong to the user alone.
+        directory: The directory. It has to belong to the user, and be closed to other users.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[str, FileLock] = {}
+        self._locks: dict[str, FileLock] = {}
 
     @contextmanager
     def take(
         self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
     ) -> Iterator[None]:
-        """Lock `key`, or what `None` stands for, for the length of a `with`.
+        """Acquire the lock of `key` for the length of a `with`; `None` is a key of its own.
 
         Raises:
-            RequestTimeout: Others had it until `deadline`.
+            RequestTimeout: The deadline passed.
+            ExchangeAborted: `wait` raised it.
             AuthError: The lock file cannot be used.
         """
         name = "all" if key is None else hashlib.sha256(key.encode()).hexdigest()[:32]
-        lock = self._known.setdefault(name, FileLock(self._directory / f"{name}.lock"))
+        lock = self._locks.setdefault(name, FileLock(self._directory / f"{name}.lock"))
         with ExitStack() as held:
             try:
                 self._make_directory()

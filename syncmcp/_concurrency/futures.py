@@ -1,4 +1,4 @@
-"""Futures for requests in flight, and many calls with a bounded number in flight."""
+"""Futures of requests, and fan-out: many calls with a bounded number in flight."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ __all__ = ["Progress", "RequestFuture"]
 
 
 R = TypeVar("R")
+F = TypeVar("F", bound="Future[Any]")
 
 
 class Progress(NamedTuple):
-    """How far a call has come (spec: "Progress")."""
+    """One progress report of a call (spec: "Progress")."""
 
     progress: float
-    """Grows with each report; without a `total` it says nothing but that."""
+    """Grows with each report; without a `total` its unit is unknown."""
 
     total: float | None
-    """What `progress` will be at the end, if the server knows."""
+    """The value of `progress` at the end; `None` if the server did not say."""
 
     message: str | None
-    """What the server is doing, for people."""
+    """What the server is doing, as text for people; `None` if the server did not say."""
 
 
 class RequestFuture(concurrent.futures.Future[R]):
-    """The result of a request that is under way: a real `concurrent.futures.Future`.
+    """The future result of a request in flight: a real `concurrent.futures.Future`.
 
-    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`.
-    `result(timeout)` only waits; it is the call's own `timeout` that ends the call. Functions
-    given to `add_done_callback` run on a thread of the client's pool, one after another in the
-    order they were added; they may block and may call the client.
+    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. The timeout of
+    `result(timeout)` only ends the wait; the call itself ends by its own `timeout` option.
+    Functions given to `add_done_callback` run on a thread of the client's pool, one after another
+    in the order in which they were added; they may block and may call the client.
     """
 
     _waker: Callable[[], object] | None = None
@@ -49,42 +50,42 @@ class RequestFuture(concurrent.futures.Future[R]):
     def __init__(self, workers: DaemonPool) -> None:
         super().__init__()
         self._workers = workers
-        # Guards what follows: who settles the future, and what is made at its first use.
-        self._once = threading.RLock()
+        # Guards what follows: the right to settle the future, and objects made at their first use.
+        self._state_lock = threading.RLock()
         self._claimed = False
         self._finished = False
-        self._withdrawn = False
-        self._withdraw: Callable[[], object] | None = None
-        # Called once when it is done; see `call_when_done`.
-        self._ended: Callable[[], object] | None = None
-        # The thread that collects a batch, as long as this future's call is only collected.
-        self._collector: int | None = None
+        self._cancel_won = False
+        self._canceller: Callable[[], object] | None = None
+        # See `call_when_done`.
+        self._done_hook: Callable[[], object] | None = None
+        # The thread that will send the call with its batch, as long as it has not sent it.
+        self._collecting_thread: int | None = None
         self._server: str | None = None
         self._method: str | None = None
-        self._lane: SerialExecutor | None = None
-        self._feed: _ProgressQueue | None = None
+        self._callback_executor: SerialExecutor | None = None
+        self._progress_queue: _ProgressQueue | None = None
         self._attempts = 1
 
     @property
     def attempts(self) -> int:
-        """How often a request of the call has been sent, or was to be sent; see `Retry`."""
+        """How often the request was sent, or was to be sent; see `Retry`."""
         return self._attempts
 
     def cancel(self) -> bool:
-        """Withdraw the request; the server is told, once.
+        """Cancel the request; the server is notified once.
 
         Returns:
-            Whether the request is cancelled. `False` if its result was there first.
+            True if the request is cancelled; `False` if it had a result or an error before.
         """
-        if not self._claim(withdrawn=True):
-            return self._withdrawn
+        if not self._claim(cancel=True):
+            return self._cancel_won
         super().cancel()
-        # Without this, `concurrent.futures.wait` would wait for a cancelled future for ever.
+        # Until this is called, `concurrent.futures.wait` does not count the future as done.
         self.set_running_or_notify_cancel()
         self._finish()
-        withdraw, self._withdraw = self._withdraw, None
-        if withdraw is not None:
-            withdraw()
+        canceller, self._canceller = self._canceller, None
+        if canceller is not None:
+            canceller()
         return True
 
     def result(self, timeout: float | None = None) -> R:
@@ -92,9 +93,10 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         Raises:
             RequestCancelled: The future was cancelled.
-            TimeoutError: It is not done yet; the request goes on.
-            UsageError: Its batch is sent by this thread, and not before the block is left.
-            McpError: Whatever became of the request instead.
+            TimeoutError: The future is not done in time; the request goes on.
+            UsageError: The call belongs to a batch that this thread sends when it leaves the
+                `with` block of the batch: waiting within the block would never end.
+            McpError: The request failed.
         """
         self._check_sent()
         try:
@@ -108,7 +110,8 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         Raises:
             RequestCancelled: The future was cancelled.
-            TimeoutError: It is not done yet; the request goes on.
+            TimeoutError: The future is not done in time; the request goes on.
+            UsageError: See `result`.
         """
         self._check_sent()
         try:
@@ -118,7 +121,7 @@ class RequestFuture(concurrent.futures.Future[R]):
             raise self._as_cancelled(error) from None
 
     def _check_sent(self) -> None:
-        if self._collector == threading.get_ident() and not self._finished:
+        if self._collecting_thread == threading.get_ident() and not self._finished:
             raise UsageError(
                 "the call is sent when the block of its batch is left: it cannot be waited for "
                 "within",
@@ -132,10 +135,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         return RequestCancelled("cancelled by the caller", server=self._server, method=self._method)
 
     def progress(self, timeout: float | None = None) -> Iterator[Progress]:
-        """Iterate over the call's progress until the call ends.
+        """Iterate over the progress reports of the call until the future is done.
 
-        Starts with what has come already (the newest 1,024). Ends when the future is done, however
-        it ended.
+        Starts with the reports received so far (the newest 1,024). The iteration ends when the
+        future is done, whatever its outcome, and does not raise its error.
 
         Args:
             timeout: The longest time, in seconds, to wait for the next report.
@@ -145,86 +148,86 @@ class RequestFuture(concurrent.futures.Future[R]):
             UsageError: See `result`.
         """
         self._check_sent()
-        feed = self._open_feed()
+        queue = self._get_progress_queue()
         while True:
             with lending_handler():
-                item = feed.next(timeout)
+                item = queue.next(timeout)
             if item is None:
                 return
             yield item
 
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[R]], object]) -> None:
-        """Call `fn(future)` on a pool thread when the future is done; see the class."""
+        """Call `fn(future)` on a pool thread when the future is done; see `RequestFuture`."""
         context = contextvars.copy_context()
-        with self._once:
-            if self._lane is None:
-                # Held until the future is done: a function added at that moment must not be called
-                # before those that were there.
-                self._lane = SerialExecutor(self._workers, held=not self._finished)
-            lane = self._lane
-        lane.push(lambda: context.run(fn, self))
+        with self._state_lock:
+            if self._callback_executor is None:
+                # Held until the future is done: a function that is added at that moment must not
+                # run before functions that were added earlier.
+                self._callback_executor = SerialExecutor(self._workers, held=not self._finished)
+            executor = self._callback_executor
+        executor.push(lambda: context.run(fn, self))
 
-    # -- for the one who drives the request ------------------------------------------------
+    # -- for the code that makes the request ---------------------------------------------------
 
-    def _claim(self, *, withdrawn: bool = False) -> bool:
-        """Get the right to settle the future; only one caller ever gets it."""
-        with self._once:
+    def _claim(self, *, cancel: bool = False) -> bool:
+        """Claim the right to settle the future; return True for the first caller only."""
+        with self._state_lock:
             if self._claimed:
                 return False
             self._claimed = True
-            self._withdrawn = withdrawn
+            self._cancel_won = cancel
             return True
 
     def _finish(self) -> None:
-        with self._once:
+        with self._state_lock:
             self._finished = True
-            lane, feed = self._lane, self._feed
-            ended, self._ended = self._ended, None
-        if ended is not None:
-            ended()
-        if lane is not None:
-            lane.start()
-        if feed is not None:
-            feed.close()
+            executor, queue = self._callback_executor, self._progress_queue
+            hook, self._done_hook = self._done_hook, None
+        if hook is not None:
+            hook()
+        if executor is not None:
+            executor.start()
+        if queue is not None:
+            queue.close()
         if self._waker is not None:
             self._waker()
 
-    def _open_feed(self) -> _ProgressQueue:
-        with self._once:
-            if self._feed is None:
-                self._feed = _ProgressQueue(closed=self._finished)
-            return self._feed
+    def _get_progress_queue(self) -> _ProgressQueue:
+        with self._state_lock:
+            if self._progress_queue is None:
+                self._progress_queue = _ProgressQueue(closed=self._finished)
+            return self._progress_queue
 
 
-# The side of whoever makes the request: what a program that has the future cannot do.
+# Functions, not methods: a program that has the future is not meant to settle it.
 
 
 def settle(future: RequestFuture[R], result: R | None, error: BaseException | None) -> None:
-    """Give the future its outcome; nothing happens if it was settled or cancelled before."""
+    """Settle the future; nothing happens if it was settled or cancelled before."""
     if not future._claim():
         return
     if error is not None:
         future.set_exception(error)
     else:
         future.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
-    # A program that keeps the result must not keep the client by it.
-    future._withdraw = None
+    # A program that keeps the future must not keep the client alive.
+    future._canceller = None
     future._finish()
 
 
 def is_claimed(future: RequestFuture[Any]) -> bool:
-    """True once an outcome has been chosen; waiters may not have been told yet."""
+    """True once the future is being settled; waiting threads may not have been woken yet."""
     return future._claimed
 
 
 def is_cancelled(future: RequestFuture[Any]) -> bool:
-    """True as soon as `RequestFuture.cancel` has won, even before its waiters are told."""
-    return future._withdrawn
+    """True once `RequestFuture.cancel` won, even before waiting threads are woken."""
+    return future._cancel_won
 
 
 def set_canceller(future: RequestFuture[Any], cancel: Callable[[], object]) -> None:
-    """Have `RequestFuture.cancel` call `cancel()`, which withdraws the request."""
-    future._withdraw = cancel
+    """Have `RequestFuture.cancel` call `cancel()`, which cancels the request."""
+    future._canceller = cancel
 
 
 def name_request(future: RequestFuture[Any], server: str | None, method: str | None) -> None:
@@ -240,20 +243,20 @@ def count_attempts(future: RequestFuture[Any], attempts: int) -> None:
 def add_progress(future: RequestFuture[Any], item: Progress | dict[str, Any]) -> None:
     """Queue a progress report; log messages go to the client's own callback instead."""
     if isinstance(item, Progress):
-        future._open_feed().put(item)
+        future._get_progress_queue().put(item)
 
 
 def collect(future: RequestFuture[Any], thread: int | None) -> None:
-    """Refuse waits of the thread that will send the call with its batch; `None` allows them."""
-    future._collector = thread
+    """Refuse waits by the thread that will send the call with its batch; `None` allows them."""
+    future._collecting_thread = thread
     if thread is not None:
-        # Of the standard library, which types it as the list that this is.
+        # An attribute of the standard library's `Future`, which is a list there, too.
         vars(future)["_waiters"] = _Waiters(future)
 
 
 def wake_when_done(future: RequestFuture[Any], waker: Callable[[], object]) -> None:
-    """Call `waker()`, which must not block, after everything else at the end; perhaps now."""
-    with future._once:
+    """Call `waker()`, which must not block, when the future is done, after all other hooks."""
+    with future._state_lock:
         future._waker = waker
         finished = future._finished
     if finished:
@@ -261,24 +264,24 @@ def wake_when_done(future: RequestFuture[Any], waker: Callable[[], object]) -> N
 
 
 def call_when_done(future: RequestFuture[Any], action: Callable[[], object]) -> None:
-    """Call `action()`, which must not block, before the callbacks of the program; perhaps now."""
-    with future._once:
+    """Call `action()`, which must not block, when the future is done, before its callbacks."""
+    with future._state_lock:
         if not future._finished:
-            future._ended = action
+            future._done_hook = action
             return
     action()
 
 
 class _Waiters(list[Any]):
-    """Who waits for a call that is only collected, by `concurrent.futures.wait` or `as_completed`.
+    """The waiters that `concurrent.futures.wait` and `as_completed` add to a future of a batch.
 
-    They ask no method of a future, so this is where the thread that will send the call is told that
-    it waits for itself.
+    These functions call no method of the future. So the check that a thread does not wait for a
+    call which it has to send itself is here.
     """
 
     def __init__(self, future: RequestFuture[Any]) -> None:
         super().__init__()
-        # Not itself: what is over must not wait for the garbage collector.
+        # A weak reference: a cycle would keep the future until the garbage collector runs.
         self._future = weakref.ref(future)
 
     def append(self, waiter: Any) -> None:
@@ -289,7 +292,7 @@ class _Waiters(list[Any]):
 
 
 class _ProgressQueue:
-    """Progress on its way to whoever iterates over it."""
+    """Progress reports that `RequestFuture.progress` has not yielded yet."""
 
     def __init__(self, *, closed: bool) -> None:
         self._lock = threading.RLock()
@@ -319,45 +322,39 @@ class _ProgressQueue:
             return self._items.popleft()
 
 
-def settled(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
-    """A future that has failed already."""
+def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
+    """Return a future that has failed already."""
     future: RequestFuture[Any] = RequestFuture(workers)
     settle(future, None, error)
     return future
 
 
-# Many calls, a bounded number of them in flight at one time.
-
-
-F = TypeVar("F", bound="Future[Any]")
-
-
 def done_futures(
     starts: Iterator[Callable[[], F]], limit: int, *, ordered: bool = False
 ) -> Generator[F, None, None]:
-    """Start calls and iterate over their futures as they are done.
+    """Start calls, and yield their futures as they are done.
 
-    What is still in flight when the iteration ends early is cancelled.
+    If the iteration ends early, the calls in flight are cancelled.
 
     Args:
-        starts: Each starts one call; taken as they are needed. One that has come to its end is
-            asked again when a call is done.
-        limit: How many calls may be in flight.
-        ordered: Whether they come in the order of the calls; the first may not be done yet then.
+        starts: Functions that each start one call, taken when a call can be started. An exhausted
+            iterator is asked again when a call is done.
+        limit: The most calls in flight.
+        ordered: Yield futures in the order of the calls; a future may then not be done yet.
     """
-    # In the order of the calls: a dictionary keeps it.
-    flying: dict[F, None] = {}
+    # A dictionary keeps the order of the calls.
+    in_flight: dict[F, None] = {}
     try:
         while True:
-            while len(flying) < limit and (start := next(starts, None)) is not None:
-                flying[start()] = None
-            if not flying:
+            while len(in_flight) < limit and (start := next(starts, None)) is not None:
+                in_flight[start()] = None
+            if not in_flight:
                 return
-            first = next(iter(flying)) if ordered else _first_done(flying)
+            first = next(iter(in_flight)) if ordered else _first_done(in_flight)
             yield first
-            del flying[first]
+            del in_flight[first]
     finally:
-        for future in flying:
+        for future in in_flight:
             future.cancel()
 
 
@@ -368,16 +365,16 @@ def fan_out(
     ordered: bool,
     return_errors: bool,
 ) -> Iterator[R | McpError]:
-    """Start calls and iterate over their results; see `done_futures`.
+    """Start calls, and yield their results; see `done_futures`.
 
     Args:
-        starts: Each starts one call.
-        limit: How many calls may be in flight.
-        ordered: Whether results come in the order of the calls, or as they are there.
-        return_errors: Whether the error of a call comes in the place of its result.
+        starts: Functions that each start one call.
+        limit: The most calls in flight.
+        ordered: Yield results in the order of the calls, not as they come.
+        return_errors: Yield the error of a call in the place of its result.
 
     Raises:
-        McpError: What became of a call instead, unless errors are returned.
+        McpError: A call failed, and errors are not returned.
     """
     with closing(done_futures(starts, limit, ordered=ordered)) as futures:
         for future in futures:
@@ -391,7 +388,7 @@ def fan_out(
             yield result
 
 
-def _first_done(flying: dict[F, None]) -> F:
+def _first_done(in_flight: dict[F, None]) -> F:
     with lending_handler():
-        done = wait(flying, return_when=FIRST_COMPLETED).done
-    return next(future for future in flying if future in done)
+        done = wait(in_flight, return_when=FIRST_COMPLETED).done
+    return next(future for future in in_flight if future in done)

@@ -1,6 +1,7 @@
-"""Pools of daemon threads, the seats that their jobs may lend, and callbacks in their order.
+"""Thread pools: daemon threads, the slots that waiting jobs lend, and queues that run in order.
 
-See `timing` on locks.
+A `DaemonPool` runs jobs concurrently, up to a limit. `SerialExecutor` and `CallbackQueue` run their
+jobs on a pool, too, but one at a time and in order. See `timing` on locks.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
 _log = logging.getLogger("syncmcp.threads")
+_callbacks_log = logging.getLogger("syncmcp.callbacks")
+
+BACKLOG = 1024
+"""How many notifications are queued for a slow callback before some are dropped."""
 
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
-"""Where an idle thread gets its next job, or `None`: the word to end."""
+"""Gives an idle thread its next job, or `None` to end the thread."""
 
-# An idle thread stays this long, in seconds, so that a burst of calls reuses threads.
+# An idle thread waits this long, in seconds, for its next job before it ends.
 _LINGER = 10.0
 
 
 class DaemonPool:
     """A pool of daemon threads that grows on demand up to a limit and shrinks when idle.
 
-    Nobody joins its threads: a job that never returns costs its thread and nothing else.
+    Its threads are never joined: a job that never returns costs its thread and nothing else.
 
     Args:
-        name: What its threads are called.
-        limit: How many jobs run at one time. One that waits for something else may lend its seat
-            to another job meanwhile; see `slot_released`.
-        lends: Whether jobs that make a blocking call of this library do so by themselves.
-        linger: Seconds that an idle thread stays for the next job.
+        name: Prefix of the names of its threads.
+        limit: How many jobs run at one time. A job that waits may lend its slot to another job
+            meanwhile; see `slot_released`.
+        lends: Whether every blocking call of this library within a job lends the slot of the job;
+            see `lending_handler`.
+        linger: Seconds that an idle thread waits for its next job.
     """
 
     def __init__(
@@ -48,8 +54,8 @@ class DaemonPool:
         # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
         self._waiting: deque[Callable[[], object]] = deque()
-        # A stack: who worked last works next. Its memory is warm, and whoever is not needed any
-        # more comes to the end of its stay, though others are busy.
+        # A stack: the thread that worked last gets the next job. Its memory is warm, and surplus
+        # threads reach the end of `linger` even while others are busy.
         self._idle: list[_Inbox] = []
         self._threads = 0
         self._numbers = itertools.count(1)
@@ -57,24 +63,24 @@ class DaemonPool:
 
     @property
     def waiting(self) -> int:
-        """How many jobs stand in line."""
+        """How many jobs are queued."""
         return len(self._waiting)
 
     def submit(self, job: Callable[[], object], *, at_once: bool = False) -> bool:
-        """Run `job` on some thread of the pool, soon; it waits in line when all are busy.
+        """Run `job` on a thread of the pool; queue it while `limit` jobs are running.
 
         Args:
             job: The job.
-            at_once: Do not wait in line: jobs that are running wait for this one.
+            at_once: Ignore the limit, because running jobs wait for this one.
 
         Returns:
-            Whether a thread has it; otherwise it stands in line.
+            True if a thread has the job, `False` if it is queued.
 
         Raises:
             RuntimeError: The interpreter is ending and no thread can be started.
         """
-        # In a box that the thread empties: it keeps its arguments for as long as it lives, which is
-        # longer than anyone should keep a job and all that hangs on it.
+        # A thread keeps references to its arguments until it ends. The list, which the thread
+        # empties, keeps it from keeping its first job alive.
         box = [job]
         counted = False
         try:
@@ -88,9 +94,9 @@ class DaemonPool:
                 self._threads += 1
                 counted = True
             self._start(box)
-        except BaseException:  # no thread is to be had, or Ctrl-C
+        except BaseException:  # no thread can be started, or Ctrl-C
             if counted:
-                self._take_back(box)
+                self._undo_start(box)
             raise
         return True
 
@@ -99,14 +105,14 @@ class DaemonPool:
             target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
         ).start()
 
-    def _take_back(self, box: list[Callable[[], object]]) -> None:
-        """A thread was counted that may not have come about."""
+    def _undo_start(self, box: list[Callable[[], object]]) -> None:
+        """Uncount a thread whose start failed; do nothing if it runs all the same."""
         with self._lock:
             if not box:
-                return  # it did, and has its job
+                return  # it runs, and has taken its job
             box.clear()
             self._threads -= 1
-            # Jobs that came meanwhile counted on this thread, and perhaps on no other.
+            # Jobs queued meanwhile may have no other thread to run them.
             stranded = [] if self._threads else list(self._waiting)
             for _ in stranded:
                 self._waiting.popleft()
@@ -114,9 +120,9 @@ class DaemonPool:
             self.run(waiting)
 
     def run(self, job: Callable[[], object], *, at_once: bool = False) -> None:
-        """Like `submit`, but run `job` here where no thread can be started any more.
+        """Like `submit`, but run `job` on this thread if no other thread can be started.
 
-        For what must happen even while the interpreter is ending.
+        For jobs that must run even while the interpreter is ending.
         """
         try:
             self.submit(job, at_once=at_once)
@@ -127,14 +133,14 @@ class DaemonPool:
                 _log.exception("a job on %s failed", self._name)
 
     def close(self) -> None:
-        """Let idle threads end; threads that are busy end after their jobs. Waits for nobody."""
+        """End idle threads; busy threads end after their jobs. Joins no thread."""
         with self._lock:
             self._closed = True
             while self._idle:
                 self._idle.pop().put(None)
 
-    def _give_seat(self) -> None:
-        """A running job needs its seat no more: the next in line may have it."""
+    def _release_slot(self) -> None:
+        """A running job released its slot: start the next queued job."""
         with self._lock:
             self._threads -= 1
             if not self._waiting or self._threads - len(self._idle) >= self._limit:
@@ -142,31 +148,31 @@ class DaemonPool:
             job = self._waiting.popleft()
         self.run(job)
 
-    def _take_seat(self) -> None:
-        """A running job goes on. It does not wait for a seat: whoever has one might wait for it."""
+    def _retake_slot(self) -> None:
+        """Count a job again. It does not wait for a free slot: other jobs may wait for it."""
         with self._lock:
             self._threads += 1
 
     def _run(self, box: list[Callable[[], object]]) -> None:
         with self._lock:
             if not box:
-                return  # whoever started this thread has given it up
+                return  # `_undo_start` was faster
             job: Callable[[], object] | None = box.pop()
         inbox: _Inbox = SimpleQueue()
         while job is not None:
-            seat = _here.seat = PoolSlot(self)
+            slot = _current.slot = PoolSlot(self)
             try:
                 job()
             except BaseException:  # sys.exit() in a callback ends the callback, not the pool
                 _log.exception("a job on %s failed", threading.current_thread().name)
-            job = None  # what the job holds on to must not live until the next one comes
-            if not seat.leave():
+            job = None  # objects that the job refers to must not live until the next job comes
+            if not slot.finish():
                 return
             job = self._next(inbox)
 
     def _next(self, inbox: _Inbox) -> Callable[[], object] | None:
         with self._lock:
-            # More than there may be: seats that were lent have been taken again.
+            # Above the limit: jobs that had lent their slots have taken them back.
             if self._threads - len(self._idle) > self._limit:
                 self._threads -= 1
                 return None
@@ -184,11 +190,12 @@ class DaemonPool:
                     self._idle.remove(inbox)
                     self._threads -= 1
                     return None
-            # Between the timeout and the lock somebody counted on this thread: its job is there.
+            # Between the timeout and the lock, `submit` chose this thread: its job is there.
             job = inbox.get()
         if job is None:
             with self._lock:
-                # Since `close` put the `None` there, this thread may have been counted as busy.
+                # After `close` put the `None`, a job may have been queued because this thread was
+                # counted as busy.
                 if self._waiting and self._threads - len(self._idle) <= self._limit:
                     return self._waiting.popleft()
                 self._threads -= 1
@@ -196,89 +203,99 @@ class DaemonPool:
 
 
 class PoolSlot:
-    """The right of a running job to be one of the `limit` that its pool runs."""
+    """The slot of one running job: one of the `limit` that its pool has."""
 
     __slots__ = ("_abandoned", "_lent", "_lock", "_workers")
 
     def __init__(self, workers: DaemonPool) -> None:
         self._workers = workers
-        # Guards the two: a job that lends its seat may be abandoned by a clock at that moment.
+        # Guards what follows: the timer may abandon a job while it lends its slot.
         self._lock = threading.RLock()
         self._lent = 0
         self._abandoned = False
 
     @property
     def lends(self) -> bool:
-        """Whether every blocking call on this thread lends it."""
+        """True if every blocking call of this library within the job lends the slot."""
         return self._workers.lends
 
     def lend(self) -> None:
-        """Let another job run until `take_back` was called as often."""
+        """Let another job run until `take_back` was called as often as `lend`."""
         with self._lock:
             self._lent += 1
             give = self._lent == 1 and not self._abandoned
         if give:
-            self._workers._give_seat()
+            self._workers._release_slot()
 
     def take_back(self) -> None:
-        """Go on as one of the running jobs."""
+        """End one `lend`; after the last one, the job counts as running again."""
         with self._lock:
             self._lent -= 1
             if self._lent == 0 and not self._abandoned:
-                # Within the lock: who abandons it now must find it taken.
-                self._workers._take_seat()
+                # With the lock held: `abandon` must find the slot taken.
+                self._workers._retake_slot()
 
     def abandon(self) -> None:
-        """Give it away for good: nobody waits for this job any more, and it may never end."""
+        """Release the slot for good: the result of the job is not needed, and it may never end."""
         with self._lock:
             give = not self._abandoned and self._lent == 0
             self._abandoned = True
         if give:
-            self._workers._give_seat()
+            self._workers._release_slot()
 
-    def leave(self) -> bool:
-        """The job is over; return whether its thread still has a seat for another one."""
+    def finish(self) -> bool:
+        """The job has returned; return True if its thread still has the slot."""
         with self._lock:
             had, self._abandoned = not self._abandoned, True
             return had
 
 
-class _Here(threading.local):
-    """What is known of the current thread."""
+class _Current(threading.local):
+    """The slot of the job that runs on the current thread."""
 
-    seat: PoolSlot | None = None
+    slot: PoolSlot | None = None
 
 
-_here = _Here()
+_current = _Current()
+
+
+def _after_fork_in_child() -> None:
+    # The thread that forked is a plain thread here. Its pool has no other thread, and the pool's
+    # queued jobs are the parent's.
+    _current.slot = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def in_handler() -> bool:
-    """Whether this thread runs a handler, whose blocking calls lend its seat."""
-    seat = _here.seat
-    return seat is not None and seat.lends
+    """True if this thread runs a handler, whose blocking calls lend its slot."""
+    slot = _current.slot
+    return slot is not None and slot.lends
 
 
-def seat_of_this_thread() -> PoolSlot | None:
-    """The seat of the job that runs on this thread, if a pool of ours runs it."""
-    return _here.seat
+def current_slot() -> PoolSlot | None:
+    """The slot of the job that runs on this thread, if a `DaemonPool` runs it."""
+    return _current.slot
 
 
 @contextmanager
 def slot_released() -> Iterator[None]:
-    """Lend the seat of this thread, if it has one, while something is waited for."""
-    seat = _here.seat
-    if seat is None:
+    """Lend the slot of this thread's job, if it has one, for the length of the `with`."""
+    slot = _current.slot
+    if slot is None:
         yield
         return
-    seat.lend()
+    slot.lend()
     try:
         yield
     finally:
-        seat.take_back()
+        slot.take_back()
 
 
 def lending_handler() -> AbstractContextManager[None]:
-    """Like `slot_released`, if this thread runs a handler: for every wait within a handler."""
+    """Like `slot_released` if this thread runs a handler, else nothing. For every blocking wait."""
     return slot_released() if in_handler() else _NOTHING
 
 
@@ -290,20 +307,20 @@ class SerialExecutor:
 
     Args:
         workers: The pool.
-        held: Collect jobs until `start` is called.
+        held: Queue jobs, and run none, until `start` is called.
     """
 
     __slots__ = ("_jobs", "_lock", "_running", "_workers")
 
     def __init__(self, workers: DaemonPool, *, held: bool = False) -> None:
         self._workers = workers
-        # Guards the queue and the flag: exactly one thread drains the lane.
+        # Guards what follows. Only one thread at a time runs `_drain`.
         self._lock = threading.RLock()
         self._jobs: deque[Callable[[], object]] = deque()
         self._running = held
 
     def start(self) -> None:
-        """Let a lane that was held run, once. Never blocks."""
+        """Run the jobs that `held` kept back; called once. Never blocks."""
         with self._lock:
             self._running = bool(self._jobs)
             if not self._running:
@@ -311,7 +328,7 @@ class SerialExecutor:
         self._workers.run(self._drain)
 
     def push(self, job: Callable[[], object]) -> None:
-        """Run `job` after everything pushed before it. Never blocks."""
+        """Run `job` after all jobs pushed before it. Never blocks."""
         with self._lock:
             self._jobs.append(job)
             if self._running:
@@ -332,27 +349,8 @@ class SerialExecutor:
                 _log.exception("a callback failed")
 
 
-def _after_fork_in_child() -> None:
-    # The handler that forked goes on here as a plain thread: its pool stayed in the parent, and
-    # nothing that waits in it may be started in the child.
-    _here.seat = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# The order in which a program's own callbacks hear of things.
-
-
-_callbacks_log = logging.getLogger("syncmcp.callbacks")
-
-# How many notifications may wait for a slow callback.
-BACKLOG = 1024
-
-
-class Item(NamedTuple):
-    """One callback to make."""
+class _QueuedCallback(NamedTuple):
+    """One queued callback."""
 
     callback: Callable[..., object]
     args: tuple[Any, ...]
@@ -360,33 +358,34 @@ class Item(NamedTuple):
 
 
 class CallbackQueue:
-    """Makes callbacks one at a time and in order, on threads of a pool.
+    """Runs callbacks one at a time and in order, on threads of a pool.
 
-    A call has one of its own, and its result is released by the last entry: so what was said
-    before the result is heard before it, and no call waits for another's callbacks. When callbacks
-    are too slow, newer progress replaces older; other notifications are dropped and counted.
+    Each call has a queue of its own, and `finish` settles the call: so notifications that came
+    before the result are delivered before it, and no call waits for the callbacks of another. When
+    the queue is full, the oldest progress report is discarded; if there is none, the oldest
+    notification is dropped and counted.
     """
 
     def __init__(self, workers: DaemonPool, context: contextvars.Context) -> None:
         self._workers = workers
         self._context = context
-        # Guards what follows. Never held while a callback runs.
+        # Guards what follows; not held while a callback runs.
         self._lock = threading.RLock()
-        self._items: deque[Item] = deque()
+        self._items: deque[_QueuedCallback] = deque()
         self._last: Callable[[], None] | None = None
         self._dropped = 0
         self._running = False
 
     def push(self, callback: Callable[..., object], *args: Any, is_progress: bool = False) -> None:
-        """Call `callback(*args)` after everything pushed before. Never blocks, never raises."""
+        """Call `callback(*args)` after all callbacks pushed before. Never blocks, never raises."""
         with self._lock:
             if len(self._items) >= BACKLOG:
                 self._make_room()
-            self._items.append(Item(callback, args, is_progress))
+            self._items.append(_QueuedCallback(callback, args, is_progress))
         self._wake()
 
     def finish(self, last: Callable[[], None]) -> None:
-        """Call `last` after everything pushed so far; it must not block."""
+        """Call `last` after all callbacks pushed so far; it must not block."""
         with self._lock:
             self._last = last
         self._wake()

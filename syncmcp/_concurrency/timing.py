@@ -1,12 +1,17 @@
-"""Time: deadlines, one timer for the process, pauses that grow; a latch, a reaper.
+"""Waiting and time: locks that Ctrl-C does not break, deadlines, the timer and the reaper, backoff.
+
+What every thread of the library waits with is here, so that three rules are kept in one place.
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.
 
-Locks on the way of a cancel or a close are reentrant, here and everywhere: a signal handler or a
-finalizer of the program's may do either, in a thread that holds them at that moment. And they are
-entered as they are, never through a `Condition`: that is Python code, and Ctrl-C at its first line
-would leave the lock taken for ever.
+Locks that a cancel or a close takes are reentrant, here and everywhere: a signal handler or a
+finalizer of the program may cancel or close in a thread that holds them. They are entered
+directly, never through a `Condition`: that is Python code, and Ctrl-C at its first line would leave
+the lock taken for ever.
+
+Under gevent, waiting threads are greenlets. gevent has to patch everything that waits, before the
+library is imported; `check_gevent` refuses anything else. The library never imports gevent.
 """
 
 from __future__ import annotations
@@ -31,18 +36,19 @@ if TYPE_CHECKING:
 
 monotonic = time.monotonic
 
-# Before Python 3.14, a main thread on Windows that waits for a lock does not notice Ctrl-C.
+# Before Python 3.14 on Windows, Ctrl-C does not interrupt the main thread in a wait for a lock. So
+# it waits in slices of this many seconds there.
 _SLICED = sys.platform == "win32" and sys.version_info < (3, 14)
 _SLICE = 0.2
 
 fork_generation = 0
-"""Counts the forks on the way to this process; what was made in another generation is dead."""
+"""How many forks led to this process. Objects made in another generation must not be used."""
 
 _log = logging.getLogger("syncmcp.threads")
 
 
 def acquire(lock: threading.Lock, seconds: float | None) -> bool:
-    """Acquire `lock`, waiting at most `seconds` (`None`: for ever); return whether it was."""
+    """Acquire `lock`, waiting at most `seconds` (`None`: for ever); return True if acquired."""
     if seconds is not None:
         seconds = min(max(seconds, 0.0), threading.TIMEOUT_MAX)
     if not _SLICED or threading.current_thread() is not threading.main_thread():
@@ -57,51 +63,52 @@ def acquire(lock: threading.Lock, seconds: float | None) -> bool:
 
 
 class Latch:
-    """An event that happens once, and that Ctrl-C in the midst of `set` or `wait` does not spoil.
+    """An event that is set once. Unlike with `threading.Event`, Ctrl-C in `set` or `wait` is safe.
 
-    In those of `threading.Event` it may leave a lock taken for ever.
+    In a `threading.Event`, Ctrl-C may leave the internal lock taken for ever.
     """
 
     __slots__ = ("_lock", "_set")
 
     def __init__(self) -> None:
         self._set = False
-        # Taken until the latch is set; whatever becomes of it then, `_set` says how things are.
+        # Taken until the latch is set; from then on only `_set` counts.
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def set(self) -> None:
-        """Let all who wait go on, now and later."""
+        """Wake all waiting threads; later calls of `wait` return at once."""
         self._set = True
         self._free()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait, at most this long (`None`: for ever), for `set`; return whether it was called."""
+        """Wait at most `seconds` (`None`: for ever) for `set`; return True if it was called."""
         try:
             if not self._set:
                 acquire(self._lock, seconds)
         finally:
-            if self._set:  # for the next one who waits
+            if self._set:  # pass it on to the next waiting thread
                 self._free()
         return self._set
 
     def _free(self) -> None:
         if self._lock.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else was faster
+            with contextlib.suppress(RuntimeError):  # another thread was faster
                 self._lock.release()
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start `thread` from yet another one.
+    """Start `thread` from a helper thread, which Ctrl-C does not interrupt.
 
-    Ctrl-C in the midst of `Thread.start` would leave an entry of the thread behind for ever, or cut
-    it off from whoever starts it. Here it may raise as well, but then the thread runs, or will.
+    Ctrl-C in the middle of `Thread.start` could leave the thread registered for ever without
+    running, or running without its starter knowing. Here Ctrl-C may raise, too, but the thread runs
+    or will run.
 
     Raises:
         RuntimeError: No thread can be started.
     """
-    over = threading.Lock()
-    over.acquire()
+    done = threading.Lock()
+    done.acquire()
     failure: list[BaseException] = []
 
     def start() -> None:
@@ -110,84 +117,134 @@ def start_thread(thread: threading.Thread) -> None:
         except BaseException as error:
             failure.append(error)
         finally:
-            over.release()
+            done.release()
 
     _thread.start_new_thread(start, ())
-    acquire(over, None)
+    acquire(done, None)
     if failure:
         raise failure.pop()
 
 
-# Guards the counts of all deadlines that stand still: few do, and never for long under it.
-_holding = threading.RLock()
+# The modules of the standard library that the library waits with.
+_WAITING_MODULES = ("threading", "queue", "select", "socket", "ssl", "subprocess")
+
+
+def gevent_patched(module: str) -> bool:
+    """True if gevent has patched this module of the standard library."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched(module))
+
+
+def _unpatched_modules() -> list[str]:
+    return [module for module in _WAITING_MODULES if not gevent_patched(module)]
+
+
+_unpatched_at_import = _unpatched_modules()
+
+
+def check_gevent() -> None:
+    """Check that gevent patched either nothing, or everything before syncmcp was imported.
+
+    Raises:
+        UsageError: Some modules are not patched, or they were patched after the import.
+    """
+    unpatched = _unpatched_modules()
+    if len(unpatched) == len(_WAITING_MODULES):
+        return
+    if unpatched:
+        here = ", ".join(module for module in _WAITING_MODULES if module not in unpatched)
+        raise UsageError(
+            f"gevent has patched {here}, but not {', '.join(unpatched)}: where only some of them "
+            "let other greenlets run, calls hang. Use gevent.monkey.patch_all() without "
+            "exceptions, or patch none of them"
+        )
+    if _unpatched_at_import:
+        raise UsageError(
+            "gevent has patched the standard library after syncmcp was imported: call "
+            "gevent.monkey.patch_all() first thing in the program, before `import syncmcp`"
+        )
+
+
+# Guards the clocks of all held deadlines. One lock is enough: few are held, and it is held briefly.
+_hold_lock = threading.RLock()
 
 
 class Deadline:
-    """A point in time, made once for a call and handed down to everything the call waits for."""
+    """The point in time by which a call must end; made once, and passed to everything that waits.
 
-    __slots__ = ("_held", "_left", "_resumes", "_since", "_stood", "at", "seconds")
+    Its clock can be held, for instance while a person answers a question that the call led to.
+
+    Attributes:
+        at: The point in time, by `time.monotonic()`; `None` if there is no limit, or while the
+            clock is held without a limit.
+        seconds: The length it was made with; `None` for no limit.
+    """
+
+    __slots__ = ("_held", "_held_seconds", "_left", "_resumes", "_since", "at", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
-        """Set it `seconds` from now; `None` means never."""
+        """Set the deadline `seconds` from now; `None` means no limit."""
         self.seconds = seconds
         self.at = None if seconds is None else monotonic() + seconds
         self._held = 0
         self._left: float | None = None
-        # While it is held: since when, and when the clock goes on all the same, if it does.
+        # While held: since when, and when the clock runs again although it is still held.
         self._since = 0.0
         self._resumes: float | None = None
-        # How long, in seconds, it has stood still of what a patience allows.
-        self._stood = 0.0
+        # For how many seconds it was held so far; `patience` bounds the sum.
+        self._held_seconds = 0.0
 
     def hold(self, patience: float | None = None) -> None:
-        """Stop the clock until `release` was called as often; what is left stays left.
+        """Hold the clock until `release` was called as often as `hold`; the time left is kept.
 
         Args:
-            patience: The most, in seconds, that the clock stands still in all, over all the times
-                it is held; then it goes on, and the deadline may pass. `None` for no limit.
+            patience: The most seconds that the clock is held in all, over all calls of `hold`;
+                then it runs again, and the deadline may expire. `None` for no limit.
         """
-        with _holding:
+        with _hold_lock:
             self._held += 1
             if self._held == 1:
                 now, self._left = monotonic(), self.remaining()
                 self._since = now
-                self._resumes = None if patience is None else now + max(patience - self._stood, 0)
+                self._resumes = (
+                    None if patience is None else now + max(patience - self._held_seconds, 0)
+                )
             elif patience is None:
                 self._resumes = None
             if self._left is not None:
                 self.at = None if self._resumes is None else self._resumes + self._left
 
     def release(self) -> None:
-        """Let the clock go on; whoever waits for the deadline must look again."""
-        with _holding:
+        """End one `hold`. Waiting threads must then read `at` or `remaining` again."""
+        with _hold_lock:
             self._held -= 1
             if self._held == 0 and self._left is not None:
                 now = monotonic()
                 if self._resumes is not None:
                     now = min(now, self._resumes)
-                    self._stood += now - self._since
+                    self._held_seconds += now - self._since
                 self.at = now + self._left
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds it. Its clock stands still then, while `patience` lasts."""
+        """True while `hold` is in force; the clock may run again if `patience` is used up."""
         return self._held > 0
 
     def remaining(self) -> float | None:
-        """Seconds left, never below zero; `None` when there is no limit."""
-        at = self.at  # read once: it may be held by another thread at this moment
+        """Seconds left, never below zero; `None` if there is no limit."""
+        at = self.at  # read once: another thread may hold or release it at this moment
         if at is None:
             return None
         return max(0.0, at - monotonic())
 
     @property
     def expired(self) -> bool:
-        """Whether the point in time has passed."""
+        """True once the point in time has passed."""
         at = self.at
         return at is not None and monotonic() >= at
 
     def sooner(self, seconds: float | None) -> Deadline:
-        """The earlier of this deadline and one `seconds` from now."""
+        """Return the earlier of this deadline and a new one `seconds` from now."""
         other, at = Deadline(seconds), self.at
         if other.at is None or (at is not None and at <= other.at):
             return self
@@ -197,8 +254,8 @@ class Deadline:
 class Timer:
     """Runs short functions at given times on one daemon thread.
 
-    What it runs must not block: it takes a request out of a table, sets an event, puts something
-    into a queue.
+    These functions must not block: they take a request out of a table, set an event, or put
+    something into a queue.
     """
 
     def __init__(self, name: str = "syncmcp-timer") -> None:
@@ -206,14 +263,14 @@ class Timer:
         # Guards everything below. Held for heap operations only.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        # Tuples are compared without running Python code, in whose midst a signal might come.
+        # Comparing tuples runs no Python code, so no signal handler can interrupt a heap operation.
         self._heap: list[tuple[float, int, TimerEntry]] = []
         self._cancelled = 0
         self._thread: threading.Thread | None = None
         self._order = itertools.count()
 
     def start(self) -> None:
-        """Make sure the thread runs (starting one at interpreter exit is impossible)."""
+        """Start the thread unless it runs (at interpreter exit no thread can be started)."""
         with self._lock:
             self._start()
 
@@ -221,10 +278,10 @@ class Timer:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             start_thread(thread)
-            self._thread = thread  # not before: where it cannot be started, the next one tries
+            self._thread = thread  # after the start: if that fails, the next caller tries again
 
     def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
-        """Run `action` once `time.monotonic()` has reached `when`; the entry can be cancelled."""
+        """Run `action` when `time.monotonic()` reaches `when`; the entry can be cancelled."""
         entry = TimerEntry(self, when, action)
         item = (when, next(self._order), entry)
         with self._lock:
@@ -238,21 +295,22 @@ class Timer:
         """Run `action` in `seconds` seconds."""
         return self.at(monotonic() + seconds, action)
 
-    def _forget(self, entry: TimerEntry) -> None:
+    def _cancel(self, entry: TimerEntry) -> None:
         with self._lock:
             if entry.action is None:
                 return
             entry.action = None
             self._cancelled += 1
-            # Calls end long before their deadlines: without this the heap would hold every call of
-            # the last minutes. Halving keeps the cost of a removal constant on average.
+            # Calls end long before their deadlines: without this, the heap would keep an entry for
+            # every call of the last minutes. Removing half of the heap at a time makes the cost of
+            # a removal constant on average.
             if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
                 self._heap = [kept for kept in self._heap if kept[2].action is not None]
                 heapq.heapify(self._heap)
                 self._cancelled = 0
 
     def _run(self) -> None:
-        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+        with self._lock:  # Ctrl-C may have kept `_start` from noting the thread
             if self._thread is None:
                 self._thread = threading.current_thread()
             if self._thread is not threading.current_thread():
@@ -261,7 +319,7 @@ class Timer:
             action = self._next()
             try:
                 action()
-            except Exception:  # one broken entry must not stop everybody's clock
+            except Exception:  # a failing action must not stop the timer
                 _log.exception("a timer action failed")
             del action
 
@@ -284,7 +342,7 @@ class Timer:
 
 
 class TimerEntry:
-    """One appointment of a `Timer`."""
+    """One scheduled action of a `Timer`."""
 
     __slots__ = ("_timer", "action", "when")
 
@@ -294,16 +352,15 @@ class TimerEntry:
         self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
-        """Make sure that the action will not start any more; harmless when it has run."""
-        self._timer._forget(self)
+        """Keep the action from starting. Idempotent; no effect once it has run."""
+        self._timer._cancel(self)
 
 
 class Reaper:
-    """Closes what was left behind.
+    """Closes resources whose owner was garbage-collected, on a thread of its own.
 
-    The garbage collector may run finalizers in any thread at any moment, also in one that holds a
-    lock which closing would need. So a finalizer only puts its work here: a `SimpleQueue` is made
-    to be used like that.
+    A finalizer may run in any thread at any moment, also in a thread that holds a lock which
+    closing needs. So a finalizer only queues its job here: `SimpleQueue.put` is reentrant.
     """
 
     def __init__(self) -> None:
@@ -313,7 +370,7 @@ class Reaper:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Make sure the thread runs (a finalizer could not start it)."""
+        """Start the thread unless it runs (a finalizer cannot start it)."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="syncmcp-reaper", daemon=True)
@@ -321,7 +378,7 @@ class Reaper:
                 self._thread = thread
 
     def put(self, job: Callable[[], object]) -> None:
-        """Run `job` on the thread. Takes no lock of ours."""
+        """Run `job` on the thread. Takes no lock of the library."""
         self._jobs.put(job)
 
     def _run(self) -> None:
@@ -349,8 +406,8 @@ reaper = Reaper()
 def _after_fork_in_child() -> None:
     global fork_generation
     fork_generation += 1
-    # Threads do not survive fork, and the parent's lock may have been held at that moment. Entries
-    # belong to the parent's calls. The object stays the same because modules hold on to it.
+    # Threads do not survive a fork, and locks may have been held at that moment. The entries belong
+    # to calls of the parent. The objects stay the same because other modules have imported them.
     timer.__init__()  # type: ignore[misc]
     reaper.__init__()  # type: ignore[misc]
 
@@ -359,73 +416,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# The pause before a server that died is started again.
+# A server that ran this long, in seconds, counts as healthy again.
+_STABLE_AFTER = 30.0
+_LONGEST_BACKOFF = 10.0
 
 
 class Backoff:
-    """How long to wait before a server that died is started again."""
+    """The pause before a server that ended is started or connected to again."""
 
     def __init__(self) -> None:
-        self._deaths = 0
+        self._failures = 0
         self._since = 0.0
 
     def opened(self) -> None:
-        """The server is there."""
+        """The server runs from now on."""
         self._since = monotonic()
 
     def next(self) -> float:
-        """Seconds to wait: nothing after a long life, else more with each death."""
-        if monotonic() - self._since > _LONG_LIFE:
-            self._deaths = 0
-        self._deaths += 1
-        return 0.0 if self._deaths == 1 else min(0.1 * 2.0 ** min(self._deaths, 32), _LONGEST)
-
-
-# A server that lived this long, in seconds, was healthy.
-_LONG_LIFE = 30.0
-_LONGEST = 10.0
-
-
-# gevent: whether a program has patched the standard library, and whether in a way that works.
-#
-# Nothing here imports it: a program that uses it has it loaded already.
-
-
-# What the library waits with.
-_WAITING = ("threading", "queue", "select", "socket", "ssl", "subprocess")
-
-
-def patched(module: str) -> bool:
-    """Whether gevent has put functions of its own into this module of the standard library."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched(module))
-
-
-def _lacking() -> list[str]:
-    return [module for module in _WAITING if not patched(module)]
-
-
-_lacking_at_import = _lacking()
-
-
-def check() -> None:
-    """Look whether whoever waits here lets other greenlets run, or is a thread of its own.
-
-    Raises:
-        UsageError: Neither: a part is patched, or what was in use here before it was patched.
-    """
-    lacking = _lacking()
-    if len(lacking) == len(_WAITING):
-        return
-    if lacking:
-        here = ", ".join(module for module in _WAITING if module not in lacking)
-        raise UsageError(
-            f"gevent has patched {here}, but not {', '.join(lacking)}: where only some of them let "
-            "other greenlets run, calls hang. Use gevent.monkey.patch_all() without exceptions, or "
-            "patch none of them"
-        )
-    if _lacking_at_import:
-        raise UsageError(
-            "gevent has patched the standard library after syncmcp was imported: call "
-            "gevent.monkey.patch_all() first thing in the program, before `import syncmcp`"
-        )
+        """Seconds to wait: none if the server was healthy, else more with each time it ended."""
+        if monotonic() - self._since > _STABLE_AFTER:
+            self._failures = 0
+        self._failures += 1
+        pause = 0.1 * 2.0 ** min(self._failures, 32)
+        return 0.0 if self._failures == 1 else min(pause, _LONGEST_BACKOFF)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.cancel import call_when_cancelled
-from syncmcp._concurrency.pool import seat_of_this_thread
+from syncmcp._concurrency.pool import current_slot
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
 from syncmcp._connection.desk import QuestionRegistry
@@ -153,7 +153,7 @@ class OpenQuestion:
             if self._settled:
                 return
             self._handed = context
-            self._seat = seat_of_this_thread()
+            self._seat = current_slot()
         desk.began(self)
         if _is_link(self._method, self._params):
             self._visit = desk.visits.start(*self.elicitation_ids)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._concurrency.budget import SlidingWindow
+from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
 from syncmcp._connection.answering import check_offered, refusal
 from syncmcp._connection.desk import QuestionRegistry

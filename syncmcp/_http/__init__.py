@@ -1,1 +1,1 @@
-"""One HTTP exchange that any thread may abort, and what it is made with."""
+"""HTTP exchanges that any thread may abort: connections, sessions, errors, checks of URLs."""

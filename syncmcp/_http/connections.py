@@ -1,7 +1,7 @@
-"""Connections that tell the exchange on their thread which socket it uses.
+"""urllib3 connections that register their socket with the exchange on their thread.
 
-They also look up names and connect within the exchange's deadline: `getaddrinfo` knows none, and
-urllib3 gives each address of a host the whole timeout.
+So the exchange can be aborted. They also look up names and connect within the exchange's deadline:
+`getaddrinfo` has no timeout, and urllib3 gives each address of a host the whole timeout.
 """
 
 from __future__ import annotations
@@ -32,43 +32,44 @@ from syncmcp._http.exchange import AbortableExchange, Resolve, current, shut_dow
 
 __all__ = ["Adapter", "look_up", "resolve"]
 
-# Not every system wakes a thread that waits for a connection when the socket is shut down.
+# Seconds between two checks for an abort while connecting: not every system wakes a thread that
+# waits for a connection when the socket is shut down.
 _CONNECT_SLICE = 0.25
 
 _IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
 
 
 def look_up(host: str, port: int) -> list[Any]:
-    """Ask the system for the addresses of a host."""
+    """Look up the addresses of a host with the system's resolver."""
     return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
 
 
 def resolve(
     host: str, port: int, exchange: AbortableExchange, find: Resolve = look_up
 ) -> list[Any]:
-    """Ask `find` for the addresses of a host, within the exchange's deadline.
+    """Look up the addresses of a host with `find`, within the exchange's deadline.
 
     Raises:
         TimeoutError: The deadline passed.
-        Cut: The exchange was cut.
-        Exception: What `find` raises.
+        ExchangeAborted: The exchange was aborted.
+        Exception: Raised by `find`.
     """
     if _is_address(host):
         return find(host, port)
-    # Nothing can interrupt getaddrinfo, so another thread is left behind in it.
+    # getaddrinfo cannot be interrupted, so it runs on another thread, which may outlive the wait.
     found: list[Any] = []
     done = threading.Event()
 
     def run() -> None:
         try:
             found.append(find(host, port))
-        except Exception as error:  # raised again by the thread that waits
+        except Exception as error:  # raised again on the waiting thread
             found.append(error)
         done.set()
 
     try:
         threading.Thread(target=run, name=f"syncmcp-resolve[{host}]", daemon=True).start()
-    except RuntimeError:  # the interpreter is ending and starts no thread any more
+    except RuntimeError:  # the interpreter is ending: no thread can be started
         run()
     if not exchange.wait(done, exchange.deadline.remaining()):
         raise TimeoutError(f"resolving the name {host} took too long")
@@ -96,7 +97,7 @@ def _connect(
     failure: OSError = OSError(f"no address was found for {host}")
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         left = exchange.deadline.remaining()
-        # One address that swallows packets must leave time for the others.
+        # An address that does not respond must leave time for the others.
         share = None if left is None else left / (len(addresses) - position)
         sock = socket.socket(family, kind, protocol)
         try:
@@ -122,15 +123,15 @@ def _connect_one(
 ) -> None:
     limit = exchange.deadline.sooner(seconds)
     sock.setblocking(False)
-    # First connect, then hold: shutting down a socket that does not connect yet has no effect.
+    # Connect first, then register: shutting down a socket that is not connecting has no effect.
     code = sock.connect_ex(address)
-    exchange.hold(partial(shut_down, sock))
+    exchange.abort_with(partial(shut_down, sock))
     if code in _IN_PROGRESS:
         while True:
             left = limit.remaining()
             if wait_for_write(sock, _CONNECT_SLICE if left is None else min(left, _CONNECT_SLICE)):
                 break
-            exchange.hold(partial(shut_down, sock))
+            exchange.abort_with(partial(shut_down, sock))
             if limit.expired:
                 raise TimeoutError("connecting took too long")
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -139,7 +140,7 @@ def _connect_one(
 
 
 class _WholeLines:
-    """The beginning of a response, whose end is no end of its headers."""
+    """A response stream in which a closed connection does not end the headers."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -153,11 +154,11 @@ class _WholeLines:
 
 
 class _Response(HTTPResponse):
-    """Knows what is not the answer yet: interim responses, and headers that break off."""
+    """Skips interim responses, and refuses headers that break off."""
 
     def _read_status(self) -> tuple[str, int, str]:
-        # RFC 9110 15.2: any number may come. The base class skips those with status 100 alone, and
-        # would leave the answer to the next request on this connection.
+        # RFC 9110 15.2: any number of interim responses may come. The base class skips those with
+        # status 100 only, and would leave the final response to the next request.
         version, status, reason = super()._read_status()  # type: ignore[misc]
         if 100 < status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
             status = HTTPStatus.CONTINUE
@@ -174,12 +175,12 @@ class _Response(HTTPResponse):
 
 
 class _Connection(HTTPConnection):
-    """Tells the exchange on its thread what to shut down, and sends head and body as one."""
+    """Registers its socket with the exchange on its thread; sends head and body at once."""
 
     response_class: Any = _Response
 
     peer: str | None = None
-    """The address of the server; `None` for that of a proxy, and before it is known."""
+    """The address of the server; `None` before it is known, and through a proxy."""
 
     _outbox: list[bytes] | None = None
 
@@ -214,14 +215,14 @@ class _Connection(HTTPConnection):
             self._outbox = None
         exchange = current()
         if exchange is not None:
-            exchange.hold(partial(shut_down, self.sock), sending=True)
+            exchange.abort_with(partial(shut_down, self.sock), sending=True)
         self.send(message)
 
     def send(self, data: Any) -> None:
         if self._outbox is None:
             super().send(data)
         else:
-            # One segment and one system call instead of two of each.
+            # Head and body are sent with one system call, in one segment.
             self._outbox.append(data)
 
 
@@ -233,9 +234,9 @@ class _SecureConnection(_Connection, HTTPSConnection):
         exchange = current()
         if exchange is not None:
             try:
-                # TLS takes the descriptor out of this socket object before it shakes hands.
+                # TLS detaches the descriptor from this socket object before the handshake.
                 self._handle = sock.dup()
-                exchange.hold(partial(shut_down, self._handle))
+                exchange.abort_with(partial(shut_down, self._handle))
             except BaseException:
                 sock.close()
                 raise
@@ -246,7 +247,7 @@ class _SecureConnection(_Connection, HTTPSConnection):
             super().connect()
             exchange = current()
             if exchange is not None:
-                exchange.hold(partial(shut_down, self.sock))
+                exchange.abort_with(partial(shut_down, self.sock))
         except OSError as error:
             _close_half_made(error)
             raise
@@ -259,7 +260,7 @@ class _SecureConnection(_Connection, HTTPSConnection):
 def _close_half_made(error: OSError) -> None:
     """Close the TLS socket that Python 3.10 leaves open if its peer was gone before the handshake.
 
-    Nobody else has it: its making failed.
+    Its constructor raised, so the traceback has the only reference to it.
     """
     trace = error.__traceback__
     while trace is not None:
@@ -275,7 +276,7 @@ class _Pool(HTTPConnectionPool):
     def _put_conn(self, conn: Any) -> None:
         exchange = current()
         if exchange is not None:
-            exchange.let_go()
+            exchange.release()
         super()._put_conn(conn)
 
 
@@ -285,7 +286,7 @@ class _SecurePool(HTTPSConnectionPool):
     def _put_conn(self, conn: Any) -> None:
         exchange = current()
         if exchange is not None:
-            exchange.let_go()
+            exchange.release()
         super()._put_conn(conn)
 
 
@@ -294,9 +295,9 @@ _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
 
 @cache
 def _socks_pools() -> dict[str, Any]:
-    """Pools of connections through SOCKS. While one is made, only its deadline ends that.
+    """Connection pools for SOCKS proxies. Connecting cannot be aborted; only the deadline ends it.
 
-    They need PySocks, which whoever has come here has.
+    PySocks is installed: requests has refused the proxy otherwise.
     """
     from urllib3.contrib.socks import SOCKSConnection
 
@@ -317,21 +318,21 @@ def _socks_pools() -> dict[str, Any]:
 
 _NO_RETRIES = Retry(0, read=False)
 
-# Distinct URLs whose pool is remembered; a server may redirect to as many as it likes.
+# The most URLs whose pool is cached; a server may redirect to any number of URLs.
 _KNOWN_URLS = 16
 
 
 class Adapter(HTTPAdapter):
-    """Makes connections that can be ended, directly and through proxies.
+    """An adapter of `requests` whose connections can be aborted, directly and through proxies.
 
-    It is used with the same proxies and certificates for all its life, and therefore finds out
-    once for each URL what `HTTPAdapter` finds out for each request.
+    Its proxies and certificates never change. Therefore it chooses the connection pool once for
+    each URL, while `HTTPAdapter` does so for each request.
     """
 
     def __init__(self, connections: int) -> None:
         """Keep up to `connections` idle connections."""
         super().__init__(pool_connections=4, pool_maxsize=connections)
-        self._ways: dict[Any, tuple[HTTPConnectionPool, str]] = {}
+        self._routes: dict[Any, tuple[HTTPConnectionPool, str]] = {}
 
     def send(
         self,
@@ -342,19 +343,19 @@ class Adapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> Response:
-        """Send the request; the response's body is always left to be read.
+        """Send the request and wait for the headers; the body is always left to be read.
 
         Raises:
-            Exception: Whatever requests, urllib3, ssl or socket raise.
+            Exception: Raised by requests, urllib3, ssl or socket.
         """
-        way = self._ways.get(request.url)
-        if way is None:
+        route = self._routes.get(request.url)
+        if route is None:
             pool: Any = self.get_connection_with_tls_context(request, verify, proxies, cert)
             self.cert_verify(pool, request.url, verify, cert)  # type: ignore[no-untyped-call]
-            way = pool, self.request_url(request, proxies)
-            if len(self._ways) < _KNOWN_URLS:
-                self._ways[request.url] = way
-        pool, target = way
+            route = pool, self.request_url(request, proxies)
+            if len(self._routes) < _KNOWN_URLS:
+                self._routes[request.url] = route
+        pool, target = route
         connect, read = timeout
         raw: Any = pool.urlopen(
             method=request.method,
@@ -391,11 +392,11 @@ class Adapter(HTTPAdapter):
         return manager
 
     def close(self) -> None:
-        # Else urllib3 closes the connections when it pleases the garbage collector.
+        # Otherwise urllib3 leaves the connections to the garbage collector.
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
                 pool = manager.pools.get(key)
                 if pool is not None:
                     pool.close()
-        self._ways.clear()
+        self._routes.clear()
         super().close()

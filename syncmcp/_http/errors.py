@@ -1,4 +1,4 @@
-"""Failures of requests, urllib3, ssl and socket in our own words."""
+"""Translates exceptions of requests, urllib3, ssl and socket into errors of the library."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WIRE_ERRORS = (
     EOFError,
     zlib.error,
 )
-"""What an exchange may raise when nothing is wrong with this library."""
+"""Exceptions that an exchange may raise because of the network, the server or the program."""
 
 _URL_ERRORS = (
     requests.exceptions.InvalidURL,
@@ -49,14 +49,14 @@ _URL_ERRORS = (
     urllib3.exceptions.LocationValueError,
 )
 _TLS_ERRORS = (ssl.SSLError, CertificateError)
-# Not urllib3's TimeoutError: a refused connection is one, too, there.
+# Not urllib3's TimeoutError, of which its error for a refused connection is a subclass.
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
 
 
 def explain(error: Exception, exchange: AbortableExchange) -> McpError:
-    """Return the error of ours that tells what `error`, raised in `exchange`, means.
+    """Return the library's error for `error`, which was raised in `exchange`.
 
-    Its `__cause__` is the innermost exception: the wrappers of requests and urllib3 quote URLs
+    Its `__cause__` is the innermost exception only: the wrappers of requests and urllib3 quote URLs
     with their secrets.
     """
     chain = list(_chain(error))
@@ -76,7 +76,7 @@ def _classify(chain: list[BaseException], exchange: AbortableExchange) -> McpErr
             seconds=exchange.deadline.seconds,
             delivery="unknown" if exchange.sent else "not_sent",
         )
-    text = redact(_words(root))
+    text = redact(_describe(root))
     if exchange.sent:
         if any(isinstance(one, _TLS_ERRORS) for one in chain):
             return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
@@ -100,7 +100,7 @@ def _classify(chain: list[BaseException], exchange: AbortableExchange) -> McpErr
     return ConnectFailed(f"no connection came about: {text}")
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

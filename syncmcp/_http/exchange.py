@@ -1,8 +1,12 @@
-"""An HTTP exchange that another thread may end at once, in whatever phase it is.
+"""An HTTP exchange: how any thread aborts it, and the identity of its request.
 
-`requests` has no such thing. Its timeouts count for one socket operation each, closing a response
-that another thread reads deadlocks both, and until the headers have come there is no response. So
-whatever is about to wait tells the exchange that runs on its thread how to end the wait.
+`requests` cannot abort an exchange from another thread. Its timeouts apply to single socket
+operations, closing a response that another thread reads deadlocks both threads, and until the
+headers have come there is no response. So all code that is about to wait registers, with the
+exchange that runs on its thread, how to end the wait: `AbortableExchange.abort_with`.
+
+The `Identity` of a request is the credentials it is sent with. A private answer is cached for this
+identity only.
 """
 
 from __future__ import annotations
@@ -23,107 +27,108 @@ __all__ = ["AbortableExchange", "ExchangeAborted", "Resolve", "current", "shut_d
 
 
 Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
-"""Finds the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
+"""Looks up the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
 
 
 class ExchangeAborted(Exception):
-    """The exchange on this thread was ended by another one; nobody waits for its outcome."""
+    """The exchange on this thread was aborted by another thread; its outcome is not needed."""
 
 
 class AbortableExchange:
     """One HTTP exchange (redirects and resumptions included), run by the thread that entered it.
 
     Attributes:
-        deadline: What bounds every phase of it.
-        lingers: Whether it goes on though nobody waits for it any more.
-        sent: Whether a byte of the request may have left.
-        cut: Whether it was cut.
-        watched: Whether another thread will end it when its deadline has passed.
-        resolve: What finds the addresses it may connect to, except to a proxy; `None`: the system.
+        deadline: The deadline of all its phases together.
+        lingers: True if it goes on although its caller does not wait for it any more.
+        sent: True if a byte of the request may have been sent.
+        aborted: True if it was aborted.
+        watched: True if another thread aborts it when its deadline passes.
+        resolve: Looks up the addresses that it may connect to, except that of a proxy; `None` for
+            the system's look-up.
     """
 
     __slots__ = (
-        "_before", "_end", "_lock", "_waker", "cut", "deadline", "lingers", "resolve", "sent",
-        "watched",
+        "_abort_action", "_lock", "_outer", "_waker", "aborted", "deadline", "lingers", "resolve",
+        "sent", "watched",
     )  # fmt: skip
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
         self.sent = False
-        self.cut = False
+        self.aborted = False
         self.lingers = False
         self.watched = False
         self.resolve: Resolve | None = None
-        # Guards the flags and what there is to be ended, so that a cut never hits a connection
-        # that has gone back to the pool and carries somebody else's request.
+        # Guards the flags and the abort action, so that an abort never hits a connection that has
+        # gone back to the pool and carries the request of another exchange.
         self._lock = threading.RLock()
-        self._end: Callable[[], object] | None = None
+        self._abort_action: Callable[[], object] | None = None
         self._waker: threading.Event | None = None
-        self._before: AbortableExchange | None = None
+        self._outer: AbortableExchange | None = None
 
     def __enter__(self) -> AbortableExchange:
-        self._before = getattr(_thread, "exchange", None)
-        _thread.exchange = self
+        self._outer = getattr(_current, "exchange", None)
+        _current.exchange = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        _thread.exchange = self._before
+        _current.exchange = self._outer
 
-    def hold(self, end: Callable[[], object], *, sending: bool = False) -> None:
-        """Note how to end what this thread is about to wait for.
+    def abort_with(self, action: Callable[[], object], *, sending: bool = False) -> None:
+        """Register how to abort the wait that this thread is about to begin.
 
         Args:
-            end: Ends it; called by another thread, does not block.
-            sending: Whether bytes of the request leave from now on.
+            action: Ends the wait; called by another thread, must not block.
+            sending: True if bytes of the request may be sent from now on.
 
         Raises:
-            Cut: Too late.
+            ExchangeAborted: The exchange was aborted before.
         """
         with self._lock:
-            if self.cut:
+            if self.aborted:
                 raise ExchangeAborted
-            self._end = end
+            self._abort_action = action
             self.sent = self.sent or sending
 
-    def let_go(self) -> None:
-        """The connection is about to serve others."""
+    def release(self) -> None:
+        """Unregister the abort action: the connection goes back to its pool."""
         with self._lock:
-            self._end = None
+            self._abort_action = None
 
-    def end(self) -> bool:
-        """Cut it, from any thread, at once. Returns whether a byte of the request may have left."""
+    def abort(self) -> bool:
+        """Abort now, from any thread; return True if a byte of the request may have been sent."""
         with self._lock:
-            self.cut = True
+            self.aborted = True
             if self._waker is not None:
                 self._waker.set()
-            if self._end is not None:
-                self._end()
-                self._end = None
+            if self._abort_action is not None:
+                self._abort_action()
+                self._abort_action = None
             return self.sent
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        """Wait until `event` is set, at most `seconds`. Returns whether it was.
+        """Wait until `event` is set, at most `seconds`; return True if it was set.
 
         Raises:
-            Cut: The exchange was cut.
+            ExchangeAborted: The exchange was aborted.
         """
         with self._lock:
-            if self.cut:
+            if self.aborted:
                 raise ExchangeAborted
             self._waker = event
-        happened = event.wait(seconds)
+        was_set = event.wait(seconds)
         with self._lock:
             self._waker = None
-            if self.cut:
+            if self.aborted:
                 raise ExchangeAborted
-        return happened
+        return was_set
 
     def sleep(self, seconds: float) -> None:
         """Wait `seconds`.
 
         Raises:
-            Cut: The exchange was cut.
-            TimeoutError: Its deadline comes earlier, and has come.
+            ExchangeAborted: The exchange was aborted.
+            TimeoutError: The deadline would pass within the wait; raised once it has passed.
         """
         left = self.deadline.remaining()
         if left is not None and left < seconds:
@@ -132,68 +137,66 @@ class AbortableExchange:
         self.wait(threading.Event(), seconds)
 
 
-_thread = threading.local()
+_current = threading.local()
 
 
 def current() -> AbortableExchange | None:
-    exchange: AbortableExchange | None = getattr(_thread, "exchange", None)
+    """Return the exchange that the current thread has entered, if any."""
+    exchange: AbortableExchange | None = getattr(_current, "exchange", None)
     return exchange
 
 
 def wait(event: threading.Event, seconds: float | None) -> bool:
-    """Wait for `event`, at most `seconds`; return whether it was set.
+    """Wait for `event`, at most `seconds`; return True if it was set.
 
     Raises:
-        Cut: The exchange on this thread was cut.
+        ExchangeAborted: The exchange on this thread was aborted.
     """
     exchange = current()
     return event.wait(seconds) if exchange is None else exchange.wait(event, seconds)
 
 
 def shut_down(sock: Any) -> None:
-    """End whatever a thread does with `sock`; the thread still has to close it."""
-    # An SSLSocket's own shutdown() drops its TLS state under the thread that reads from it;
-    # urllib3's TLS-in-TLS wrapper has none. Not connected (any more): nothing to end.
+    """End the operation of another thread on `sock`; that thread still has to close it."""
+    # SSLSocket.shutdown() would drop the TLS state under the thread that reads from the socket, and
+    # urllib3's TLS-in-TLS wrapper has no such method. An OSError means that it is not connected.
     with contextlib.suppress(OSError):
         socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)
 
 
-# As whom a request is sent: what an answer that is private may depend on.
-
-
 class Identity(NamedTuple):
-    """The credentials of a request. Secret: never shown, only compared and made digests of."""
+    """The credentials of a request. Secret: only compared and hashed, never shown."""
 
     headers: tuple[tuple[str, str], ...] = ()
-    """The headers that the program gave, by a mapping or a function."""
+    """The program's own headers (`Http.headers`), sorted, with names in lower case."""
 
     authorization: str | None = None
-    """What the program's `auth` made of the request."""
+    """The Authorization header that the program's `auth` adds."""
 
     def __repr__(self) -> str:
         return "<Identity>"
 
 
 def identity(headers: Mapping[str, str] | None, authorization: str | None = None) -> Identity:
-    """The identity of a request that is sent with these."""
+    """Return the identity of a request with these headers and this Authorization header."""
     pairs = ((name.lower(), value) for name, value in (headers or {}).items())
     return Identity(tuple(sorted(pairs)), authorization)
 
 
 @singledispatch
 def authorization_of(auth: object) -> str | None:
-    """The header that the next request would have; `None` if that is not known.
+    """Return the Authorization header of the next request; `None` if it is not known yet.
 
-    The library's own kinds of `auth` are registered where they are defined.
+    The authentication classes of the library register themselves where they are defined.
     """
     raise TypeError(f"{auth!r} does not tell its header")
 
 
-def tells_identity(target: object) -> bool:
-    """Whether it can be told, before a request to `target` is sent, as whom that will be.
+def identity_is_known(target: object) -> bool:
+    """True if the identity of a request to `target` can be known before it is sent.
 
-    Of `auth`, the library's own and user names with passwords tell. Another one may do anything to
-    a request, and so may a `session`.
+    It can with the library's own kinds of `auth`, and with user name and password. Any other `auth`
+    may change a request in any way, and so may a `session`.
     """
     if not isinstance(target, Http):
         return True
@@ -207,13 +210,15 @@ def tells_identity(target: object) -> bool:
 
 
 def next_identity(target: object) -> Identity | None:
-    """As whom the next request to `target`, which tells, would be sent; `None` if nobody knows yet.
+    """Return the identity of the next request to `target`; `None` if it is not known yet.
+
+    Call it only if `identity_is_known` is true for `target`.
 
     Raises:
-        Exception: What the program's own functions raise, which are asked.
+        Exception: Raised by the program's own `headers` function.
     """
     if not isinstance(target, Http):
-        return Identity()  # there are no credentials but those that the server was started with
+        return Identity()  # the only credentials are those that the server was started with
     authorization = None
     auth: Any = target.auth
     if auth is not None:

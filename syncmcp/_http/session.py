@@ -1,4 +1,4 @@
-"""What one URL's HTTP exchanges share: connections, TLS, proxies, cookies; and reading bodies."""
+"""HTTP sessions: connections, TLS, proxies and cookies of one URL; and reading bodies."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ _log = logging.getLogger("syncmcp.http")
 
 _READ = 256 * 1024
 
-# A connection goes back to its pool only when the response was read to its end. Waiting for that
-# end is worth this many seconds and bytes; a new connection is cheaper than more of either.
+# A connection goes back to its pool only after the response was read to its end. At most so many
+# seconds and bytes are spent on that; a new connection is cheaper than more of either.
 _DRAIN_SECONDS = 0.1
 _DRAIN_BYTES = 64 * 1024
 
 
 class HttpSession:
-    """What stays the same over the exchanges with one URL: connections, TLS, proxies, cookies.
+    """The connections, TLS settings, proxies and cookies that the exchanges with one URL share.
 
-    Proxies and certificates are looked up in the environment once, here; `~/.netrc` never, because
-    it would replace an Authorization header.
+    Proxies and certificates are read from the environment once, here. `~/.netrc` is never read: it
+    would replace an Authorization header.
 
     Args:
-        config: The user's settings.
-        connections: How many connections are kept, at most.
+        config: The program's settings.
+        connections: The most idle connections that are kept.
     """
 
     def __init__(self, config: Http, connections: int) -> None:
         theirs = config.session
         self._adapter: Adapter | None = None
-        if theirs is not None and _has_its_own_way(theirs):
+        if theirs is not None and _has_custom_sending(theirs):
             session = theirs
         else:
-            session = _taken_over(theirs)
+            session = _copied_session(theirs)
             self._adapter = Adapter(connections)
         self._session = session
         verify = config.verify if config.verify is not True else session.verify
@@ -88,15 +88,15 @@ class HttpSession:
         headers: CaseInsensitiveDict[Any],
         body: bytes | None = None,
     ) -> requests.Response:
-        """Send one HTTP request on this thread, wait for the response's status and headers.
+        """Send one HTTP request on this thread, and wait for the status and headers.
 
         `exchange` must have been entered on this thread.
 
         Raises:
-            Exception: Whatever requests, urllib3, ssl or socket raise.
-            Cut: The exchange was cut.
+            Exception: Raised by requests, urllib3, ssl or socket.
+            ExchangeAborted: The exchange was aborted.
         """
-        # Like PreparedRequest.copy(), which costs more: it copies the cookie jar.
+        # PreparedRequest.copy() would copy the cookie jar, too, which costs more.
         request = PreparedRequest()
         request.__dict__.update(self._template.__dict__)
         request.method = method
@@ -117,15 +117,15 @@ class HttpSession:
         if left is not None and left <= 0:
             raise TimeoutError("there was no time left")
         if self._adapter is None:
-            # Somebody else's connection cannot be ended while it is waited for.
-            exchange.hold(_nothing, sending=True)
+            # A connection of the program's own adapter cannot be aborted before it responds.
+            exchange.abort_with(_cannot_abort, sending=True)
             response = session.send(
                 request, allow_redirects=False, timeout=(left, left), **self._settings
             )
-            _let_go_in_time(exchange, response.raw)
+            _release_before_pool(exchange, response.raw)
             try:
-                exchange.hold(partial(_shut_down_response, response.raw))
-            except BaseException:  # withdrawn before it came, and nobody else will ever have it
+                exchange.abort_with(partial(_shut_down_response, response.raw))
+            except BaseException:  # aborted before the response came: no other code has it
                 response.close()
                 raise
         else:
@@ -141,33 +141,33 @@ class HttpSession:
         return response
 
     def close(self) -> None:
-        """Close all idle connections. A session used as it is stays its owner's."""
+        """Close all idle connections, but not a session of the program's that is used unchanged."""
         if self._adapter is not None:
             self._adapter.close()
 
 
-def _nothing() -> None:
-    """There is no way to reach a connection of somebody else's adapter before it responds."""
+def _cannot_abort() -> None:
+    """Do nothing: a connection of another adapter cannot be reached before it responds."""
 
 
 def _shut_down_response(raw: Any) -> None:
-    # ValueError: nothing there to shut down; RuntimeError: its connection is in use by others.
+    # ValueError: no connection to shut down; RuntimeError: other code uses its connection.
     with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
         raw.shutdown()
 
 
-def _let_go_in_time(exchange: AbortableExchange, raw: Any) -> None:
-    """Have the exchange let go of a connection before a pool that is not ours gets it back."""
+def _release_before_pool(exchange: AbortableExchange, raw: Any) -> None:
+    """Have the exchange release a connection before a pool of another adapter gets it back."""
 
     def release_conn() -> None:
-        del raw.release_conn  # that of its class comes to light, and no cycle is left behind
-        exchange.let_go()
+        del raw.release_conn  # uncovers the method of the class, and leaves no reference cycle
+        exchange.release()
         raw.release_conn()
 
     raw.release_conn = release_conn
 
 
-def _has_its_own_way(session: requests.Session) -> bool:
+def _has_custom_sending(session: requests.Session) -> bool:
     if type(session).send is not requests.Session.send:
         return True
     return set(session.adapters) != {"http://", "https://"} or any(
@@ -176,7 +176,7 @@ def _has_its_own_way(session: requests.Session) -> bool:
     )
 
 
-def _taken_over(theirs: requests.Session | None) -> requests.Session:
+def _copied_session(theirs: requests.Session | None) -> requests.Session:
     ours = requests.Session()
     if theirs is not None:
         for name in (
@@ -190,18 +190,19 @@ def _taken_over(theirs: requests.Session | None) -> requests.Session:
 def body_of(
     exchange: AbortableExchange, response: requests.Response, limit: int | None = None
 ) -> Iterator[bytes]:
-    """Yield the decoded pieces of a response's body as they come.
+    """Yield the decoded pieces of a response body as they come.
 
     Args:
         exchange: The exchange that the response belongs to.
-        response: What `HttpSession.send` returned.
-        limit: The longest body accepted after decoding, in bytes; `None` leaves it to the caller.
+        response: The response that `HttpSession.send` returned.
+        limit: The longest body accepted after decoding, in bytes; `None` for no limit.
 
     Raises:
         LimitExceeded: The body is longer than `limit`.
-        HttpError: The body is encoded in a way that we did not ask for.
+        HttpError: The body has a Content-Encoding that was not asked for.
         TimeoutError: The exchange's deadline passed.
-        Exception: Whatever urllib3 and ssl raise.
+        EOFError: The compressed body is incomplete.
+        Exception: Raised by urllib3, ssl or zlib.
     """
     raw: Any = response.raw
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
@@ -241,7 +242,7 @@ def _too_long(limit: int) -> LimitExceeded:
 
 
 class _Gzip:
-    """Decompresses piece by piece: a small body may hide gigabytes."""
+    """Decompresses gzip in bounded pieces: a small body may expand to gigabytes."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -261,9 +262,10 @@ class _Gzip:
 
 
 def finish(exchange: AbortableExchange, response: requests.Response) -> None:
-    """Get rid of a response on the exchange's own thread, keeping its connection if that is cheap.
+    """Close a response on the exchange's own thread; keep its connection if that is cheap.
 
-    The rest of the body is read for a short time; what has not ended by then is cut off.
+    The rest of the body is read for a short time. If it has not ended by then, the connection is
+    closed.
     """
     raw: Any = response.raw
     try:
@@ -275,14 +277,14 @@ def finish(exchange: AbortableExchange, response: requests.Response) -> None:
         _log.debug("the rest of a response was dropped: %s", type(error).__name__)
     finally:
         if not raw.closed:
-            exchange.let_go()
+            exchange.release()
             response.close()
 
 
 def _drain(exchange: AbortableExchange, raw: Any, sock: socket.socket) -> None:
     limit = exchange.deadline.sooner(_DRAIN_SECONDS)
     size = 0
-    # At its end a response gives its connection away, and the next thread may be using it already.
+    # At its end a response releases its connection, and another thread may use it at once.
     while raw.connection is not None and size <= _DRAIN_BYTES:
         left = limit.remaining()
         if not left:

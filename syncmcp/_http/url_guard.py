@@ -1,12 +1,13 @@
-"""Which URLs that a server named may be used, and at which addresses.
+"""Protection against SSRF: which URLs named by a server may be used, and at which addresses.
 
-A server that sends us somewhere must not make us reach what it cannot reach itself: the user's own
-machine and network (RFC 9728 §7.7). `UrlGuard.check` looks at a URL as it is written;
-`UrlGuard.pin` looks at the addresses behind its host, in the moment of connecting, and the wire
-connects to nothing else. So a name cannot lead elsewhere between the check and the use.
+A server that names a URL must not make this client reach hosts that the server cannot reach itself:
+the user's own computer and network (RFC 9728 §7.7). `UrlGuard.check` checks a URL as it is written.
+`UrlGuard.pin` checks the addresses of its host at the moment of connecting, and the connection uses
+no other address. So the name cannot resolve to another address between the check and the use (DNS
+rebinding).
 
-Through a proxy only the first half is possible: it is the proxy that looks names up, and that has
-to refuse addresses.
+Through a proxy only the first check is possible: the proxy looks up names, and has to refuse
+addresses.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ __all__ = ["UnsafeUrl", "UrlGuard"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Addresses of IPv6 whose last four bytes are one of IPv4 (RFC 6052 §2.1), and those of RFC 8215.
-_EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_EMBEDDING_AT_HOME: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+# NAT64: IPv6 addresses whose last four bytes are an IPv4 address (RFC 6052 §2.1), and the prefix
+# for local use (RFC 8215).
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 
-# Where clouds tell a machine its secrets beside 169.254.0.0/16: Alibaba, Azure, Oracle, AWS, Google
-# and Scaleway. To `ipaddress` they are private, or public, like any other.
-_CLOUDS: Final = frozenset(
+# Addresses of cloud metadata services outside of 169.254.0.0/16: Alibaba, Azure, Oracle, AWS,
+# Google and Scaleway. `ipaddress` classifies them as ordinary private or public addresses.
+_CLOUD_METADATA: Final = frozenset(
     map(
         ipaddress.ip_address,
         (
@@ -50,7 +52,7 @@ _CLOUDS: Final = frozenset(
     )
 )
 
-# "This network" (RFC 6890 §2.2.2); `ipaddress` takes all of it but the first for private.
+# "This network" (RFC 6890 §2.2.2); to `ipaddress` all of it but the first address is private.
 _THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
 
 _LOOK_UP_SECONDS: Final = 30.0
@@ -61,7 +63,7 @@ class UnsafeUrl(AuthError):
     """A server named a URL that must not be used; nothing was sent there.
 
     Attributes:
-        reason: What is wrong with it.
+        reason: Why it must not be used.
     """
 
     reason: str = ""
@@ -69,25 +71,25 @@ class UnsafeUrl(AuthError):
 
 
 class _AddressClass(enum.Enum):
-    """Whose an address is; the value is what a message calls it."""
+    """The kinds of addresses; the value is the name in error messages."""
 
     PUBLIC = "a public address"
     PRIVATE = "an address of a private network"
-    HERE = "an address of this computer"
-    LINK = "an address of the local link or of cloud metadata"
-    NOBODY = "an address that is nobody's"
+    LOOPBACK = "an address of this computer"
+    LINK_LOCAL = "an address of the local link or of cloud metadata"
+    UNUSABLE = "an address that is nobody's"
 
 
 class UrlGuard:
-    """Judges the URLs that one MCP server, and what it led to, names.
+    """Checks the URLs named by one MCP server, and by the servers that these URLs lead to.
 
-    It has to be ``https``, or ``http`` to this computer. A server on this computer or in a private
-    network may name others there, a public one may not. Used from any thread.
+    A URL has to be ``https``, or ``http`` to this computer. A server on this computer or in a
+    private network may name hosts there; a public server may not. Thread-safe.
 
     Args:
         server: The URL of the MCP server, which the user chose.
-        allow_private: Whether private addresses may be named by whomever, also with ``http``.
-        look_up: What finds the addresses of a host, as `socket.getaddrinfo` returns them.
+        allow_private: Whether any server may name private addresses, also with ``http``.
+        look_up: Looks up the addresses of a host, as `socket.getaddrinfo` returns them.
     """
 
     def __init__(
@@ -96,141 +98,142 @@ class UrlGuard:
         self._server = (urlsplit(server).hostname or "").rstrip(".")
         self._allow_private = allow_private
         self._look_up = look_up
-        self._found: frozenset[_AddressClass] = frozenset()
-        self._met: set[_AddressClass] = set()
+        self._server_kinds: frozenset[_AddressClass] = frozenset()
+        self._peer_kinds: set[_AddressClass] = set()
 
-    def meet(self, response: requests.Response) -> None:
-        """Note where an answer of the server came from, if it came over our own connections.
+    def record_peer(self, response: requests.Response) -> None:
+        """Record the address that a response of the server came from, if the connection knows it.
 
-        A name could lead to a private address when we ask whose the server is, only then.
+        The server's name could resolve to a private address only when it is looked up for the
+        check whether the server is public.
         """
         address = getattr(getattr(response.raw, "connection", None), "peer", None)
         if address is not None:
-            self._met.add(_place(address))
+            self._peer_kinds.add(_address_class(address))
 
     def check(self, url: str) -> str:
-        """Return the host of `url`, if the URL may be used as far as it tells by itself.
+        """Return the host of `url` if the URL, as it is written, may be used.
 
-        Nothing is looked up but the server's own name, once, if it matters whose the server is.
+        Only the server's own name is looked up, once, if it matters whether the server is public.
 
         Raises:
-            UnsafeUrl: It may not be fetched, and not be opened in a browser either.
-            Cut: The exchange on this thread was cut.
+            UnsafeUrl: The URL may be neither fetched nor opened in a browser.
+            ExchangeAborted: The exchange on this thread was aborted.
         """
         try:
-            host = Link.read(self._secured(url)).host
+            host = Link.read(self._with_https(url)).host
         except UnsafeLink as error:
             raise _unsafe(url, error.reason) from error
-        place = _written_place(host)
-        if place is not None:
-            self._agree(url, place)
+        kind = _literal_class(host)
+        if kind is not None:
+            self._check_kind(url, kind)
         return host
 
     def pin(self, url: str) -> Resolve:
-        """Return what finds the addresses to connect to for `url`, and none that may not be used.
+        """Return a look-up function for `url` that finds only addresses that may be used.
 
         Raises:
-            UnsafeUrl: See `check`. What is returned raises it when no address is left.
+            UnsafeUrl: See `check`. The returned function raises it if no address may be used.
         """
         host = self.check(url)
         plain = urlsplit(url).scheme.lower() == "http"
-        here = _written_place(host) is _AddressClass.HERE
+        loopback = _literal_class(host) is _AddressClass.LOOPBACK
 
         def find(name: str, port: int) -> list[Any]:
             refused: UnsafeUrl | None = None
-            agreed: list[Any] = []
+            allowed: list[Any] = []
             answers = self._look_up(name, port)
             if host == self._server:
-                # What the name leads to the next time is up to whoever owns it.
-                self._met.update(_place(one[4][0]) for one in answers)
+                # The owner of the name may have it resolve to another address the next time.
+                self._peer_kinds.update(_address_class(one[4][0]) for one in answers)
             for found in answers:
-                place = _place(found[4][0])
+                kind = _address_class(found[4][0])
                 try:
-                    if place is not _AddressClass.HERE and here:
-                        raise _unsafe(url, f"the name of this computer leads to {place.value}")
-                    if place is _AddressClass.PUBLIC and plain:
+                    if kind is not _AddressClass.LOOPBACK and loopback:
+                        raise _unsafe(url, f"the name of this computer leads to {kind.value}")
+                    if kind is _AddressClass.PUBLIC and plain:
                         raise _unsafe(url, "it is not encrypted, and leads to a public address")
-                    self._agree(url, place)
+                    self._check_kind(url, kind)
                 except UnsafeUrl as error:
                     refused = error
                 else:
-                    agreed.append(found)
-            if refused is not None and not agreed:
+                    allowed.append(found)
+            if refused is not None and not allowed:
                 raise refused
-            return agreed
+            return allowed
 
         return find
 
-    def _secured(self, url: str) -> str:
-        # `Link` has http for this computer only.
+    def _with_https(self, url: str) -> str:
+        # `Link` accepts http for this computer only.
         if self._allow_private and url[:5].lower() == "http:":
             return f"https:{url[5:]}"
         return url
 
-    def _agree(self, url: str, place: _AddressClass) -> None:
-        if place is _AddressClass.PUBLIC:
+    def _check_kind(self, url: str, kind: _AddressClass) -> None:
+        if kind is _AddressClass.PUBLIC:
             return
-        if place is _AddressClass.NOBODY:
-            raise _unsafe(url, f"it leads to {place.value}")
+        if kind is _AddressClass.UNUSABLE:
+            raise _unsafe(url, f"it leads to {kind.value}")
         if self._allow_private:
             return
-        if place is _AddressClass.LINK or self._server_is_public():
-            raise _unsafe(url, f"it leads to {place.value} (allow_private would allow that)")
+        if kind is _AddressClass.LINK_LOCAL or self._server_is_public():
+            raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
 
     def _server_is_public(self) -> bool:
-        if not self._found:
-            self._found = self._look_up_server()
-        places = self._found | self._met
-        return _AddressClass.PUBLIC in places or not places
+        if not self._server_kinds:
+            self._server_kinds = self._resolve_server_kinds()
+        kinds = self._server_kinds | self._peer_kinds
+        return _AddressClass.PUBLIC in kinds or not kinds
 
-    def _look_up_server(self) -> frozenset[_AddressClass]:
-        place = _written_place(self._server)
-        if place is not None:
-            return frozenset({place})
+    def _resolve_server_kinds(self) -> frozenset[_AddressClass]:
+        kind = _literal_class(self._server)
+        if kind is not None:
+            return frozenset({kind})
         exchange = current() or AbortableExchange(Deadline(_LOOK_UP_SECONDS))
         try:
             found = resolve(self._server, 0, exchange, self._look_up)
-        except (OSError, UnicodeError):  # perhaps only a proxy knows it
+        except (OSError, UnicodeError):  # perhaps only a proxy can look it up
             return frozenset()
-        return frozenset(_place(one[4][0]) for one in found)
+        return frozenset(_address_class(one[4][0]) for one in found)
 
 
-def _written_place(host: str) -> _AddressClass | None:
-    """Whose a host is that tells it by itself."""
+def _literal_class(host: str) -> _AddressClass | None:
+    """Return the kind of a host that is an address or `localhost`; `None` for other names."""
     if host == "localhost":
-        return _AddressClass.HERE
+        return _AddressClass.LOOPBACK
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return None
-    return _place(host)
+    return _address_class(host)
 
 
-def _place(written: str) -> _AddressClass:
+def _address_class(written: str) -> _AddressClass:
     try:
-        address = _innermost(ipaddress.ip_address(written))
+        address = _embedded_ipv4(ipaddress.ip_address(written))
     except ValueError:
-        return _AddressClass.NOBODY
+        return _AddressClass.UNUSABLE
     if address.is_loopback:
-        return _AddressClass.HERE
+        return _AddressClass.LOOPBACK
     if address.is_multicast or address.is_unspecified or address.is_reserved:
-        return _AddressClass.NOBODY
+        return _AddressClass.UNUSABLE
     if address in _THIS_NETWORK:
-        return _AddressClass.NOBODY
-    if address.is_link_local or address in _CLOUDS:
-        return _AddressClass.LINK
+        return _AddressClass.UNUSABLE
+    if address.is_link_local or address in _CLOUD_METADATA:
+        return _AddressClass.LINK_LOCAL
     if not address.is_global or getattr(address, "is_site_local", False):
         return _AddressClass.PRIVATE
     return _AddressClass.PUBLIC
 
 
-def _innermost(address: _Address) -> _Address:
-    """The address of IPv4 that one of IPv6 stands for, if it does."""
+def _embedded_ipv4(address: _Address) -> _Address:
+    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    if address in _EMBEDDING:
+    if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    if address in _EMBEDDING_AT_HOME:
+    if address in _NAT64_LOCAL:
         return ipaddress.IPv6Address("fd00::")
     return address.ipv4_mapped or address.sixtofour or address
 

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._concurrency.budget import RateLimit
+from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
     AllowAll,
     AuditRecord,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 from urllib.parse import urlsplit
 
-from syncmcp._concurrency.budget import SlidingWindow
+from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -121,23 +121,23 @@ class Fetcher:
         seconds = self._timeout if left is None else min(left, self._timeout)
         with AbortableExchange(Deadline(seconds)) as inner:
             if outer is not None:
-                outer.hold(inner.end)
+                outer.abort_with(inner.abort)
             # The timer aborts it: neither a slow TLS handshake nor a trickling body extends it.
             inner.watched = True
-            late = timer.after(seconds, inner.end)
+            late = timer.after(seconds, inner.abort)
             try:
                 return self._follow_redirects(inner, request)
             except WIRE_ERRORS as error:
-                if outer is not None and outer.cut:
+                if outer is not None and outer.aborted:
                     raise ExchangeAborted from error
-                if inner.cut and outer is not None and outer.deadline.expired:
+                if inner.aborted and outer is not None and outer.deadline.expired:
                     raise _timed_out(outer.deadline) from error
                 failure = self._as_error(error, inner, request)
                 raise failure from failure.__cause__
             finally:
                 late.cancel()
                 if outer is not None:
-                    outer.let_go()
+                    outer.release()
 
     def _follow_redirects(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
         url, headers = request.url, dict(request.headers)
@@ -191,7 +191,7 @@ class Fetcher:
         if isinstance(found, UnsafeUrl):
             return found
         cause = found.__cause__
-        if exchange.cut:
+        if exchange.aborted:
             found = AuthError(f"no answer came within {self._timeout:g} s")
         elif isinstance(found, LimitExceeded):
             found = AuthError(f"an answer is longer than {self._limit} bytes")

@@ -233,13 +233,13 @@ class _LoopbackLogin:
         check_browser_url(redirect.url)
         exchange = current()
         if exchange is not None:
-            exchange.hold(self._wake)
+            exchange.abort_with(self._wake)
         try:
             self._show_page(redirect)
             while True:
                 for key, _ in self._selector.select(self._select_timeout(deadline)):
                     key.data(redirect)
-                if exchange is not None and exchange.cut:
+                if exchange is not None and exchange.aborted:
                     raise ExchangeAborted
                 if self._answer is not None:
                     return self._answer
@@ -249,7 +249,7 @@ class _LoopbackLogin:
                     self._disconnect(connection)
         finally:
             if exchange is not None:
-                exchange.let_go()
+                exchange.release()
 
     def _select_timeout(self, deadline: Deadline) -> float | None:
         limits = [

@@ -191,7 +191,7 @@ class SingleFlight(Generic[T]):
             attempt.completed = True
         except McpError as error:
             exchange = current()
-            if exchange is not None and (exchange.cut or exchange.deadline.expired):
+            if exchange is not None and (exchange.aborted or exchange.deadline.expired):
                 raise  # only this thread's own call ended: the waiting ones may have more time
             attempt.error = error
 

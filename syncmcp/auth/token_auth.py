@@ -365,7 +365,7 @@ class UnauthorizedHook:
             return None  # the call has ended
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # the body was a stream, and cannot be read a second time
-        self._tokens.driver.guard.meet(response)
+        self._tokens.driver.guard.record_peer(response)
         header = response.headers.get("WWW-Authenticate")
         challenge = steps.auth_challenge(header)
         if needs_nonce or (challenge is not None and challenge.error == _BAD_PROOF):

@@ -14,8 +14,8 @@ from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import begin
 from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
+from syncmcp._concurrency.waits import EventQueue
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.parallel import run_all
@@ -177,7 +177,7 @@ class GroupSubscription:
             last = self._events_left
         if last == 0:
             for inbox in self._inboxes.queues.values():
-                inbox.end()
+                inbox.close()
         return last >= 0
 
     def close(self, timeout: float | None = None) -> None:
@@ -190,7 +190,7 @@ class GroupSubscription:
         self._finalizer.detach()
         limit = seconds(timeout, "timeout")
         for inbox in self._inboxes.queues.values():
-            inbox.end()
+            inbox.close()
         jobs = {
             name: partial(
                 listening.close,
@@ -256,7 +256,7 @@ def listen(
         listenings[name] = listening = begin(
             core_of(clients[name]), filters[name], inbox, undeclared=undeclared
         )
-        if inbox.ended:  # the caller was interrupted meanwhile
+        if inbox.closed:  # the caller was interrupted meanwhile
             listening.abandon()
 
     try:
@@ -275,7 +275,7 @@ def listen(
             )
     except BaseException:  # Ctrl-C, too
         for inbox in inboxes.queues.values():
-            inbox.end()
+            inbox.close()
         _abandon(listenings)
         raise
     agreed = {name: listenings[name] for name in filters if name in listenings}

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from syncmcp._client.core import core_of
-from syncmcp._concurrency.futures import RequestFuture, settled
+from syncmcp._concurrency.futures import RequestFuture, failed_future
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp.errors import McpError, NotSupported
@@ -99,7 +99,7 @@ def iterate_completed(
             try:
                 future = start(client)
             except McpError as error:
-                future = settled(error, core_of(client).pools.workers)
+                future = failed_future(error, core_of(client).pools.workers)
             in_flight[future] = name
         while in_flight:
             with lending_handler():

@@ -1,1 +1,1 @@
-"""Looking in: metrics, tracing, logging, and a picture of what a client is doing."""
+"""Observability: metrics, tracing, logging, and a dump of what a client is doing."""

@@ -1,6 +1,6 @@
-"""What a client is doing at this moment: ``print(client.dump())`` when something hangs.
+"""A dump of what a client is doing at this moment: ``print(client.dump())`` when something hangs.
 
-Nothing is asked of the server, and nobody is waited for longer than it takes to copy a table.
+A dump sends nothing to the server, and takes locks only for as long as copying a table takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syncmcp._base.text import redact
 
 __all__ = ["Dump"]
 
-# How much of a thread is shown: its innermost calls.
+# How many of the innermost frames of a thread's stack are shown.
 _MOST_CALLS = 16
 _CALLS_IN_TEXT = 5
 
@@ -26,15 +26,15 @@ _HERE = str(Path(__file__).parent.parent) + os.sep
 
 
 class Dump:
-    """What a client was doing at one moment; `str()` is for people.
+    """What a client was doing at one moment; `str()` of it is text for people.
 
-    Secrets are removed, as far as they can be told by their names or were given as such (headers, a
-    server's environment). Arguments and results are in the frames: look at it before you send it to
-    somebody.
+    Secrets are removed if their names tell that they are secrets, or if they were given as such
+    (headers, a server's environment). The frames contain arguments and results: read the dump
+    before you send it to others.
 
     Attributes:
-        facts: The same as plain values, ready for JSON: ``client``, ``calls``, ``questions``,
-            ``queues``, ``threads``, ``frames``, ``server``.
+        facts: The same as plain values that can be converted to JSON: ``client``, ``calls``,
+            ``questions``, ``queues``, ``threads``, ``frames``, ``server``.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -48,11 +48,12 @@ class Dump:
 
 
 def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
-    """The client's threads, those that all clients share, and others inside of this library.
+    """Yield the client's threads, threads that all clients share, and others that run library code.
 
     Args:
-        label: Of the client.
-        waiting: Where a thread is that waits for an answer: its local ``call`` says for which.
+        label: The label of the client.
+        waiting: The code of the function in which threads wait for an answer; its local variable
+            ``call`` is the call.
     """
     stacks: Mapping[int, FrameType] = sys._current_frames()
     me = threading.get_ident()
@@ -80,7 +81,7 @@ def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
 
 
 def _awaited(stack: FrameType, waiting: CodeType) -> str | None:
-    """The request of ours whose answer a thread waits for, if it does."""
+    """Return the request whose answer a thread waits for, if it waits for one."""
     frame: FrameType | None = stack
     while frame is not None:
         if frame.f_code is waiting:

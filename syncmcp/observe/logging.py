@@ -1,4 +1,4 @@
-"""What a server tells, handed to what programs have for it already: `logging`, progress bars."""
+"""Log messages and progress of a server, passed on to `logging` and to progress bars."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
-"""The levels of RFC 5424 as those of `logging`. Any other is the lowest."""
+"""The `logging` levels for those of RFC 5424. Any other level is logged as DEBUG."""
 
 LONGEST = 10_000
-"""Of what a server logs at once, so many characters become part of a record."""
+"""The most characters of one log message that become part of a record."""
 
 
 class LogRecords:
-    """A `LogHandler` that makes records of `logging`.
+    """A `LogHandler` that logs the messages of a server with `logging`.
 
-    What a server says is one line in which nothing is hidden. Its own logger's name stands before
-    it, and makes no logger here: a server may think of any number of names. Records have the
-    attributes `mcp_level`, `mcp_logger` and `mcp_data`: what the server said, as it was.
+    Each message becomes one line, with unprintable characters escaped. The name of the server's
+    logger is put before it in brackets; it creates no logger here, because a server may use any
+    number of names. Records have the attributes `mcp_level`, `mcp_logger` and `mcp_data`: the
+    fields of the message, unchanged.
 
     Args:
-        logger: Gets the records, and decides which of them it wants.
+        logger: Receives the records; its level decides which of them are logged.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -61,17 +62,17 @@ class LogRecords:
 
 
 def as_log_handler(given: LogHandler | logging.Logger | None, server: str) -> LogHandler | None:
-    """What a client was given as its ``on_log``; of a logger, the child with the server's name."""
+    """Return the handler for an ``on_log`` option; a logger gets a child named after the server."""
     if isinstance(given, logging.Logger):
         return LogRecords(given.getChild(server.replace(".", "_")))
     return given
 
 
 class Bar(Protocol):
-    """A progress bar, as tqdm's is one. One with `set_description` is told of messages, too."""
+    """A progress bar like that of tqdm. If it has `set_description`, it shows messages, too."""
 
     total: Any
-    """What all of it is; `None` if nobody knows."""
+    """The value of complete progress; `None` if it is unknown."""
 
     def update(self, n: float) -> object:
         """Advance by `n`."""
@@ -79,10 +80,10 @@ class Bar(Protocol):
 
 
 def on_bar(bar: Bar) -> ProgressHandler:
-    """Return an ``on_progress`` for one call, which shows on `bar` how far it has come.
+    """Return an ``on_progress`` callback for one call, which shows its progress on `bar`.
 
-    Others than tqdm's are as near: ``on_progress=lambda done, total, text: ...`` is told what is
-    done in all.
+    For other kinds of progress bars, write a callback of your own:
+    ``on_progress=lambda done, total, text: ...`` gets the progress made in all.
     """
     shown = 0.0
 
@@ -100,7 +101,7 @@ def on_bar(bar: Bar) -> ProgressHandler:
 
 
 def _one_line(text: str) -> str:
-    """`text` without what a terminal or a reader of lines would take for something else."""
+    """Return `text` as one printable line, shortened to `LONGEST` characters."""
     if text.isprintable() and len(text) <= LONGEST:
         return text
     left_out = f" ({len(text) - LONGEST:,} more characters)" if len(text) > LONGEST else ""

@@ -1,4 +1,4 @@
-"""What a program counts and times: requests, bytes, repetitions.
+"""Metrics: a program counts and times requests, frames and retries.
 
 ::
 
@@ -30,40 +30,41 @@ _log = logging.getLogger("syncmcp.observe.metrics")
 
 
 class Metrics(Protocol):
-    """Where numbers go. Many threads call it at one time, one that reads a connection among them.
+    """Receives metrics. Implement all three methods.
 
-    Each method counts and returns: one that blocks holds up the calls of the client. What it raises
-    is logged, and harms nobody.
+    Many threads call them at the same time, among them the thread that reads a connection. A method
+    must not block: it would delay the calls of the client. Exceptions are logged, and no call fails
+    by them.
     """
 
     def request(self, server: str, method: str, seconds: float, error: str | None) -> object:
-        """A request of ours is over.
+        """Called when a request of the client has ended.
 
         Args:
-            server: What logs and errors call the server.
-            method: The request's method.
-            seconds: How long it took, from when it left.
-            error: The class of the error that it ended with; `None` if it has a result.
+            server: The name of the server in logs and errors.
+            method: The method of the request.
+            seconds: The seconds since the request was sent; 0 if it was not sent.
+            error: The name of the class of its error; `None` if it has a result.
         """
         ...
 
     def frame(self, server: str, direction: Literal["sent", "received"], size: int) -> object:
-        """A message of so many bytes was handed to the connection, or came from it."""
+        """Called when a message of `size` bytes was handed to the connection, or came from it."""
         ...
 
     def repetition(self, server: str, method: str) -> object:
-        """A request that failed is about to be sent again."""
+        """Called before a failed request is sent again."""
         ...
 
 
 class Measured(Interceptor):
-    """An interceptor that has `Metrics` told. One object may serve many clients.
+    """An interceptor that reports to `Metrics`. One object may serve many clients.
 
     Args:
-        metrics: Who is told.
+        metrics: The object that receives the metrics.
 
     Raises:
-        UsageError: It lacks a method, or has coroutine functions.
+        UsageError: `metrics` lacks a method, or has a coroutine function.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -77,19 +78,19 @@ class Measured(Interceptor):
     def ended(self, answer: Message) -> None:
         """See `Interceptor`."""
         error = None if answer.error is None else type(answer.error).__name__
-        seconds = answer.elapsed or 0.0  # of one that never left there is none
-        self._tell(self._metrics.request, answer.server, answer.method, seconds, error)
+        seconds = answer.elapsed or 0.0  # `None` if the request was never sent
+        self._report(self._metrics.request, answer.server, answer.method, seconds, error)
 
     def moved(self, server: str, direction: Literal["sent", "received"], size: int) -> None:
-        """Tell of a frame."""
-        self._tell(self._metrics.frame, server, direction, size)
+        """Report a frame to `Metrics.frame`."""
+        self._report(self._metrics.frame, server, direction, size)
 
     def repeated(self, server: str, method: str) -> None:
-        """Tell of a repetition."""
-        self._tell(self._metrics.repetition, server, method)
+        """Report a retry to `Metrics.repetition`."""
+        self._report(self._metrics.repetition, server, method)
 
-    def _tell(self, report: Callable[..., object], *facts: Any) -> None:
+    def _report(self, method: Callable[..., object], *facts: Any) -> None:
         try:
-            report(*facts)
-        except Exception:  # the program's own code: no call may fail by being counted
+            method(*facts)
+        except Exception:  # an error in the program's own code must not fail a call
             _log.exception("the metrics of %s were not taken", facts[0])

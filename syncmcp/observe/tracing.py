@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: one for each request, by its semantic conventions for MCP.
+"""OpenTelemetry tracing: one span for each request, by the semantic conventions for MCP.
 
 Needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Spans"]
 
-# Which parameter names what a request is about, and the attribute for it.
+# The parameter that names the target of a request, and the span attribute for it.
 _TARGETS = {
     "tools/call": ("name", "gen_ai.tool.name"),
     "prompts/get": ("name", "gen_ai.prompt.name"),
@@ -33,18 +33,22 @@ _VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
 class Spans(Interceptor):
-    """Makes a client span of every request, repetitions each for itself; the server's go below it.
+    """An interceptor that makes a client span for each request; each retry has a span of its own.
 
-    A span is named by the method and the tool or prompt, and has `mcp.method.name`,
-    `jsonrpc.request.id`, `gen_ai.tool.name` or its kin, and `error.type`: the class of the error,
-    ``tool_error`` for a tool that failed; the code of a server's error as
-    `rpc.response.status_code`. Arguments and results are not recorded. A request that something
-    asked for in a span is a child of it.
+    The trace context is sent with the request, so that spans of the server become children of the
+    span. The span itself is a child of the span in which the request is made.
+
+    The name of a span is the method, with the name of the tool or prompt. Its attributes are
+    `mcp.method.name`, `jsonrpc.request.id`, the target (`gen_ai.tool.name`, `gen_ai.prompt.name` or
+    `mcp.resource.uri`), `mcp.protocol.version` if the request has it,
+    `gen_ai.operation.name` for tool calls, and `error.type`: the class of the error, or
+    ``tool_error`` for a tool that failed. The code of a `ServerError` is
+    `rpc.response.status_code`. Arguments and results are not recorded.
 
     Args:
-        provider: Where the spans go; by default the program's own provider.
-        session_id: Asked for `mcp.session.id`, ``lambda: client.session_id`` for instance. Left out
-            by default: whoever knows the id of a session can speak in our name.
+        provider: Receives the spans; by default the program's global provider.
+        session_id: Returns `mcp.session.id`, for instance ``lambda: client.session_id``. Not
+            recorded by default: with the id of a session, others can act in its name.
 
     Raises:
         UsageError: OpenTelemetry is not installed.
@@ -60,7 +64,7 @@ class Spans(Interceptor):
             raise UsageError("spans need OpenTelemetry: install syncmcp-client[opentelemetry]")
         self._provider = provider
         self._session_id = session_id
-        # All hooks of one request share a context, and no other request has it.
+        # All hooks of one request share a context of their own.
         self._span: ContextVar[Span | None] = ContextVar("syncmcp_span", default=None)
 
     def outgoing(self, message: Message) -> Message | None:
@@ -114,7 +118,7 @@ class Spans(Interceptor):
         return trace.get_tracer("syncmcp", tracer_provider=self._provider)
 
     def _target(self, message: Message, attributes: dict[str, Any]) -> str | None:
-        """Fill in what depends on the message; return what it is about, for the span's name."""
+        """Add attributes that depend on the message; return its target for the name of the span."""
         meta = message.params.get("_meta")
         version = meta.get(_VERSION) if isinstance(meta, Mapping) else None
         if isinstance(version, str):
@@ -129,5 +133,5 @@ class Spans(Interceptor):
         if not isinstance(value, str):
             return None
         attributes[attribute] = value
-        # Names are few, URIs are many: the name of a span must not be another one each time.
+        # URIs are not part of a span's name, because there may be any number of them.
         return value if parameter == "name" else None

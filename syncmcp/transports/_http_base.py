@@ -307,7 +307,7 @@ class HttpSender(ABC):
                 self._enforce_deadline(exchange)
                 return "unknown"
             self._open_exchanges.discard(exchange)
-        return "unknown" if exchange.end() else "not_sent"
+        return "unknown" if exchange.abort() else "not_sent"
 
     def _may_linger(self, exchange: AbortableExchange) -> bool:
         """Whether a cancelled exchange may continue; called with the lock held."""
@@ -329,7 +329,7 @@ class HttpSender(ABC):
                 self._timer_entry.cancel()
             running = list(self._open_exchanges)
         for exchange in running:
-            exchange.end()
+            exchange.abort()
         self._post_pool.close()
         return True
 
@@ -360,7 +360,7 @@ class HttpSender(ABC):
             with exchange:
                 step()
         except Exception as error:
-            if not exchange.cut:
+            if not exchange.aborted:
                 if isinstance(error, McpError):
                     raise
                 found = explain(error, exchange)
@@ -410,4 +410,4 @@ class HttpSender(ABC):
             if ends:
                 self._schedule_check(min(ends) + _OVERDUE)
         for exchange in late:
-            exchange.end()
+            exchange.abort()

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from syncmcp._concurrency.timing import patched
+from syncmcp._concurrency.timing import gevent_patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class PosixProcess:
         self._reaped = False
         # If a blocking read can be ended from another thread, no `poll` is needed before each read.
         # Under gevent a blocking read would block all greenlets.
-        self._can_wake_reader = not patched("threading") and self._wake_reader(b"")
+        self._can_wake_reader = not gevent_patched("threading") and self._wake_reader(b"")
 
     # -- stdout
 

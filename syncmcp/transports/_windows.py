@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._concurrency.timing import patched
+from syncmcp._concurrency.timing import gevent_patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def check_arguments(argv: Sequence[str]) -> None:
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> WindowsProcess:
     """Start a server; see `syncmcp.transports.stdio.start`."""
-    if patched("threading"):
+    if gevent_patched("threading"):
         raise ValueError(
             "under gevent its pipes would hold up all greenlets on Windows; reach it over HTTP"
         )

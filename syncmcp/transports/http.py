@@ -167,7 +167,7 @@ class ServerStream:
             finally:
                 finish(exchange, response)
         except WIRE_ERRORS as error:
-            if exchange.cut:
+            if exchange.aborted:
                 raise ExchangeAborted from None
             found = error if isinstance(error, McpError) else explain(error, exchange)
             _log.debug("%s: listening was interrupted: %s", self._label, found)
@@ -247,7 +247,7 @@ class HttpTransport(HttpSender):
                 self._open_exchanges.add(self._stream_exchange)
             exchange = self._stream_exchange
         if previous is not None:
-            previous.end()
+            previous.abort()
         if exchange is not None:
             stream = self._server_stream = ServerStream(
                 self._endpoint, self._receiver, self.label, events, self._on_session_lost
@@ -364,7 +364,7 @@ class HttpTransport(HttpSender):
             self._session_lost = True
             exchange = self._stream_exchange
         if exchange is not None:
-            exchange.end()
+            exchange.abort()
         self._receiver.lost(SessionLost("the server no longer knows this session"))
 
     # Event streams
@@ -442,7 +442,7 @@ class HttpTransport(HttpSender):
 
     def _resumable_error(self, error: Exception, exchange: AbortableExchange) -> McpError:
         """The error that broke a stream, if the stream can be resumed; else raise it."""
-        if exchange.cut:
+        if exchange.aborted:
             raise ExchangeAborted
         found = error if isinstance(error, McpError) else explain(error, exchange)
         if not isinstance(found, (ConnectionLost, HttpError)):
@@ -452,7 +452,7 @@ class HttpTransport(HttpSender):
     def _delete_session(self, deadline: Deadline) -> None:
         exchange = AbortableExchange(deadline.sooner(_DELETE_SECONDS))
         # The socket timeout applies to each piece of the headers, not to all of them.
-        ending = timer.after(_DELETE_SECONDS, exchange.end)
+        ending = timer.after(_DELETE_SECONDS, exchange.abort)
         try:
             with exchange:
                 headers = self._endpoint.headers({})

@@ -86,7 +86,7 @@ class SseTransport(HttpSender):
         exchange.deadline = Deadline(None)
         with self._lock:
             if self._closed:
-                exchange.end()
+                exchange.abort()
             self._open_exchanges.add(exchange)
         reader = threading.Thread(
             target=self._read, name=f"syncmcp-read[{self.label}]", daemon=True
@@ -94,7 +94,7 @@ class SseTransport(HttpSender):
         try:
             reader.start()
         except RuntimeError as error:
-            exchange.end()
+            exchange.abort()
             raise ConnectFailed("cannot start a thread", server=self.label) from error
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:

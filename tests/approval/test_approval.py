@@ -687,8 +687,8 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             crowd.wait(PATIENCE)
         return 0.0
 
-    monkeypatch.setattr("syncmcp._concurrency.budget.threading", SimpleNamespace(Lock=Lock))
-    monkeypatch.setattr("syncmcp._concurrency.budget.timing", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr("syncmcp._concurrency.rate_limit.threading", SimpleNamespace(Lock=Lock))
+    monkeypatch.setattr("syncmcp._concurrency.rate_limit.timing", SimpleNamespace(monotonic=now))
     yield
     assert crowd.is_set(), "nobody had to wait for the one who counts"
 

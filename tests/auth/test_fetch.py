@@ -306,7 +306,7 @@ def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
     with serving(telling) as server, fetcher() as made:
         running = Fetching(made, get(here(server)))
         assert reached.wait(WAIT)
-        running.exchange.end()
+        running.exchange.abort()
         assert isinstance(running.join(), ExchangeAborted)
         assert server.connection(0).ended.wait(WAIT)
 
@@ -322,7 +322,7 @@ def test_a_cut_ends_a_look_up() -> None:
     with fetcher(UrlGuard(OWN, look_up=slow)) as made:
         running = Fetching(made, get("https://as.example.com/"))
         assert asked.wait(WAIT)
-        running.exchange.end()
+        running.exchange.abort()
         assert isinstance(running.join(), ExchangeAborted)
     answer.set()
 
@@ -330,7 +330,7 @@ def test_a_cut_ends_a_look_up() -> None:
 def test_nothing_is_sent_for_a_call_that_is_cut_already() -> None:
     with serving(answering) as server, fetcher() as made:
         exchange = AbortableExchange(Deadline(WAIT))
-        exchange.end()
+        exchange.abort()
         with exchange, pytest.raises(ExchangeAborted):
             made.fetch(get(here(server)))
     assert server.connections == []
@@ -495,7 +495,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
 
         def look(self, response: requests.Response, **_: Any) -> None:
             met.append(response)
-            guard.meet(response)
+            guard.record_peer(response)
 
     def script(one: Request) -> None:
         one.connection.respond(401, body, headers)

@@ -504,7 +504,7 @@ def test_a_cut_ends_the_login_at_once() -> None:
     login = Login(listening(show=shown))
     shown.next()
     begun = time.monotonic()
-    login.exchange.end()
+    login.exchange.abort()
     assert isinstance(login.join(), ExchangeAborted)
     assert time.monotonic() - begun < WAIT / 2
     with pytest.raises(ConnectionRefusedError):
@@ -513,7 +513,7 @@ def test_a_cut_ends_the_login_at_once() -> None:
 
 def test_a_call_that_is_cut_already_opens_no_browser() -> None:
     exchange = AbortableExchange(Deadline(WAIT))
-    exchange.end()
+    exchange.abort()
     with exchange, listening(open_browser=True).start() as waiting, pytest.raises(ExchangeAborted):
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
@@ -602,7 +602,7 @@ def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> No
     person.asked.get(timeout=WAIT)
     (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[paste]"]
     assert thread.daemon
-    login.exchange.end()
+    login.exchange.abort()
     assert isinstance(login.join(), ExchangeAborted)
     person.paste(QUERY)
     thread.join(WAIT)

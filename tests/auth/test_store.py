@@ -386,7 +386,7 @@ def test_a_symbolic_link_stays_one(path: Path, tmp_path: Path) -> None:
 def test_a_rotated_token_is_saved_though_the_call_was_cut(path: Path) -> None:
     store = FileStore(path)
     exchange = AbortableExchange(Deadline(WAIT))
-    exchange.end()
+    exchange.abort()
     with exchange:
         store.save(KEY, ENTRY)
     assert store.load(KEY) == ENTRY
@@ -433,7 +433,7 @@ def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
     second = Locker(store)
     assert second.exchange.waiting.wait(WAIT)
     begun = time.monotonic()
-    second.exchange.end()
+    second.exchange.abort()
     assert isinstance(second.end(), ExchangeAborted)
     assert time.monotonic() - begun < WAIT / 2
     assert first.end() is None
@@ -522,7 +522,7 @@ def test_a_cut_ends_the_wait_for_another_process(path: Path) -> None:
         assert heard(other) == "locked"
         waiting = Locker(FileStore(path))
         assert waiting.exchange.waiting.wait(WAIT)
-        waiting.exchange.end()
+        waiting.exchange.abort()
         assert isinstance(waiting.end(), ExchangeAborted)
 
 

@@ -123,7 +123,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
 
         def cut_off() -> None:
             assert reached.wait(WAIT)
-            exchange.end()
+            exchange.abort()
 
         other = threading.Thread(target=cut_off)
         other.start()

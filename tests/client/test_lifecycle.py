@@ -418,7 +418,7 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "syncmcp._concurrency.timing._LONGEST", 0.0
+        "syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0
     )  # each start of a server is at once
     before = Footprint()
     for _ in range(25):

@@ -227,7 +227,7 @@ every_way = pytest.mark.parametrize("way", [blocking, future, iterated])
 @pytest.fixture(autouse=True)
 def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before a process is started again."""
-    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST", 0.0)
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
 
 
 # -- the session ends -----------------------------------------------------------------------------

@@ -110,12 +110,12 @@ def test_news_that_finds_nobody_waiting_yet_is_not_lost(
             monkeypatch.setattr(naps, "begin", begin)
             oven.open()
             oven.until(lambda stats: stats.tasks == 0)
-            naps.news(pause.task)
+            naps.notify_task(pause.task)
             return begin(pause, *rest)
 
         monkeypatch.setattr(naps, "begin", late)
         assert client.call_tool("bake").text == "rye is done"
-        assert (naps._followers, naps._unheard) == ({}, {})
+        assert (naps._followers, naps._unseen) == ({}, {})
 
 
 def hearing_of(client: syncmcp.Client) -> Any:
@@ -133,7 +133,7 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
         assert task.wait(0) is False
         oven.listened(1, 1)
         hearing, naps = hearing_of(client), client._core.pools.naps
-        claim, news = hearing.claim, naps.news
+        claim, news = hearing.claim, naps.notify_task
 
         def tell(id: str) -> None:
             news(id)
@@ -153,7 +153,7 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
                 assert claimed.wait(PATIENCE)
             return found
 
-        monkeypatch.setattr(naps, "news", tell)
+        monkeypatch.setattr(naps, "notify_task", tell)
         monkeypatch.setattr(hearing, "claim", late)
         oven.on_request("tasks/get", look)
         assert client.task(task.id or "", "bake").result(PATIENCE).text == "rye is done"

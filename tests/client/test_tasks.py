@@ -790,15 +790,15 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
         task = client.start_task("render")
         assert task.wait(0) is False
         naps = client._core.pools.naps
-        (nap,) = naps._naps
+        (nap,) = naps._waits
         ended = threading.Event()
-        done = nap._done
+        done = nap._on_wake
 
         def told() -> None:
             done()
             ended.set()
 
-        nap._done = told
+        nap._on_wake = told
         del task
         gc.collect()
         assert ended.wait(PATIENCE)

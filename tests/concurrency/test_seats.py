@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.pool import DaemonPool, PoolSlot, seat_of_this_thread, slot_released
+from syncmcp._concurrency.pool import DaemonPool, PoolSlot, current_slot, slot_released
 from syncmcp._concurrency.timing import Deadline
 from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
 
@@ -69,7 +69,7 @@ class Job:
         pool.submit(self._run, at_once=at_once)
 
     def _run(self) -> None:
-        self.seat = seat_of_this_thread()
+        self.seat = current_slot()
         self._started.set()
         while (order := self._orders.get(timeout=PATIENCE)) is not None:
             self._reports.put(order())
@@ -231,9 +231,9 @@ def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None
 
 
 def test_lending_is_nothing_to_a_thread_of_no_pool() -> None:
-    assert seat_of_this_thread() is None
+    assert current_slot() is None
     with slot_released():
-        assert seat_of_this_thread() is None
+        assert current_slot() is None
 
 
 def test_a_seat_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
@@ -450,7 +450,7 @@ class Disorder:
         return done
 
     def _job(self, number: int, plan: list[Any], done: threading.Event, at_once: bool) -> None:
-        seat = seat_of_this_thread()
+        seat = current_slot()
         assert seat is not None
         abandoned = threading.Event()
         if not at_once:

@@ -287,7 +287,7 @@ def test_a_token_cancelled_after_the_answer_says_nothing(wire: Wire) -> None:
         assert token.cancel("late")
         assert not future.cancel()
         assert client.call_tool("echo", {"text": "z"}).text == "z"
-        assert not token._internal
+        assert not token._internal_callbacks
     with stage.stats as stats:
         assert stats.cancels == []
         assert stats.cancelled == 0

@@ -167,7 +167,7 @@ class TestListening:
         del changes
         gc.collect()
         assert gone() is None
-        known(lambda: inbox.ended)
+        known(lambda: inbox.closed)
 
     def test_what_makes_no_sense_is_refused(self, group: ClientGroup) -> None:
         cases: list[dict[str, Any]] = [

@@ -390,15 +390,15 @@ def test_a_server_that_nobody_knows_is_taken_for_public_until_it_is_known() -> N
 @pytest.mark.requirement("SEC-01")
 def test_a_server_that_was_met_at_a_public_address_stays_public() -> None:
     judge = guard(HOME)
-    judge.meet(response_from("93.184.215.14"))
+    judge.record_peer(response_from("93.184.215.14"))
     assert "private" in refused(judge, "https://10.0.0.1/").reason
 
 
 def test_a_server_that_was_met_at_home_is_at_home() -> None:
     judge = guard("https://only.proxied.example/mcp")
-    judge.meet(response_from("192.168.1.20"))
-    judge.meet(response_from(None))
-    judge.meet(SimpleNamespace(raw=None))  # type: ignore[arg-type]
+    judge.record_peer(response_from("192.168.1.20"))
+    judge.record_peer(response_from(None))
+    judge.record_peer(SimpleNamespace(raw=None))  # type: ignore[arg-type]
     judge.check("https://10.0.0.1/")
 
 
@@ -435,7 +435,7 @@ def test_a_cut_ends_the_question_whose_the_server_is() -> None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert asked.wait(WAIT)
-    exchange.end()
+    exchange.abort()
     thread.join(WAIT)
     answer.set()
     assert [type(error) for error in raised] == [ExchangeAborted]

@@ -148,7 +148,7 @@ class Tape:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
-            if not files.take(file):
+            if not files.try_lock(file):
                 raise UsageError(f"{self.path} is being recorded by another client")
             if not self._connections:
                 os.ftruncate(file, 0)

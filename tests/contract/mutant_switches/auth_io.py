@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "private-addresses-agreed",
         "a public server makes us reach private addresses",
-        f"{GUARD}._agree",
+        f"{GUARD}._check_kind",
         always(None),
         ("SEC-01", "SEC-02"),
     ),
@@ -94,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "plain-http-agreed",
         "a server may send us to where nothing is encrypted",
-        f"{GUARD}._secured",
+        f"{GUARD}._with_https",
         _agree_to_plain_http,
         ("SEC-02", "ASC-02"),
     ),

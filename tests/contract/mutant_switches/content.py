@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "completion-at-each-key",
         "the server is asked for completions without a pause",
-        "syncmcp.completion:Completer._quiet",
+        "syncmcp.completion:Completer._debounce",
         always(True),
         ("CMP-02",),
     ),

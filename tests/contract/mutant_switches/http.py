@@ -246,7 +246,7 @@ EXCHANGES = (
     Mutant(
         "hands-kept-on-connections",
         "a finished exchange can still end the connection it used",
-        "syncmcp._http.exchange:AbortableExchange.let_go",
+        "syncmcp._http.exchange:AbortableExchange.release",
         always(None),
         ("H1c",),
     ),

@@ -371,7 +371,7 @@ CLIENTS = (
     Mutant(
         "patches-unnoticed",
         "a client opens though gevent has patched too little or too late",
-        "syncmcp._concurrency.timing:check",
+        "syncmcp._concurrency.timing:check_gevent",
         always(None),
         ("3",),
     ),

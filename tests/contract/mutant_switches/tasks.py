@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-after-news",
         "a task is looked at only when the server says that it has changed",
-        "syncmcp._concurrency.cancel:InterruptibleWait.begin",
+        "syncmcp._concurrency.waits:InterruptibleWait.begin",
         _only_after_news,
         ("TSK-06",),
     ),

@@ -193,7 +193,7 @@ class TestWithoutGevent:
     def test_patching_after_the_import_is_refused_and_nothing_is_started(
         self, monkeypatch: pytest.MonkeyPatch, lazy: bool
     ) -> None:
-        self.say(monkeypatch, *timing._WAITING)
+        self.say(monkeypatch, *timing._WAITING_MODULES)
         client = syncmcp.Client(demo_server(), lazy=lazy)
         with pytest.raises(syncmcp.UsageError, match="patch_all"):
             client.call_tool("add") if lazy else client.open()
@@ -205,12 +205,12 @@ class TestWithoutGevent:
             syncmcp.connect(demo_server())
 
     def test_all_of_it_in_time_is_agreed_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(timing, "_lacking_at_import", [])
-        self.say(monkeypatch, *timing._WAITING)
+        monkeypatch.setattr(timing, "_unpatched_at_import", [])
+        self.say(monkeypatch, *timing._WAITING_MODULES)
         with syncmcp.connect(demo_server()) as client:
             assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
     def test_on_windows_a_child_process_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.say(monkeypatch, *timing._WAITING)
+        self.say(monkeypatch, *timing._WAITING_MODULES)
         with pytest.raises(ValueError, match="over HTTP"):
             _windows.start(("python",), {}, None)

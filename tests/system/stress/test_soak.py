@@ -231,7 +231,7 @@ def test_10000_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
 
 def restart(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pauses between starts grow up to this; at their real length this would take half an hour.
-    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST", 0.0)
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
     seen = set()
     with syncmcp.connect(small(), mode=STATEFUL) as client:
         before = None

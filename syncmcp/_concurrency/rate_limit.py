@@ -1,4 +1,4 @@
-"""How much may happen in a stretch of time: calls and tokens, counted exactly."""
+"""Rate limits: the most calls and tokens in a sliding window of time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from syncmcp.errors import UsageError
 
 
 class SlidingWindow:
-    """So many calls and tokens, and no more, in any stretch of `per` seconds. Thread-safe.
+    """At most so many calls and tokens in any period of `per` seconds. Thread-safe.
 
     Args:
         calls: The most calls; `None` for any number.
         tokens: The most tokens; `None` for any number.
-        per: The length of the stretch, in seconds.
+        per: The length of the period, in seconds.
 
     Raises:
         UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
@@ -35,15 +35,15 @@ class SlidingWindow:
         self.calls = calls
         self.tokens = tokens
         self.per = per
-        # Guards everything below: to look whether there is room and to take it is one step.
+        # Guards everything below; checking the limits and counting is one step.
         self._lock = threading.Lock()
         self._taken: deque[tuple[float, int, int]] = deque()
         self._calls = 0
         self._tokens = 0
 
     def take(self, calls: int, tokens: int) -> bool:
-        """Take that much if it is there, else nothing; return whether it was."""
-        # What is not limited is not kept, so that there is never more to keep than was allowed.
+        """Count the calls and tokens if they are within the limits; return True if they are."""
+        # Calls or tokens without a limit are not counted, which bounds the number of entries.
         calls = 0 if self.calls is None else calls
         tokens = 0 if self.tokens is None else tokens
         with self._lock:
@@ -63,7 +63,7 @@ class SlidingWindow:
             return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process counts for itself.
+        # A copy in another process counts for itself.
         return SlidingWindow, (self.calls, self.tokens, self.per)
 
     def __str__(self) -> str:
@@ -76,15 +76,15 @@ class SlidingWindow:
 
 
 class RateLimit:
-    """The most that each server may ask for. Beyond it, everything is denied. Thread-safe.
+    """A limit on the questions of each server; questions beyond it are denied. Thread-safe.
 
-    A question that asks a model counts with its `max_tokens`; what the model then writes is not
-    counted. Each server, by the name the program gave it, has the whole limit to itself.
+    A sampling request counts with its `max_tokens`; the tokens that the model then writes are not
+    counted. Each server, by the name that the program gave it, has the whole limit to itself.
 
     Args:
         calls: The most questions of one server in `per` seconds; `None` for any number.
         tokens: The most tokens of one server in `per` seconds; `None` for any number.
-        per: In seconds.
+        per: The length of the period, in seconds.
 
     Raises:
         UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
@@ -92,24 +92,24 @@ class RateLimit:
 
     def __init__(self, *, calls: int | None = None, tokens: int | None = None, per: float) -> None:
         self._limit = SlidingWindow(calls, tokens, per)
-        # Guards the table; never held while a budget is asked.
+        # Guards the table; not held while a window counts.
         self._lock = threading.Lock()
         self._servers: dict[str, SlidingWindow] = {}
 
     def take(self, server: str, *, calls: int = 1, tokens: int = 0) -> bool:
-        """Count a question of `server`, unless it is beyond the limit; return whether it is not."""
+        """Count a question of `server` if it is within the limit; return True if it is."""
         limit = self._limit
         with self._lock:
-            budget = self._servers.get(server)
-            if budget is None:
-                budget = SlidingWindow(limit.calls, limit.tokens, limit.per)
-                self._servers[server] = budget
-        return budget.take(calls, tokens)
+            window = self._servers.get(server)
+            if window is None:
+                window = SlidingWindow(limit.calls, limit.tokens, limit.per)
+                self._servers[server] = window
+        return window.take(calls, tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         limit = self._limit
-        again = partial(RateLimit, calls=limit.calls, tokens=limit.tokens, per=limit.per)
-        return again, ()
+        rebuild = partial(RateLimit, calls=limit.calls, tokens=limit.tokens, per=limit.per)
+        return rebuild, ()
 
     def __str__(self) -> str:
         return str(self._limit)
