@@ -30,7 +30,6 @@ KNOWN = {
     ("approval", "handlers"): 4,
     ("auth",): 2,
     ("cli",): 4,
-    ("testing",): 12,
 }
 
 

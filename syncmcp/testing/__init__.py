@@ -16,45 +16,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from syncmcp.testing import script
     from syncmcp.testing.demo import demo_server
-    from syncmcp.testing.faults.faults import Cut, Drip, Exchange, Fault, Hold, Planned
+    from syncmcp.testing.faults import Cut, Drip, Exchange, Fault, Hold, Planned
     from syncmcp.testing.faults.proxy import FaultProxy, UnusedFaults
     from syncmcp.testing.recording.record import Recording
     from syncmcp.testing.recording.replay import Replay
-    from syncmcp.testing.recording.score import NotRecorded
+    from syncmcp.testing.recording.state import NotRecorded
+    from syncmcp.testing.scripted import Received, Transcript
     from syncmcp.testing.scripted.peer import ScriptedConnection, ScriptedPeer
-    from syncmcp.testing.scripted.player import Received, Transcript
-    from syncmcp.testing.server.asking import Question, Withdrawn
     from syncmcp.testing.server.authorization import AuthorizationServer
-    from syncmcp.testing.server.calls import Batches
     from syncmcp.testing.server.context import ToolContext
-    from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
+    from syncmcp.testing.server.events import HttpReply
+    from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
+    from syncmcp.testing.server.questions import (
+        MissingCapability,
+        Question,
+        UrlElicitationRequired,
+        Withdrawn,
+    )
     from syncmcp.testing.server.server import Server
     from syncmcp.testing.server.serving import HttpServer, serve_http, wsgi_app
     from syncmcp.testing.server.session import Session
-    from syncmcp.testing.server.wire import (
-        MissingCapability,
-        RpcError,
-        Stats,
-        UrlElicitationRequired,
-    )
+    from syncmcp.testing.server.wire import Batches, RpcError, Stats
 
 _HOMES = {
     "AuthorizationServer": "server.authorization",
-    "Batches": "server.calls",
-    "Cut": "faults.faults",
-    "Drip": "faults.faults",
-    "Exchange": "faults.faults",
-    "Fault": "faults.faults",
+    "Batches": "server.wire",
+    "Cut": "faults",
+    "Drip": "faults",
+    "Exchange": "faults",
+    "Fault": "faults",
     "FaultProxy": "faults.proxy",
-    "Hold": "faults.faults",
+    "Hold": "faults",
     "HttpEndpoint": "server.http",
-    "HttpReply": "server.http",
+    "HttpReply": "server.events",
     "HttpServer": "server.serving",
-    "MissingCapability": "server.wire",
-    "NotRecorded": "recording.score",
-    "Planned": "faults.faults",
-    "Question": "server.asking",
-    "Received": "scripted.player",
+    "MissingCapability": "server.questions",
+    "NotRecorded": "recording.state",
+    "Planned": "faults",
+    "Question": "server.questions",
+    "Received": "scripted",
     "Recording": "recording.record",
     "Replay": "recording.replay",
     "RpcError": "server.wire",
@@ -65,10 +65,10 @@ _HOMES = {
     "SseEndpoint": "server.http",
     "Stats": "server.wire",
     "ToolContext": "server.context",
-    "Transcript": "scripted.player",
+    "Transcript": "scripted",
     "UnusedFaults": "faults.proxy",
-    "UrlElicitationRequired": "server.wire",
-    "Withdrawn": "server.asking",
+    "UrlElicitationRequired": "server.questions",
+    "Withdrawn": "server.questions",
     "demo_server": "demo",
     "serve_http": "server.serving",
     "wsgi_app": "server.serving",

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
-from syncmcp.testing.faults.faults import Exchange, Fault, Planned, Record
+from syncmcp.testing.faults import Exchange, Fault, Planned, Record
 from syncmcp.testing.faults.relay import Address, Relay
 
 __all__ = ["FaultProxy", "UnusedFaults"]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from syncmcp.testing.faults.faults import Cut, Drip, Ending, Exchange, Hold, Place, Planned, Record
+from syncmcp.testing.faults import Cut, Drip, Ending, Exchange, Hold, Place, Planned, Record
 
 __all__ = ["Framing", "Head", "Relay", "Source", "events", "in_frame", "pieces", "request_framing"]
 

@@ -16,7 +16,7 @@ from syncmcp._base.text import MASK, names_a_secret, redact
 from syncmcp._client.opening import settled
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
-from syncmcp.testing.recording.tape import Entry, Tape
+from syncmcp.testing.recording import Entry, Tape
 from syncmcp.transports.base import HasServerStream, Resumable, TransportSource
 
 if TYPE_CHECKING:

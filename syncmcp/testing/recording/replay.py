@@ -23,7 +23,8 @@ from syncmcp.errors import (
     UsageError,
     fresh,
 )
-from syncmcp.testing.recording.score import (
+from syncmcp.testing.recording import Entry, read
+from syncmcp.testing.recording.state import (
     SUBSCRIPTION_ID,
     Normalize,
     NotRecorded,
@@ -34,13 +35,12 @@ from syncmcp.testing.recording.score import (
     messages,
     plain,
 )
-from syncmcp.testing.recording.tape import Entry, read
 from syncmcp.transports.base import TransportSource, reader_failed
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
-    from syncmcp.testing.recording.score import Order
+    from syncmcp.testing.recording.state import Order
     from syncmcp.transports.base import Outgoing, Receiver, Transport
 
 

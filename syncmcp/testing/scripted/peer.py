@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import secrets
 import socket
+import struct
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any, BinaryIO
 
 from typing_extensions import Self
 
 from syncmcp.testing.script import Script, Step
-from syncmcp.testing.scripted.http import HttpStage
-from syncmcp.testing.scripted.player import (
+from syncmcp.testing.scripted import (
     Ended,
+    Gone,
     Inbox,
+    Incoming,
     Player,
     Received,
     ScriptError,
     Transcript,
     encode,
+    method_of,
     read_frame,
 )
+from syncmcp.testing.scripted.stdio import ControlServer
+
+_EVENTS = "text/event-stream"
+_JSON = "application/json"
 
 
 class ScriptedPeer:
@@ -55,8 +63,8 @@ class ScriptedPeer:
         self._gates: set[str] = set()
         self._inboxes: list[Inbox] = []
         self._threads: list[threading.Thread] = []
-        self._http: HttpStage | None = None
-        self._control: _Control | None = None
+        self._http: HttpListener | None = None
+        self._control: ControlServer | None = None
         self._closed = False
 
     @property
@@ -86,7 +94,7 @@ class ScriptedPeer:
         """The command line of the peer as a stdio server; may be run many times."""
         with self._lock:
             if self._control is None:
-                self._control = _Control(self)
+                self._control = ControlServer(self.next_script, self._open_gates, self.transcript)
             source = self._control.source
         return [sys.executable, "-m", "syncmcp.testing.scripted.stdio", source]
 
@@ -98,7 +106,7 @@ class ScriptedPeer:
             if stage is not None:
                 return stage.url
             inbox = Inbox()
-            stage = self._http = HttpStage(self._scripts[0], inbox, self.transcript)
+            stage = self._http = HttpListener(self._scripts[0], inbox, self.transcript)
         self._start(self._scripts[0], inbox, None)
         return stage.url
 
@@ -167,6 +175,9 @@ class ScriptedPeer:
         """The gates opened so far."""
         with self._lock:
             return set(self._gates)
+
+    def _open_gates(self) -> set[str]:
+        return self.gates
 
     def _numbers(self, prefix: str) -> list[int]:
         events = self.transcript.events
@@ -256,86 +267,261 @@ class ScriptedConnection:
         return was_open
 
 
-class _Control:
-    """The line to the child processes: scripts and gates go out, what they see comes in."""
+# A raw HTTP/1.1 server whose responses a script writes, byte for byte.
 
-    def __init__(self, peer: ScriptedPeer) -> None:
-        self._peer = peer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        # Another peer may be given this port later. Clients remember commands: no two are alike.
-        self.source = f"tcp:{self.port}:{secrets.token_hex(8)}"
-        self._lock = threading.Lock()  # Guards both below.
-        self._lines: dict[socket.socket, threading.Thread] = {}
+
+class HttpListener:
+    """Listens on loopback; requests the script expects go to `inbox`.
+
+    Attributes:
+        url: The endpoint.
+        accepted: TCP connections accepted so far.
+    """
+
+    def __init__(self, script: Script, inbox: Inbox, transcript: Transcript) -> None:
+        self.accepted = 0
+        self._expected = set(_expected(script))
+        self._inbox = inbox
+        self._transcript = transcript
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}/mcp"
+        self._lock = threading.Lock()  # Guards the two below.
+        self._open: dict[HttpConnection, threading.Thread] = {}
         self._closing = False
         self._thread = threading.Thread(
-            target=self._accept, name="syncmcp-testing-control", daemon=True
+            target=self._accept, name="syncmcp-testing-http", daemon=True
         )
         self._thread.start()
 
-    def open_gate(self, name: str) -> None:
-        with self._lock:
-            lines = list(self._lines)
-        for line in lines:
-            _send(line, {"gate": name})
-
     def close(self) -> None:
+        """Stop listening and cut every connection."""
         with self._lock:
             self._closing = True
-            lines = dict(self._lines)
+            connections = dict(self._open)
         # A connection of our own wakes the accepting thread on every platform.
-        socket.create_connection(("127.0.0.1", self.port)).close()
+        socket.create_connection(("127.0.0.1", self._port)).close()
         self._thread.join(5)
         self._listener.close()
-        for line, thread in lines.items():
-            _shut(line)
+        for connection, thread in connections.items():
+            connection.cut(reset=False)
             thread.join(5)
 
+    def take(self, exchange: HttpChannel, message: Any, method: str) -> None:
+        """Give a request to the script, or answer one it never speaks of."""
+        if method in self._expected:
+            self._inbox.put(Incoming(message, method, exchange))
+        elif method == "GET":
+            exchange.answer_empty(405)
+        elif method == "DELETE":
+            exchange.answer_empty(200)
+        elif isinstance(message, dict) and "id" not in message:
+            exchange.answer_empty(202)
+
     def _accept(self) -> None:
-        while True:
-            line, _ = self._listener.accept()
+        for number in itertools.count():
+            accepted, _ = self._listener.accept()
             with self._lock:
                 if self._closing:
-                    line.close()
+                    accepted.close()
                     return
-                number, script = self._peer.next_script()
+                self.accepted += 1
+                connection = HttpConnection(accepted, number, self, self._transcript)
                 thread = threading.Thread(
-                    target=self._listen,
-                    args=(line, number),
-                    name="syncmcp-testing-control",
+                    target=self._serve,
+                    args=(connection,),
+                    name="syncmcp-testing-connection",
                     daemon=True,
                 )
-                self._lines[line] = thread
-            _send(line, {"script": list(script), "gates": sorted(self._peer.gates)})
+                self._open[connection] = thread
+            self._transcript.add_event("connected")
             thread.start()
 
-    def _listen(self, line: socket.socket, number: int) -> None:
-        transcript = self._peer.transcript
-        try:
-            with line, line.makefile("rb") as reports:
-                for report in reports:
-                    said = json.loads(report)
-                    if "event" in said:
-                        transcript.add_event(said["event"])
-                    else:
-                        received = Received(said["received"], said["method"], number)
-                        transcript.add_received(received)
-        except ConnectionError:
-            pass  # A killed child may reset the line; it has exited either way.
+    def _serve(self, connection: HttpConnection) -> None:
+        connection.serve()
         with self._lock:
-            self._lines.pop(line, None)
-        transcript.add_event("exited")
+            self._open.pop(connection, None)
 
 
-def _send(line: socket.socket, value: Any) -> None:
-    try:
-        line.sendall(encode(value) + b"\n")
-    except OSError:
-        return  # The child has gone; its reader says so.
+class HttpConnection:
+    """One TCP connection: reads requests until the client hangs up."""
+
+    def __init__(
+        self, accepted: socket.socket, number: int, stage: HttpListener, transcript: Transcript
+    ) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.gone = threading.Event()
+        self._socket = accepted
+        self._number = number
+        self._stage = stage
+        self._transcript = transcript
+        self._cut = False
+
+    def serve(self) -> None:
+        """Read requests; note when the client ends the connection."""
+        try:
+            with self._socket.makefile("rb") as stream:
+                while self._read(stream):
+                    pass
+        except (OSError, ValueError):
+            pass  # A reset, or our own cut: the end of the connection either way.
+        if not self._cut:
+            self._transcript.add_event("disconnected")
+        self.gone.set()
+        self._socket.close()
+
+    def write(self, data: bytes) -> None:
+        """Write bytes. Raises `OSError` when the connection has ended."""
+        self._socket.sendall(data)
+
+    def cut(self, *, reset: bool) -> None:
+        """End the connection, in order or by a reset."""
+        self._cut = True
+        try:
+            if reset:
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+                # Closed for good only when the reader lets go of it too.
+                self._socket.shutdown(socket.SHUT_RD)
+            else:
+                self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # The client was quicker.
+
+    def _read(self, stream: BinaryIO) -> bool:
+        """Read one request; return whether there was one."""
+        start = stream.readline()
+        if not start:
+            return False
+        verb, path, _ = start.decode("latin-1").split(" ", 2)
+        headers: dict[str, str] = {}
+        while line := stream.readline().strip():
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        body = stream.read(int(headers.get("content-length", "0")))
+        message: Any = None
+        method = verb
+        if body:
+            try:
+                message = json.loads(body)
+                method = method_of(message)
+            except ValueError:
+                message, method = body.decode("latin-1"), "invalid"
+        self._transcript.add_received(
+            Received(message, method, self._number, f"{verb} {path}", headers)
+        )
+        self._stage.take(HttpChannel(self), message, method)
+        return True
 
 
-def _shut(line: socket.socket) -> None:
-    try:
-        line.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # It has ended by itself.
+class HttpChannel:
+    """One request and its response, as the channel of a script."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+        self._begun = False
+        self._chunked = False
+        self._events = False
+
+    def frame(self, value: Any, final: bool) -> bytes:
+        """Return `value` as a JSON response, or as an event once there is a stream."""
+        if not self._begun and final:
+            self._begun = True
+            return self._head(200, {"content-type": _JSON}, encode(value))
+        opening = b""
+        if not self._begun:
+            opening = self._open(200, {"content-type": _EVENTS}, chunked=True)
+        data = encode(value)
+        piece = self._piece(b"data: " + data + b"\n\n" if self._events else data)
+        return opening + piece + (self._end() if final else b"")
+
+    def write(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._connection.write(data)
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait; raises `Gone` as soon as the client has hung up."""
+        if self._connection.gone.wait(seconds):
+            raise Gone
+
+    def cut(self, step: Step) -> None:
+        """Cut the TCP connection."""
+        self._connection.cut(reset=step["reset"])
+
+    def play(self, step: Step) -> bytes:
+        """Return what a step writes that only HTTP has."""
+        kind = step["do"]
+        if kind == "accept":
+            self._begun = True
+            return self._head(step["status"], {}, b"")
+        if kind == "head":
+            return self._open(step["status"], step["headers"], chunked=step["chunked"])
+        if kind not in ("chunk", "event", "end"):
+            raise ScriptError(f"{kind} has no meaning over HTTP")
+        opening = b""
+        if not self._begun:
+            opening = self._open(200, {}, chunked=True)
+        if kind == "chunk":
+            return opening + self._piece(step["data"].encode("latin-1"))
+        if kind == "event":
+            return opening + self._piece(_event(step))
+        return opening + self._end()
+
+    def answer_empty(self, status: int) -> None:
+        """Answer with a status alone."""
+        try:
+            self._connection.write(self._head(status, {}, b""))
+        except OSError:
+            return  # The client has gone; its connection says so.
+
+    def _open(self, status: int, headers: dict[str, str], *, chunked: bool) -> bytes:
+        self._begun = True
+        named = {name.lower(): value for name, value in headers.items()}
+        named.setdefault("content-type", _EVENTS)
+        self._events = named["content-type"].startswith(_EVENTS)
+        self._chunked = chunked
+        if chunked:
+            named.setdefault("transfer-encoding", "chunked")
+        return _lines(status, named)
+
+    def _head(self, status: int, headers: dict[str, str], body: bytes) -> bytes:
+        return _lines(status, {**headers, "content-length": str(len(body))}) + body
+
+    def _piece(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+
+    def _end(self) -> bytes:
+        return b"0\r\n\r\n" if self._chunked else b""
+
+
+def _lines(status: int, headers: dict[str, str]) -> bytes:
+    known = {entry.value: entry.phrase for entry in HTTPStatus}
+    lines = [f"HTTP/1.1 {status} {known.get(status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def _event(step: Step) -> bytes:
+    lines: list[bytes] = []
+    if step["kind"] is not None:
+        lines.append(f"event: {step['kind']}".encode())
+    if step["identifier"] is not None:
+        lines.append(f"id: {step['identifier']}".encode())
+    if step["retry"] is not None:
+        lines.append(f"retry: {step['retry']}".encode())
+    value = step["value"]
+    if value is not None:
+        data = value.encode() if isinstance(value, str) else encode(value)
+        lines += [b"data: " + line for line in data.split(b"\n")]
+    return b"\n".join(lines) + b"\n\n"
+
+
+def _expected(script: Iterable[Step]) -> Iterable[str]:
+    for step in script:
+        if step["do"] == "expect":
+            yield step["method"]
+        elif step["do"] == "repeat":
+            yield from _expected(step["steps"])
+        elif step["do"] in ("drip", "part"):
+            yield from _expected([step["step"]])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -15,12 +16,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from syncmcp.testing.script import Step
-from syncmcp.testing.scripted.player import Ended, Inbox, Player, ScriptError, encode, read_frame
+from syncmcp.testing.script import Script, Step
+from syncmcp.testing.scripted import (
+    Ended,
+    Inbox,
+    Player,
+    Received,
+    ScriptError,
+    Transcript,
+    encode,
+    read_frame,
+)
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
@@ -171,6 +182,108 @@ class _Line:
         # Nobody is left to be told once the test has gone.
         with suppress(OSError), self._lock:
             self._socket.sendall(encode(value) + b"\n")
+
+
+class ControlServer:
+    """The peer's end of the control connections to its child processes.
+
+    It sends them scripts and opened gates, and records in the transcript what they report.
+
+    Args:
+        next_script: Returns the number and the script of a new child process.
+        gates: Returns the gates opened so far.
+        transcript: Where reports are recorded.
+    """
+
+    def __init__(
+        self,
+        next_script: Callable[[], tuple[int, Script]],
+        gates: Callable[[], set[str]],
+        transcript: Transcript,
+    ) -> None:
+        self._next_script = next_script
+        self._gates = gates
+        self._transcript = transcript
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        # Another peer may be given this port later. Clients remember commands: no two are alike.
+        self.source = f"tcp:{self.port}:{secrets.token_hex(8)}"
+        self._lock = threading.Lock()  # Guards both below.
+        self._lines: dict[socket.socket, threading.Thread] = {}
+        self._closing = False
+        self._thread = threading.Thread(
+            target=self._accept, name="syncmcp-testing-control", daemon=True
+        )
+        self._thread.start()
+
+    def open_gate(self, name: str) -> None:
+        """Tell every child process that a gate is open."""
+        with self._lock:
+            lines = list(self._lines)
+        for line in lines:
+            _send(line, {"gate": name})
+
+    def close(self) -> None:
+        """Stop listening and end all control connections."""
+        with self._lock:
+            self._closing = True
+            lines = dict(self._lines)
+        # A connection of our own wakes the accepting thread on every platform.
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join(5)
+        self._listener.close()
+        for line, thread in lines.items():
+            _shut(line)
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            line, _ = self._listener.accept()
+            with self._lock:
+                if self._closing:
+                    line.close()
+                    return
+                number, script = self._next_script()
+                thread = threading.Thread(
+                    target=self._listen,
+                    args=(line, number),
+                    name="syncmcp-testing-control",
+                    daemon=True,
+                )
+                self._lines[line] = thread
+            _send(line, {"script": list(script), "gates": sorted(self._gates())})
+            thread.start()
+
+    def _listen(self, line: socket.socket, number: int) -> None:
+        transcript = self._transcript
+        try:
+            with line, line.makefile("rb") as reports:
+                for report in reports:
+                    said = json.loads(report)
+                    if "event" in said:
+                        transcript.add_event(said["event"])
+                    else:
+                        received = Received(said["received"], said["method"], number)
+                        transcript.add_received(received)
+        except ConnectionError:
+            pass  # A killed child may reset the line; it has exited either way.
+        with self._lock:
+            self._lines.pop(line, None)
+        transcript.add_event("exited")
+
+
+def _send(line: socket.socket, value: Any) -> None:
+    try:
+        line.sendall(encode(value) + b"\n")
+    except OSError:
+        return  # The child has gone; its reader says so.
+
+
+def _shut(line: socket.socket) -> None:
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # It has ended by itself.
 
 
 if __name__ == "__main__":

@@ -6,124 +6,19 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.calls import Call
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    STATELESS,
-    Message,
+from syncmcp.testing.server.questions import (
     MissingCapability,
-    RpcError,
-    Stats,
+    Progress,
+    Question,
+    Withdrawn,
+    breaches,
     missing_for,
-    since,
 )
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.session import Session
-
-
-# A request of the server to its client (stateful revisions).
-
-
-Progress = Callable[[float, "float | None", "str | None"], object]
-
-
-class Withdrawn(Exception):
-    """A question ended without an answer: it was withdrawn, or its call has ended."""
-
-
-class Question:
-    """A question that waits for its answer. Its methods may be called from any thread.
-
-    Attributes:
-        id: The request's id; also its progress token, if it was given one.
-    """
-
-    def __init__(
-        self,
-        identifier: int,
-        method: str,
-        *,
-        withdraw: Callable[[Question, str | None], bool],
-        progress: Progress | None,
-    ) -> None:
-        self.id = identifier
-        self._method = method
-        self._withdraw = withdraw
-        self._progress = progress
-        self._reached: float | None = None
-        # What came from the client, in order; an exception when nothing more will come.
-        self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
-
-    def result(self, timeout: float = 300.0) -> Any:
-        """Wait for the result, an object unless the client errs.
-
-        Progress callbacks run on this thread.
-
-        Args:
-            timeout: Seconds to wait at most; progress starts them anew. When they have passed,
-                the question is withdrawn.
-
-        Raises:
-            RpcError: The client answered with an error.
-            TimeoutError: No answer came in time.
-            Withdrawn: The question was withdrawn, or the call it belongs to has ended.
-            ConnectionError: The session has ended.
-        """
-        while True:
-            try:
-                item = self._inbox.get(timeout=timeout)
-            except queue.Empty:
-                text = f"the client did not answer {self._method} in {timeout} s"
-                self._withdraw(self, text)
-                raise TimeoutError(text) from None
-            if isinstance(item, Exception):
-                raise item
-            if "method" not in item:
-                return _result(item)
-            params: Message = item["params"]
-            if self._progress is not None:
-                self._progress(params["progress"], params.get("total"), params.get("message"))
-
-    def cancel(self, reason: str | None = None) -> bool:
-        """Withdraw the question; the client is told. Return whether it was still open."""
-        if not self._withdraw(self, reason):
-            return False
-        self.end(Withdrawn(reason or f"{self._method} was withdrawn"))
-        return True
-
-    def answered(self, message: Message) -> None:
-        """Take the client's answer; called by the session."""
-        self._inbox.put(message)
-
-    def progressed(self, params: Message) -> str | None:
-        """Take a progress notification; return what is wrong with it."""
-        reached = params.get("progress")
-        if self._progress is None:
-            return f"progress of question {self.id}, which has no progress token"
-        if not isinstance(reached, (int, float)) or isinstance(reached, bool):
-            return f"progress of question {self.id} is not a number: {reached!r}"
-        if self._reached is not None and reached <= self._reached:
-            return f"progress of question {self.id} went from {self._reached} to {reached}"
-        self._reached = reached
-        self._inbox.put({"method": "notifications/progress", "params": params})
-        return None
-
-    def end(self, error: Exception) -> None:
-        """Have whoever waits raise `error`."""
-        self._inbox.put(error)
-
-
-def _result(answer: Message) -> Any:
-    error = answer.get("error")
-    if isinstance(error, dict):
-        raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
-    return answer.get("result")
-
+from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, Stats
 
 # Tools that wait for the retry of their request (2026-07-28, `input_required`).
 
@@ -166,10 +61,20 @@ class Round:
 
 
 class Rounds:
-    """Every round of one server that waits for its retry, over all transports."""
+    """Every round of one server that waits for its retry, over all transports.
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
+    Args:
+        stats: The server's counters.
+        info: The server's name and version, which every result carries.
+        answer: Answers a call and counts it; returns whether the call was still open.
+    """
+
+    def __init__(
+        self, stats: Stats, info: Message, answer: Callable[[Call, Message], bool]
+    ) -> None:
+        self.stats = stats
+        self.info = info
+        self.answer = answer
         self._lock = threading.Lock()  # Guards both tables.
         self._open: dict[str, Round] = {}
         self._ended: dict[str, str] = {}
@@ -179,7 +84,7 @@ class Rounds:
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
-        with self._stats as stats:
+        with self.stats as stats:
             stats.paused += 1
         return opened
 
@@ -203,7 +108,7 @@ class Rounds:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
         if known:
-            with self._stats as stats:
+            with self.stats as stats:
                 stats.paused -= 1
         return known
 
@@ -232,12 +137,12 @@ class Rounds:
             problem = self._refusal(opened, call)
         if problem is None and opened is not None and self.drop(opened, _USED):
             for fault in _faults(opened, call):
-                self._stats.blame(fault)
+                self.stats.blame(fault)
             opened.put(call)
             return
         problem = problem or _known(_USED)
         if problem != _known(_GIVEN_UP):
-            self._stats.blame(f"{call.method}: {problem}")
+            self.stats.blame(f"{call.method}: {problem}")
         raise RpcError(INVALID_PARAMS, problem)
 
     def _refusal(self, opened: Round | None, call: Call) -> str | None:
@@ -284,87 +189,6 @@ def responses(call: Call) -> Mapping[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-# What a client may answer: every breach of the protocol in one sentence.
-
-
-_ACTIONS = ("accept", "decline", "cancel")
-
-
-def breaches(method: str, params: Message, answer: Any, revision: str) -> list[str]:
-    """Return what is wrong with `answer`, the result of a question under `revision`."""
-    if not isinstance(answer, dict):
-        return [f"{method}: the answer is not an object"]
-    found: list[str] = [
-        f"{name} in an answer" for name in ("jsonrpc", "id", "resultType") if name in answer
-    ]
-    if method == "sampling/createMessage":
-        found += _sampling(params, answer, revision)
-    elif method == "elicitation/create":
-        found += _elicitation(params, answer)
-    elif method == "roots/list":
-        found += _roots(answer)
-    return [f"{method}: {breach}" for breach in found]
-
-
-def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
-    found: list[str] = []
-    if answer.get("role") not in ("user", "assistant"):
-        found.append(f"role is {answer.get('role')!r}")
-    if not isinstance(answer.get("model"), str):
-        found.append("model is not a string")
-    if not isinstance(answer.get("stopReason", ""), str):
-        found.append("stopReason is not a string")
-    content = answer.get("content")
-    if isinstance(content, list) and not since(revision, "2025-11-25"):
-        found.append(f"content is an array, which {revision} does not have")
-    kinds = ["text", "image"]
-    if since(revision, "2025-03-26"):
-        kinds.append("audio")
-    if params.get("tools"):
-        kinds.append("tool_use")
-    for block in content if isinstance(content, list) else [content]:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind not in kinds:
-            found.append(f"a content block of type {kind!r}")
-    return found
-
-
-def _elicitation(params: Message, answer: Message) -> list[str]:
-    action = answer.get("action")
-    form = params.get("mode", "form") == "form"
-    if action not in _ACTIONS:
-        return [f"action is {action!r}"]
-    if action != "accept" or not form:
-        return ["content that nobody asked for"] if answer.get("content") is not None else []
-    return _content(params["requestedSchema"], answer.get("content", {}))
-
-
-def _content(schema: Message, content: Any) -> list[str]:
-    # Loaded late: most servers never ask.
-    from jsonschema import Draft202012Validator
-
-    validator = Draft202012Validator(
-        {**schema, "additionalProperties": False},
-        format_checker=Draft202012Validator.FORMAT_CHECKER,
-    )
-    return [
-        f"content{''.join(f'.{step}' for step in error.absolute_path)}: {error.message}"
-        for error in validator.iter_errors(content)
-    ]
-
-
-def _roots(answer: Message) -> list[str]:
-    roots = answer.get("roots")
-    if not isinstance(roots, list):
-        return ["roots is not an array"]
-    uris = [root.get("uri") if isinstance(root, dict) else None for root in roots]
-    return [f"a root with the uri {uri!r}" for uri in uris if not _is_file(uri)]
-
-
-def _is_file(uri: Any) -> bool:
-    return isinstance(uri, str) and uri.startswith("file:///")
-
-
 Asked = tuple[str, "Message | None"]
 """Method and params of a question."""
 
@@ -377,15 +201,15 @@ class Asker:
         cancelled: Set when the caller gave up, or did not come back with the request.
     """
 
-    def __init__(self, call: Call, server: Server) -> None:
+    def __init__(self, call: Call, rounds: Rounds) -> None:
         self.call = call
         self.cancelled = threading.Event()
-        self._server = server
+        self._rounds = rounds
         self._lock = threading.Lock()  # Guards `_waiting`.
         self._waiting: set[Question] = set()
         # One `input_required` at a time: there is one request to answer with it.
         self._turn = threading.Lock()
-        call.at_end(self._call_ended)
+        call.add_done_callback(self._call_ended)
 
     def check(self, method: str, params: Message | None) -> None:
         """Raise `MissingCapability` unless the client declared what the question needs."""
@@ -451,34 +275,34 @@ class Asker:
             TimeoutError: No retry came in time.
             Withdrawn: The call ended first.
         """
-        server = self._server
+        rounds = self._rounds
         with self._turn:
             call = self.call
-            opened = server.rounds.open(call, frozenset(questions))
+            opened = rounds.open(call, frozenset(questions))
             result: Message = {
                 "resultType": "input_required",
                 STATE: opened.state,
-                "_meta": {wire.SERVER_INFO: server.info},
+                "_meta": {wire.SERVER_INFO: rounds.info},
             }
             if questions:
                 result["inputRequests"] = {
                     key: {"method": method} | ({} if params is None else {"params": params})
                     for key, (method, params) in questions.items()
                 }
-            with server.stats as stats:
+            with rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
-            if not server.answer(call, wire.reply(call.request_id, result)):
-                server.rounds.drop(opened)
-                with server.stats as stats:
+            if not rounds.answer(call, wire.reply(call.request_id, result)):
+                rounds.drop(opened)
+                with rounds.stats as stats:
                     stats.questions.subtract(method for method, _ in questions.values())
                 raise Withdrawn("the call has ended")
             try:
-                retry = self.call = server.rounds.wait(opened, timeout)
+                retry = self.call = rounds.wait(opened, timeout)
             except (TimeoutError, Withdrawn):
                 self.cancelled.set()
                 raise
         # Runs at once if the client has given up already.
-        retry.at_end(self._call_ended)
+        retry.add_done_callback(self._call_ended)
         return responses(retry)
 
     def _ask_in_rounds(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
@@ -493,7 +317,7 @@ class Asker:
     def _checked(self, asked: Asked, answer: Any) -> Message:
         method, params = asked
         for breach in breaches(method, params or {}, answer, self.call.revision):
-            self._server.stats.blame(breach)
+            self._rounds.stats.blame(breach)
         return answer if isinstance(answer, dict) else {}
 
     def _call_ended(self, call: Call) -> None:

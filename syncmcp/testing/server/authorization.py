@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from syncmcp.testing.server.http import HttpReply
+from syncmcp.testing.server.events import HttpReply
 
 _METADATA = "/.well-known/oauth-authorization-server"
 _RESOURCES = "/resources/"

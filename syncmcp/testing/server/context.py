@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Asked, Asker, Progress, Question
-from syncmcp.testing.server.calls import Call
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    STATELESS,
-    Message,
-    RpcError,
-    declared,
-    since,
-)
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.asking import Asked, Asker
+from syncmcp.testing.server.questions import Progress, Question, declared
+from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, since
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -57,9 +47,9 @@ class ToolContext:
             request again.
     """
 
-    def __init__(self, call: Call, server: Server) -> None:
-        self._asker = Asker(call, server)
-        self.cancelled = self._asker.cancelled
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self.cancelled = asker.cancelled
 
     @property
     def call(self) -> Call:

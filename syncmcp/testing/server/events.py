@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KEEP_ALIVE = b": still here\n\n"
 
@@ -333,3 +333,19 @@ class EventBody(Iterator[bytes]):
             self.stream.detach(self._queue)
             for function in self._at_close:
                 function(whole)
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """What to write back.
+
+    Attributes:
+        status: The status code.
+        headers: The headers; there is no `Content-Length` among them.
+        body: The whole body, or an iterator of its chunks. Whoever writes chunks must call
+            `close()` when the client has gone or writing has ended, whatever happened.
+    """
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | EventBody = b""

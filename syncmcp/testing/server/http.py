@@ -10,13 +10,18 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from syncmcp.testing.server import calls, methods, wire
-from syncmcp.testing.server import methods as mirrored
-from syncmcp.testing.server.events import Event, EventBody, EventStore, EventStream, format_event
+from syncmcp.testing.server import dispatch, wire
+from syncmcp.testing.server.events import (
+    Event,
+    EventBody,
+    EventStore,
+    EventStream,
+    HttpReply,
+    format_event,
+)
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import (
@@ -41,22 +46,6 @@ _STATUSES = {
     wire.MISSING_CAPABILITY: 400,
     wire.UNSUPPORTED_VERSION: 400,
 }
-
-
-@dataclass(frozen=True)
-class HttpReply:
-    """What to write back.
-
-    Attributes:
-        status: The status code.
-        headers: The headers; there is no `Content-Length` among them.
-        body: The whole body, or an iterator of its chunks. Whoever writes chunks must call
-            `close()` when the client has gone or writing has ended, whatever happened.
-    """
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | EventBody = b""
 
 
 class HttpEndpoint:
@@ -111,12 +100,8 @@ class HttpEndpoint:
             message = wire.decode(body)
         except RpcError as error:
             return _error(400, None, error)
-        if (
-            not isinstance(message, list)
-            and calls.is_answered(message)
-            and not _is_request(message)
-        ):
-            return _json(400, calls.refusal(message, "Not a JSON-RPC 2.0 message"))
+        if not isinstance(message, list) and wire.is_answered(message) and not _is_request(message):
+            return _json(400, wire.refusal(message, "Not a JSON-RPC 2.0 message"))
         if self._is_stateless(headers, message):
             return self._post_stateless(headers, message, gone)
         return self._post_stateful(headers, message, gone)
@@ -172,7 +157,7 @@ class HttpEndpoint:
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
         if not self.server.stateless:
             return False
-        if not self.server.stateful or headers.get(mirrored.VERSION) in STATELESS:
+        if not self.server.stateful or headers.get(dispatch.VERSION) in STATELESS:
             return True
         if not isinstance(message, dict):
             return False
@@ -181,7 +166,7 @@ class HttpEndpoint:
             return True
         return SESSION not in headers and message.get("method") in (
             "server/discover",
-            methods.LISTEN,
+            dispatch.LISTEN,
         )
 
     def _post_stateless(
@@ -189,7 +174,7 @@ class HttpEndpoint:
     ) -> HttpReply:
         server = self.server
         if not isinstance(message, dict) or "method" not in message:
-            return _json(400, calls.refusal(message, "Send one request or notification"))
+            return _json(400, wire.refusal(message, "Send one request or notification"))
         identifier = message.get("id")
         if identifier is None:
             with server.stats as stats:
@@ -201,10 +186,11 @@ class HttpEndpoint:
         outlet = _PostOutlet(stream, _STATUSES)
         try:
             if message["method"] == "initialize":
-                raise methods.unsupported(server, message.get("params", {}).get("protocolVersion"))
-            mirrored.check(headers, message, server.features.tools)
-            call = methods.admit_stateless(server, message, outlet)
-            if not methods.knows(server, call):
+                wanted = message.get("params", {}).get("protocolVersion")
+                raise server.dispatcher.unsupported(wanted)
+            dispatch.check_headers(headers, message, server.features.tools)
+            call = server.dispatcher.admit_stateless(message, outlet)
+            if not server.dispatcher.has_handler(call):
                 raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             with server.stats as stats:
@@ -220,8 +206,8 @@ class HttpEndpoint:
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
-        methods.start(server, call)
-        if call.method == methods.LISTEN:
+        server.dispatcher.start(call)
+        if call.method == dispatch.LISTEN:
             return self._events(body)
         return self._reply(body, outlet, self._events)
 
@@ -238,7 +224,7 @@ class HttpEndpoint:
             return found
         if isinstance(message, list):
             try:
-                calls.check(message, found.session.revision, self.server.batches)
+                wire.check_batch(message, found.session.revision, self.server.batches)
             except RpcError as error:
                 return _error(400, None, error)
         members = message if isinstance(message, list) else [message]
@@ -246,7 +232,7 @@ class HttpEndpoint:
         body = self._body(stream, None, gone)
         outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
         found.session.take(message, outlet, together=self._response == "json")
-        if not any(calls.is_answered(member) for member in members):
+        if not any(wire.is_answered(member) for member in members):
             return HttpReply(202)
         return self._reply(body, outlet, lambda body: self._resumable(found, body))
 
@@ -277,7 +263,7 @@ class HttpEndpoint:
             found = self._sessions.get(session_id)
         if found is None:
             return _error(404, identifier, RpcError(INVALID_REQUEST, "Session not found"))
-        version = headers.get(mirrored.VERSION)
+        version = headers.get(dispatch.VERSION)
         if version is not None and version not in self.server.stateful:
             error = RpcError(INVALID_REQUEST, f"Unsupported MCP-Protocol-Version: {version}")
             return _error(400, identifier, error)
@@ -339,7 +325,7 @@ class HttpEndpoint:
 
     def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
         """2026-07-28 knows POST only."""
-        if self.server.stateful and headers.get(mirrored.VERSION) not in STATELESS:
+        if self.server.stateful and headers.get(dispatch.VERSION) not in STATELESS:
             return None
         return HttpReply(405, {"allow": "POST"})
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Rounds
-from syncmcp.testing.server.calls import TOGETHER, Batches, Call, Workers
 from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.dispatch import Dispatcher, Workers
 from syncmcp.testing.server.features import Completer, Features, Prompt, Resource, TaskSupport, Tool
-from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
 from syncmcp.testing.server.wire import (
     INVALID_PARAMS,
     REVISIONS,
     STATELESS,
+    TOGETHER,
+    Batches,
     Message,
     RpcError,
     Stats,
@@ -36,16 +40,21 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 class Listeners:
     """Every open listen request of one server, over all its transports."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._stats = server.stats
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
         self._lock = threading.Lock()  # Guards what follows.
         self._open: dict[Call, Message] = {}
         # Events of those that are not acknowledged yet.
         self._early: dict[Call, list[tuple[str, Message]]] = {}
 
-    def open(self, call: Call) -> None:
-        """Acknowledge a listen request and keep it open until it is cancelled or ended."""
+    def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
+        """Acknowledge a listen request and keep it open until it is cancelled or ended.
+
+        Args:
+            call: The request.
+            known_tasks: Returns which of the requested task ids the client may listen for; may
+                raise `RpcError`.
+        """
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
             error = RpcError(INVALID_PARAMS, "params.notifications must be an object")
@@ -56,7 +65,7 @@ class Listeners:
             honoured[_URIS] = wanted[_URIS]
         if isinstance(wanted.get(_TASKS), list):
             try:
-                honoured[_TASKS] = self._server.tasks.told_of(wanted[_TASKS], call)
+                honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
             except RpcError as error:
                 call.answer(wire.failure(call.request_id, error))
                 return
@@ -65,7 +74,7 @@ class Listeners:
             self._early[call] = []
         with self._stats as stats:
             stats.listeners += 1
-        call.at_end(self._close)
+        call.add_done_callback(self._close)
         # The acknowledgement goes first, and what changes from then on is told after it.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
@@ -182,15 +191,25 @@ class Server:
         self.cache_scope = cache_scope
         self.batches = batches
         self.stats = Stats()
-        self.features: Features = Features(page_size)
-        self.listeners = Listeners(self)
-        self.rounds = Rounds(self.stats)
-        self.tasks: Tasks = Tasks(self)
+        self.features = Features(page_size)
         self.workers = Workers("syncmcp-testing-tool")
+        self.rounds = Rounds(self.stats, self.info, self.answer)
+        self.listeners = Listeners(self.stats)
+        self.tasks = Tasks(
+            self.features, self.rounds, run=self.workers.run, tell=self.listeners.task_changed
+        )
+        self.dispatcher = Dispatcher(
+            self,
+            self.features,
+            self.tasks,
+            self.rounds,
+            self.workers,
+            listen=lambda call: self.listeners.open(call, self.tasks.told_of),
+        )
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
         self._capabilities = dict(capabilities or {})
-        self._shelf: SkillRegistry | None = None
+        self._skills: SkillRegistry | None = None
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
 
@@ -367,9 +386,11 @@ class Server:
             dynamic: Tell no digests of them.
             listed: Put it into the list; it can be asked for by its URI in any case.
         """
-        if self._shelf is None:
-            self._shelf = SkillRegistry(self)
-        self._shelf.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
+        if self._skills is None:
+            self._skills = SkillRegistry(self.features, self._publish_file, self._cache_hints)
+            for method, handler in self._skills.handlers.items():
+                self.on_request(method, handler)
+        self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
         """Answer any method with `function(params, context)`, before the built-in ones.
@@ -387,7 +408,7 @@ class Server:
 
     def capabilities(self, revision: str) -> Message:
         """Return the capabilities declared under `revision`."""
-        skills = {} if self._shelf is None else self._shelf.capabilities(revision)
+        skills = {} if self._skills is None else self._skills.capabilities(revision)
         tasks = self.tasks.capabilities(revision)
         return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
 
@@ -458,10 +479,32 @@ class Server:
             return list(self._sessions)
 
     def run_stdio(self) -> None:
-        """Serve this process's stdin and stdout until stdin ends."""
-        from syncmcp.testing.server.serving import run
+        """Serve this process's stdin and stdout until stdin ends or stdout breaks.
 
-        run(self)
+        Running calls are cancelled then. stdout is redirected to stderr while the server runs, so
+        that what other code prints does not mix with the JSON-RPC messages, one per line.
+        """
+        output = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        lock = threading.Lock()  # Keeps lines whole.
+
+        def deliver(frame: bytes) -> None:
+            # Written to the descriptor: the lock of a buffered writer is never released if the
+            # interpreter exits while a daemon thread holds it.
+            data = memoryview(frame + b"\n")
+            with lock:
+                while data:
+                    data = data[os.write(output, data) :]
+
+        session = self.connect(deliver)
+        try:
+            for line in sys.stdin.buffer:
+                if line.strip():
+                    session.receive(line)
+        except BrokenPipeError:
+            pass  # The client has closed its end.
+        finally:
+            session.close()
 
     def close(self) -> None:
         """End every subscription and session; running calls are cancelled."""
@@ -492,6 +535,12 @@ class Server:
         for session in self.sessions:
             if session.initialized:
                 session.notify(method, params)
+
+    def _publish_file(self, uri: str, name: str, read: Callable[[], str | bytes]) -> None:
+        self.resource(uri, name=name)(read)
+
+    def _cache_hints(self) -> Message:
+        return {"ttlMs": self.ttl_ms, "cacheScope": self.cache_scope}
 
     def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
         registry = self.features.templates if template else self.features.resources

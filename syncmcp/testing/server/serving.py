@@ -1,11 +1,9 @@
-"""The endpoint behind `http.server`, as a WSGI application, and over stdin and stdout."""
+"""The endpoints behind `http.server`, and as a WSGI application."""
 
 from __future__ import annotations
 
-import os
 import socket
 import socketserver
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,8 +14,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from syncmcp.testing.server.authorization import AuthorizationServer
-from syncmcp.testing.server.events import EventBody
-from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
+from syncmcp.testing.server.events import EventBody, HttpReply
+from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
 from syncmcp.testing.server.server import Server
 
 PATH = "/mcp"
@@ -398,34 +396,3 @@ def _handle(endpoint: HttpEndpoint | SseEndpoint, environ: dict[str, Any]) -> Ht
     if method == "DELETE":
         return endpoint.handle_delete(headers)
     return HttpReply(405, {"allow": "POST, GET, DELETE"})
-
-
-# The server over stdin and stdout: one message a line.
-
-
-def run(server: Server) -> None:
-    """Serve until stdin ends or stdout breaks; running calls are cancelled then.
-
-    stdout is taken over: what other code prints goes to stderr, for it would not be JSON-RPC.
-    """
-    output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    lock = threading.Lock()  # Keeps lines whole.
-
-    def deliver(frame: bytes) -> None:
-        # The bare descriptor: a buffered writer is locked for ever when the interpreter ends
-        # while a daemon thread is writing.
-        data = memoryview(frame + b"\n")
-        with lock:
-            while data:
-                data = data[os.write(output, data) :]
-
-    session = server.connect(deliver)
-    try:
-        for line in sys.stdin.buffer:
-            if line.strip():
-                session.receive(line)
-    except BrokenPipeError:
-        pass  # The client has gone; there is nobody left to tell.
-    finally:
-        session.close()

@@ -7,15 +7,164 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from syncmcp.testing.server import calls, methods, wire
-from syncmcp.testing.server.asking import Progress, Question, Withdrawn
-from syncmcp.testing.server.calls import Call, Outlet
-from syncmcp.testing.server.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.questions import Progress, Question, Withdrawn
+from syncmcp.testing.server.wire import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Batches,
+    Message,
+    Outlet,
+    RpcError,
+    Stats,
+)
 
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
+
+class Dispatcher(Protocol):
+    """Admits the requests of a session and has them answered."""
+
+    def negotiate(self, wanted: object) -> tuple[str, Message]:
+        """Return the revision and the result of an `initialize` that asks for `wanted`."""
+        ...
+
+    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
+        """Return a request as a call. Raises `RpcError`."""
+        ...
+
+    def start(self, call: Call) -> None:
+        """Serve a call; never waits for a tool."""
+
+
+class SessionServer(Protocol):
+    """What a session needs of its server."""
+
+    stats: Stats
+    batches: Batches
+    notification_handlers: dict[str, Callable[[Message], None]]
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Serves the requests."""
+        ...
+
+    def session_closed(self, session: Session) -> None:
+        """Forget a session that has ended."""
+
+
+class Call:
+    """A request being served. In 2026-07-28 a tool that asks is served by several, in turn.
+
+    Its methods may be called from any thread. Of an answer and a cancellation that race, one
+    wins; after that nothing is sent.
+
+    Attributes:
+        request_id: The request's id.
+        method: Its method.
+        params: Its params, as received.
+        revision: The protocol revision it is served under.
+        session: The session it came in, `None` where there is none (2026-07-28 over HTTP).
+        client_capabilities: What the client can do, as it declared it.
+        client_info: What the client said of itself, or `None`.
+        log_level: The level its `_meta` asked for (2026-07-28), or `None`.
+        batch: Position and size `(index, size)` when it came in a JSON-RPC batch.
+        cancelled: Set when the caller gave up.
+        cancel_reason: The reason given with `notifications/cancelled`, if any.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        outlet: Outlet,
+        *,
+        revision: str,
+        session: Session | None,
+        client_capabilities: Message,
+        client_info: Message | None,
+        log_level: str | None = None,
+        batch: tuple[int, int] | None = None,
+    ) -> None:
+        self.request_id: str | int = message["id"]
+        self.method: str = message["method"]
+        self.params = wire.params_of(message)
+        self.revision = revision
+        self.session = session
+        self.client_capabilities = client_capabilities
+        self.client_info = client_info
+        self.log_level = log_level
+        self.batch = batch
+        self.cancelled = threading.Event()
+        self.cancel_reason: str | None = None
+        self._outlet = outlet
+        # Guards `_open` and `_done_callbacks`. Nothing is sent while it is held: whoever receives
+        # a message may call back into this session.
+        self._lock = threading.Lock()
+        self._open = True
+        self._done_callbacks: list[Callable[[Call], None]] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether it was neither answered nor cancelled."""
+        return self._open
+
+    def send(self, message: Message) -> bool:
+        """Send a message on the stream of this request; return whether it was still open."""
+        # Read once: what is sent may make the client give the call up.
+        if not self._open:
+            return False
+        self._outlet.send(message)
+        return True
+
+    def notify(self, method: str, params: Message | None = None) -> bool:
+        """Send a notification as `send` does."""
+        return self.send(wire.notification(method, params))
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """Close the stream early, where there is one that can be taken up again."""
+        if self._open:
+            self._outlet.interrupt(retry_ms)
+
+    def answer(self, message: Message) -> bool:
+        """Send the answer, unless the call was cancelled; return whether it was sent."""
+        if not self._end():
+            return False
+        self._outlet.finish(message)
+        return True
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Stop the call and suppress its answer; return whether it was still open."""
+        if not self._end(cancelled=True, reason=reason):
+            return False
+        self._outlet.finish(None)
+        return True
+
+    def add_done_callback(self, function: Callable[[Call], None]) -> None:
+        """Have `function(call)` called when the call is answered or cancelled.
+
+        It runs on the thread that ends the call, before the answer is sent, or at once if the
+        call has ended. It must not block.
+        """
+        with self._lock:
+            if self._open:
+                self._done_callbacks.append(function)
+                return
+        function(self)
+
+    def _end(self, *, cancelled: bool = False, reason: str | None = None) -> bool:
+        with self._lock:
+            if not self._open:
+                return False
+            self._open = False
+            # Under the lock: who registers with `add_done_callback` later must find it set.
+            if cancelled:
+                self.cancel_reason = reason
+                self.cancelled.set()
+            functions = list(self._done_callbacks)
+        for function in functions:
+            function(self)
+        return True
+
 
 # So many cancel notices without a request are remembered, in case the request comes after them.
 _REMEMBERED = 256
@@ -39,7 +188,7 @@ class Session:
 
     def __init__(
         self,
-        server: Server,
+        server: SessionServer,
         push: Callable[[Any], None],
         session_id: str | None = None,
     ) -> None:
@@ -208,13 +357,13 @@ class Session:
     def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
         batches = self._server.batches
         try:
-            calls.check(messages, self.revision, batches)
+            wire.check_batch(messages, self.revision, batches)
         except RpcError as error:
             outlet.finish(wire.failure(None, error))
             return
-        answered = [message for message in messages if calls.is_answered(message)]
-        turns = calls.Turns()
-        collector = calls.BatchOutlet(
+        answered = [message for message in messages if wire.is_answered(message)]
+        turns = wire.Turns()
+        collector = wire.BatchOutlet(
             outlet,
             answered,
             together=batches.together or together,
@@ -224,7 +373,7 @@ class Session:
             collector.end_after(batches.timeout, self._end_late)
         position = 0
         for message in messages:
-            if calls.is_answered(message):
+            if wire.is_answered(message):
                 slot, place = collector.slot(position), (position, len(answered))
                 position += 1
                 turns.steps.append(partial(self._take_member, message, slot, place))
@@ -235,11 +384,11 @@ class Session:
 
     def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
         if isinstance(message, dict) and message.get("method") == "initialize":
-            slot.finish(calls.refusal(message, "initialize may not stand in a batch"))
+            slot.finish(wire.refusal(message, "initialize may not stand in a batch"))
         else:
             self._take_one(message, slot, place)
 
-    def _take_told(self, message: Any, outlet: Outlet, turns: calls.Turns) -> None:
+    def _take_told(self, message: Any, outlet: Outlet, turns: wire.Turns) -> None:
         """A member that is not answered: a notification, or the answer to a question."""
         self._take_one(message, outlet, None)
         if not self._server.batches.parallel:
@@ -254,7 +403,7 @@ class Session:
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            outlet.finish(calls.refusal(message, "Not a JSON-RPC 2.0 message"))
+            outlet.finish(wire.refusal(message, "Not a JSON-RPC 2.0 message"))
         elif "method" in message and "id" in message:
             self._take_request(message, outlet, place)
         elif "method" in message:
@@ -262,14 +411,14 @@ class Session:
         elif "id" in message and ("result" in message or "error" in message):
             self._take_response(message)
         else:
-            outlet.finish(calls.refusal(message, "Neither a request, notification nor response"))
+            outlet.finish(wire.refusal(message, "Neither a request, notification nor response"))
 
     def _take_request(
         self, message: Message, outlet: Outlet, place: tuple[int, int] | None
     ) -> None:
         identifier, method = message["id"], message["method"]
         if not wire.is_identifier(identifier) or not isinstance(method, str):
-            outlet.finish(calls.refusal(message, "id must be a string or integer, method a string"))
+            outlet.finish(wire.refusal(message, "id must be a string or integer, method a string"))
             return
         with self._server.stats as stats:
             stats.requests[method] += 1
@@ -277,7 +426,7 @@ class Session:
             if method == "initialize":
                 self._initialize(message, outlet)
                 return
-            call = self._admit(message, outlet)
+            call = self._server.dispatcher.admit(message, outlet, self)
             call.batch = place
             self._register(call)
         except RpcError as error:
@@ -289,35 +438,7 @@ class Session:
         if self._cancelled_already(call):
             call.cancel()
         else:
-            methods.start(self._server, call)
-
-    def _admit(self, message: Message, outlet: Outlet) -> Call:
-        """Decide the era of a request and return it as a call."""
-        server, method = self._server, message["method"]
-        params = wire.params_of(message)
-        declares = wire.PROTOCOL_VERSION in wire.meta_of(params)
-        if server.stateless and (declares or self._only_stateless(method)):
-            return methods.admit_stateless(server, message, outlet, self)
-        revision = self.revision
-        if revision is None:
-            if method == "server/discover":
-                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
-            if method != "ping":
-                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
-            revision = server.stateful[-1]
-        return Call(
-            message,
-            outlet,
-            revision=revision,
-            session=self,
-            client_capabilities=self.client_capabilities,
-            client_info=self.client_info,
-        )
-
-    def _only_stateless(self, method: str) -> bool:
-        if self.revision is not None:
-            return False
-        return not self._server.stateful or method in ("server/discover", methods.LISTEN)
+            self._server.dispatcher.start(call)
 
     def _register(self, call: Call) -> None:
         key = wire.identity(call.request_id)
@@ -327,7 +448,7 @@ class Session:
             if key in self._running:
                 raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
             self._running[key] = call
-        call.at_end(self._forget)
+        call.add_done_callback(self._forget)
 
     def _cancelled_already(self, call: Call) -> bool:
         with self._lock:
@@ -338,27 +459,18 @@ class Session:
             self._running.pop(wire.identity(call.request_id), None)
 
     def _initialize(self, message: Message, outlet: Outlet) -> None:
-        server = self._server
         params = wire.params_of(message)
         wanted = wire.text_of(params, "protocolVersion")
         capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
         if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
             raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
-        if not server.stateful:
-            raise methods.unsupported(server, wanted)
         if self.revision is not None:
             raise RpcError(INVALID_REQUEST, "The session is initialized already")
+        revision, result = self._server.dispatcher.negotiate(wanted)
         self.client_capabilities = capabilities
         self.client_info = client_info
-        self.revision = wanted if wanted in server.stateful else server.stateful[-1]
-        result: Message = {
-            "protocolVersion": self.revision,
-            "capabilities": server.capabilities(self.revision),
-            "serverInfo": server.info,
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        with server.stats as stats:
+        self.revision = revision
+        with self._server.stats as stats:
             stats.replies += 1
         outlet.finish(wire.reply(message["id"], result))
 

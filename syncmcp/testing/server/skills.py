@@ -6,13 +6,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.features import Features
 from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, text_of
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.context import ToolContext
-    from syncmcp.testing.server.server import Server
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -57,19 +55,35 @@ class Child:
 
 
 class SkillRegistry:
-    """The skills of one server; made with the first of them."""
+    """The skills of one server.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._lock = threading.Lock()  # Guards the two below.
+    Args:
+        features: Divides lists into pages.
+        publish: Called as `publish(uri, name, read)` for each file of a skill; makes it a resource
+            of the server.
+        cache_hints: Returns the members that a cacheable result carries.
+
+    Attributes:
+        handlers: The functions that answer the methods of the extension, by method.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        publish: Callable[[str, str, Callable[[], str | bytes]], None],
+        cache_hints: Callable[[], Message],
+    ) -> None:
+        self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {
+            "skills/list": self._list,
+            "skills/get": self._get,
+            "resources/directory/read": self._directory,
+        }
+        self._features = features
+        self._publish = publish
+        self._cache_hints = cache_hints
+        self._lock = threading.Lock()  # Guards both tables, which map URIs to skills.
         self._skills: dict[str, Skill] = {}
         self._listed: dict[str, Skill] = {}
-        for method, answer in (
-            ("skills/list", self._list),
-            ("skills/get", self._get),
-            ("resources/directory/read", self._directory),
-        ):
-            server.on_request(method, answer)
 
     def capabilities(self, revision: str) -> Message:
         """Return what is declared under `revision`."""
@@ -91,7 +105,7 @@ class SkillRegistry:
         every: dict[str, str | bytes] = {"SKILL.md": f"---\n{head}---\n{body}", **files}
         skill = Skill(root, frontmatter, {name: _bytes(every[name]) for name in every}, dynamic)
         for name, content in every.items():
-            self._server.resource(f"{root}/{name}", name=name)(_giving(content))
+            self._publish(f"{root}/{name}", name, _returning(content))
         with self._lock:
             self._skills[skill.uri] = skill
             if listed:
@@ -100,7 +114,7 @@ class SkillRegistry:
     def _list(self, params: Message, context: ToolContext) -> Message:
         with self._lock:
             listed = dict(self._listed)
-        return self._cacheable(self._server.features.page("skills", listed, params, context))
+        return self._cacheable(self._features.page("skills", listed, params, context))
 
     def _get(self, params: Message, context: ToolContext) -> Message:
         uri = text_of(params, "uri")
@@ -119,14 +133,10 @@ class SkillRegistry:
             raise RpcError(INVALID_PARAMS, f"{inside[:-1]} is no directory")
         names = {rest.partition("/")[0]: "/" in rest for rest in below}
         children = {name: Child(inside + name, names[name]) for name in names}
-        return self._server.features.page("resources", children, params, context)
+        return self._features.page("resources", children, params, context)
 
     def _cacheable(self, result: Message) -> Message:
-        return {
-            **result,
-            "ttlMs": self._server.ttl_ms,
-            "cacheScope": self._server.cache_scope,
-        }
+        return {**result, **self._cache_hints()}
 
 
 def _json(value: Any) -> str:
@@ -137,5 +147,5 @@ def _bytes(content: str | bytes) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def _giving(content: str | bytes) -> Callable[[], str | bytes]:
+def _returning(content: str | bytes) -> Callable[[], str | bytes]:
     return lambda: content

@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Asked, Asker, Progress, Question, Withdrawn
-from syncmcp.testing.server.calls import Call
+from syncmcp.testing.server.asking import Asked, Asker, Rounds
 from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.features import Features, Tool
+from syncmcp.testing.server.questions import Progress, Question, Withdrawn
+from syncmcp.testing.server.session import Call
 from syncmcp.testing.server.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -21,10 +23,6 @@ from syncmcp.testing.server.wire import (
     Message,
     RpcError,
 )
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.features import Tool
-    from syncmcp.testing.server.server import Server
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -115,7 +113,7 @@ class Task:
                 self._message = message
             self._changed.notify_all()
         if self.over:
-            with self._tasks.server.stats as stats:
+            with self._tasks.stats as stats:
                 stats.tasks -= 1
         self._tasks.changed(self)
         return True
@@ -159,7 +157,7 @@ class Task:
 
     def wait_for_result(self, call: Call) -> Message:
         """Serve a `tasks/result`: block until the task has ended, or the request has."""
-        call.at_end(lambda _: self._wake())
+        call.add_done_callback(lambda _: self._wake())
         with self._changed:
             self._channels.append(call)
             self._changed.notify_all()
@@ -243,8 +241,8 @@ class _TaskOutlet:
 class _TaskAsker(Asker):
     """Asks while a task runs: on the stream of `tasks/result`, or by `inputRequests`."""
 
-    def __init__(self, task: Task, server: Server) -> None:
-        super().__init__(task.call, server)
+    def __init__(self, task: Task, rounds: Rounds) -> None:
+        super().__init__(task.call, rounds)
         self._task = task
 
     def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
@@ -259,7 +257,7 @@ class _TaskAsker(Asker):
         for asked in questions.values():
             self.check(*asked)
         if self.call.revision in STATELESS:
-            with self._server.stats as stats:
+            with self._rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
             given = self._task.ask(questions, timeout)
             return {key: self._checked(questions[key], given[key]) for key in questions}
@@ -281,23 +279,21 @@ class _TaskAsker(Asker):
                 raise RpcError(wire.INTERNAL_ERROR, "there is nobody to ask")
             try:
                 question = session.question(method, params, send=channel.send, progress=progress)
-                channel.at_end(partial(_withdraw, question))
+                channel.add_done_callback(partial(_withdraw, question))
                 answer = question.result(timeout)
             except Withdrawn:
                 if self._task.over:
                     raise
                 continue  # whoever waits for the result next is asked
             if wire.meta_of(answer).get(RELATED) != self._task.mark[RELATED]:
-                self._server.stats.blame(f"{method}: the answer does not name its task")
+                self._rounds.stats.blame(f"{method}: the answer does not name its task")
             return self._checked(asked, answer)
 
 
 class _TaskContext(ToolContext):
-    def __init__(self, task: Task, server: Server) -> None:
-        super().__init__(task.call, server)
+    def __init__(self, task: Task, rounds: Rounds) -> None:
+        super().__init__(_TaskAsker(task, rounds))
         self._task = task
-        self._asker = _TaskAsker(task, server)
-        self.cancelled = self._asker.cancelled
 
     def describe_task(self, message: str) -> None:
         self._task.become("working", message)
@@ -313,17 +309,28 @@ class Tasks:
             or by `notifications/tasks`, to those who listen (2026-07-28).
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self,
+        features: Features,
+        rounds: Rounds,
+        *,
+        run: Callable[[Callable[[], None]], None],
+        tell: Callable[[Message], None],
+    ) -> None:
         self.poll_interval_ms: int | None = 20
         self.ttl_ms: int | None = 60_000
         self.notify = False
-        self.server = server
+        self.stats = rounds.stats
+        self._features = features
+        self._rounds = rounds
+        self._run_on_worker = run
+        self._tell = tell
         self._lock = threading.Lock()  # Guards the table.
         self._tasks: dict[str, Task] = {}
 
     def capabilities(self, revision: str) -> Message:
         """Return what is declared under `revision`, if a tool runs as a task."""
-        tools = self.server.features.tools.values()
+        tools = self._features.tools.values()
         if not any(tool.task_support in ("optional", "required") for tool in tools):
             return {}
         if revision in STATELESS:
@@ -355,7 +362,7 @@ class Tasks:
             return
         session = task.call.session
         if task.call.revision in STATELESS:
-            self.server.listeners.task_changed(task.describe_in_full())
+            self._tell(task.describe_in_full())
         elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
 
@@ -372,12 +379,12 @@ class Tasks:
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`: with the tool's result, or a task."""
-        tool = self.server.features.tools.get(str(params.get("name")))
+        tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
         if context.revision in STATELESS:
             if "task" in params:
-                self.server.stats.blame("tools/call: task, which the extension does not have")
+                self.stats.blame("tools/call: task, which the extension does not have")
             declared = _declares(context)
             if support == "required" and not declared:
                 raise _undeclared()
@@ -385,12 +392,12 @@ class Tasks:
         else:
             wanted = context.revision == CORE and "task" in params
             if wanted and not runs:
-                self.server.stats.blame(f"{params.get('name')} was called as a task")
+                self.stats.blame(f"{params.get('name')} was called as a task")
                 raise RpcError(METHOD_NOT_FOUND, "The tool does not run as a task")
             if support == "required" and not wanted:
                 raise RpcError(METHOD_NOT_FOUND, "The tool runs as a task only")
         if tool is None or not wanted:
-            return self.server.features.call_tool(params, context)
+            return self._features.call_tool(params, context)
         return self._start(tool, context)
 
     def _start(self, tool: Tool, context: ToolContext) -> Message:
@@ -399,12 +406,12 @@ class Tasks:
         task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
         with self._lock:
             self._tasks[task.id] = task
-        with self.server.stats as stats:
+        with self.stats as stats:
             stats.tasks += 1
         # Whoever gave up the request never learns of the task (2026-07-28).
-        context.call.at_end(partial(_give_up, task))
+        context.call.add_done_callback(partial(_give_up, task))
         described = task.describe()  # before it can have changed
-        self.server.workers.run(lambda: self._run(tool, task))
+        self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in STATELESS:
             return {"resultType": "task", **described}
         return {"task": described}
@@ -413,7 +420,7 @@ class Tasks:
         arguments = task.params.get("arguments", {})
         answer: Message | RpcError
         try:
-            answer = tool.call(arguments, _TaskContext(task, self.server))
+            answer = tool.call(arguments, _TaskContext(task, self._rounds))
         except RpcError as error:
             answer = error
         task.finish(answer)
@@ -422,7 +429,7 @@ class Tasks:
         """Answer `tasks/get`."""
         task = self._find(params, context)
         task.polls += 1
-        with self.server.stats:  # whoever waits for a look at it
+        with self.stats:  # whoever waits for a look at it
             pass
         return task.describe_in_full() if context.revision in STATELESS else task.describe()
 
@@ -447,15 +454,13 @@ class Tasks:
         if not isinstance(responses, dict):
             raise RpcError(INVALID_PARAMS, "params.inputResponses must be an object")
         for fault in task.update(responses):
-            self.server.stats.blame(fault)
+            self.stats.blame(fault)
         return {}
 
     def page(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/list` (2025-11-25)."""
         _check_era(context)
-        return self.server.features.one_page(
-            "tasks", [task.describe() for task in self.all], params
-        )
+        return self._features.one_page("tasks", [task.describe() for task in self.all], params)
 
     def _find(self, params: Message, context: ToolContext) -> Task:
         _check_era(context)

@@ -6,9 +6,10 @@ Written without a look at the client's half, so that the two check each other.
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import pydantic_core
 
@@ -247,94 +248,184 @@ def since(revision: str, first: str) -> bool:
     return REVISIONS.index(revision) >= REVISIONS.index(first)
 
 
-# What a client declared, and what a question needs of it.
+class Outlet(Protocol):
+    """Where the messages that belong to one request go."""
+
+    def send(self, message: Message) -> None:
+        """Send a message that comes before the answer."""
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        """Send the answer, or say that none will come."""
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """Close the stream early, where there is one that can be taken up again."""
 
 
-_SINCE = {
-    "elicitation": "2025-06-18",
-    "elicitation.url": "2025-11-25",
-    "sampling.context": "2025-11-25",
-    "sampling.tools": "2025-11-25",
-}
+# JSON-RPC batches (2025-03-26): an array in, an array out, the order kept.
 
 
-class MissingCapability(RpcError):
-    """The client did not declare what a question needs: -32021, before 2026-07-28 -32600.
+@dataclass(frozen=True)
+class Batches:
+    """How a server takes batches.
 
     Attributes:
-        feature: What is missing, for example "sampling.tools".
+        parallel: Whether the requests of a batch run side by side; otherwise each begins when the
+            one before it is answered.
+        max_size: How many messages a batch may hold; a larger one is refused as a whole.
+        timeout: Seconds after which what has no answer yet is cancelled and refused (-32603);
+            `None` for no limit.
+        together: Whether the answers come in one array when all are there; otherwise each comes
+            as a message of its own when it is there (not over HTTP that answers as JSON alone).
     """
 
-    def __init__(self, feature: str, revision: str) -> None:
-        data: Any = None
-        for step in reversed(feature.split(".")):
-            data = {step: data or {}}
-        stateless = revision in STATELESS
-        super().__init__(
-            MISSING_CAPABILITY if stateless else INVALID_REQUEST,
-            f"The client did not declare {feature}",
-            {"requiredCapabilities": data} if stateless else None,
-        )
-        self.feature = feature
+    parallel: bool = True
+    max_size: int = 100
+    timeout: float | None = None
+    together: bool = True
 
 
-class UrlElicitationRequired(RpcError):
-    """Raised by a tool that needs a person to visit urls first: code -32042, 2025-11-25 only.
+TOGETHER: Final = Batches()
+"""How they are taken unless a server is told otherwise."""
+
+
+def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> None:
+    """Refuse a batch as a whole.
+
+    Raises:
+        RpcError: The revision has no batches, or it is empty or too long (code -32600).
+    """
+    if revision != BATCHING:
+        raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCHING} only")
+    if not messages:
+        raise RpcError(INVALID_REQUEST, "An empty batch")
+    if len(messages) > batches.max_size:
+        raise RpcError(INVALID_REQUEST, f"More than {batches.max_size} messages in a batch")
+
+
+class BatchOutlet:
+    """Collects the answers of one batch.
 
     Args:
-        elicitations: Message and url of each, by its elicitation id.
-        message: One sentence for people.
+        outlet: Where they go.
+        requests: Those that are answered.
+        together: Whether all answers go at once.
+        settled: Told of each answer.
     """
 
     def __init__(
         self,
-        elicitations: dict[str, tuple[str, str]],
-        message: str = "This needs you to visit a page first.",
+        outlet: Outlet,
+        requests: Sequence[Any],
+        *,
+        together: bool,
+        settled: Callable[[], None],
     ) -> None:
-        entries = [
-            {"mode": "url", "elicitationId": identifier, "message": text, "url": url}
-            for identifier, (text, url) in elicitations.items()
-        ]
-        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": entries})
+        self._outlet = outlet
+        self._requests = requests
+        self._together = together
+        self._settled = settled
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # Guards the two below.
+        self._answers: list[Message | None] = [None] * len(requests)
+        self._missing = set(range(len(requests)))
+
+    def slot(self, index: int) -> Outlet:
+        """Return where the request at `index` answers."""
+        return _Slot(self, self._outlet, index)
+
+    def end_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
+        """Refuse what has no answer after so many seconds, and `cancel(request)` it."""
+
+        def end() -> None:
+            with self._lock:
+                late = sorted(self._missing)
+            error = RpcError(INTERNAL_ERROR, f"The batch took longer than {seconds:g} s")
+            for index in late:
+                request = self._requests[index]
+                self.settle(index, failure(_id_of(request), error))
+                cancel(request)
+
+        self._timer = threading.Timer(seconds, end)
+        self._timer.name = "syncmcp-testing-batch"
+        self._timer.daemon = True
+        self._timer.start()
+
+    def settle(self, index: int, message: Any) -> None:
+        """Keep one answer, or send it; the last one sends them all."""
+        with self._lock:
+            if index not in self._missing:
+                return
+            self._missing.remove(index)
+            self._answers[index] = message
+            last = not self._missing
+        if last and self._timer is not None:
+            self._timer.cancel()
+        if self._together:
+            if last:
+                self._outlet.finish([each for each in self._answers if each is not None] or None)
+        elif last:
+            self._outlet.finish(message)
+        elif message is not None:
+            self._outlet.send(message)
+        self._settled()
 
 
-def declared(capabilities: Message, feature: str, revision: str) -> bool:
-    """Return whether `capabilities` has the path `feature` and the revision does, too."""
-    if not since(revision, _SINCE.get(feature, revision)):
-        return False
-    if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
-        return False
-    # An empty object means forms: the first revision with elicitation had nothing else.
-    if feature == "elicitation.form" and (
-        not capabilities["elicitation"] or revision == "2025-06-18"
-    ):
+class Turns:
+    """Takes steps one after another: each when the one before it has ended."""
+
+    def __init__(self) -> None:
+        self.steps: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()  # Guards the two below.
+        self._due = 0
+        self._busy = False
+
+    def next(self) -> None:
+        """Take the next step: here, or where one is being taken at this moment."""
+        with self._lock:
+            self._due += 1
+            if self._busy:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                if not self._due or not self.steps:
+                    self._busy = False
+                    return
+                self._due -= 1
+                step = self.steps.popleft()
+            step()
+
+
+class _Slot:
+    def __init__(self, batch: BatchOutlet, outlet: Outlet, index: int) -> None:
+        self._batch = batch
+        self._outlet = outlet
+        self._index = index
+
+    def send(self, message: Message) -> None:
+        self._outlet.send(message)
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        self._batch.settle(self._index, message)
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        self._outlet.interrupt(retry_ms)
+
+
+def is_answered(message: Any) -> bool:
+    """Return whether a member of a batch gets an answer: a request, or nothing valid."""
+    if not isinstance(message, dict):
         return True
-    value: Any = capabilities
-    for step in feature.split("."):
-        if not isinstance(value, dict) or step not in value:
-            return False
-        value = value[step]
-    return value is not False
+    if "method" in message:
+        return "id" in message
+    return not ("result" in message or "error" in message)
 
 
-def missing_for(method: str, params: Message, capabilities: Message, revision: str) -> str | None:
-    """Return the first feature the question needs that was not declared, or `None`."""
-    for feature in _needs(method, params):
-        if not declared(capabilities, feature, revision):
-            return feature
-    return None
+def refusal(message: Any, reason: str) -> Message:
+    """Return the answer to a member that may not stand in a batch."""
+    return failure(_id_of(message), RpcError(INVALID_REQUEST, reason))
 
 
-def _needs(method: str, params: Message) -> list[str]:
-    if method == "elicitation/create":
-        return ["elicitation", f"elicitation.{params.get('mode', 'form')}"]
-    if method == "roots/list":
-        return ["roots"]
-    if method == "sampling/createMessage":
-        needs = ["sampling"]
-        if "tools" in params or "toolChoice" in params:
-            needs.append("sampling.tools")
-        if params.get("includeContext", "none") != "none":
-            needs.append("sampling.context")
-        return needs
-    return []
+def _id_of(message: Any) -> str | int | None:
+    identifier = message.get("id") if isinstance(message, dict) else None
+    return identifier if is_identifier(identifier) else None

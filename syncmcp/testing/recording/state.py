@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from syncmcp._base.text import redact
 from syncmcp.errors import UsageError
+from syncmcp.testing.recording import Entry, Session
 from syncmcp.testing.recording.record import MASKED
-from syncmcp.testing.recording.tape import Entry, Session
 
 # What a client asks, held against what was recorded.
 
