@@ -160,14 +160,14 @@ class Planned:
 
     # Of the proxy
 
-    def _is_due(self, verb: str | None, method: str | None) -> bool:
+    def _matches(self, verb: str | None, method: str | None) -> bool:
         """Count an exchange if it matches; return whether it is the one to meet, or later."""
         if self._verb not in (None, verb) or self._method not in (None, method):
             return False
         self._left -= 1
         return self._left <= 0
 
-    def _begin(self, wake: Callable[[], None]) -> None:
+    def _mark_reached(self, wake: Callable[[], None]) -> None:
         """Note that the place was reached, and how to wake who waits there."""
         with self._changed:
             self.happened = True
@@ -231,7 +231,7 @@ class Exchange:
         return json.loads(self.body)
 
 
-class Record:
+class ExchangeLog:
     """The exchanges of one proxy and its queue of faults, shared by all its threads.
 
     Attributes:
@@ -246,7 +246,7 @@ class Record:
         self.planned: list[Planned] = []
         self._queue: list[Planned] = []
 
-    def plan(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
+    def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
         """Put a fault into the queue."""
         planned = Planned(fault, verb, method, nth, self.changed)
         with self.changed:
@@ -254,11 +254,11 @@ class Record:
             self._queue.append(planned)
         return planned
 
-    def connected(self) -> Planned | None:
+    def take_connect_fault(self) -> Planned | None:
         """A connection has come: return the fault that it meets."""
         return self._take(None, None, at_connect=True)
 
-    def begin(
+    def begin_exchange(
         self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[Exchange, Planned | None]:
         """A request has come, with the beginning of its body: return the fault that it meets."""
@@ -274,7 +274,7 @@ class Record:
             self.changed.notify_all()
         return exchange, planned
 
-    def note(self, exchange: Exchange, **facts: Any) -> None:
+    def update(self, exchange: Exchange, **facts: Any) -> None:
         """Change what is known of an exchange."""
         with self.changed:
             for name, value in facts.items():
@@ -286,7 +286,7 @@ class Record:
             due = [
                 planned
                 for planned in self._queue
-                if (planned.fault.at == "connect") is at_connect and planned._is_due(verb, method)
+                if (planned.fault.at == "connect") is at_connect and planned._matches(verb, method)
             ]
             if not due:
                 return None

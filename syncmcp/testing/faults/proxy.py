@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
-from syncmcp.testing.faults import Exchange, Fault, Planned, Record
+from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
 
 __all__ = ["FaultProxy", "UnusedFaults"]
@@ -20,7 +20,7 @@ __all__ = ["FaultProxy", "UnusedFaults"]
 _HOST = "127.0.0.1"
 _BACKLOG = 128
 # What has been told to end needs far less, in seconds.
-_PATIENCE = 10.0
+_JOIN_SECONDS = 10.0
 
 
 class UnusedFaults(AssertionError):
@@ -56,15 +56,15 @@ class FaultProxy:
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._record = Record()
-        self._changed = self._record.changed  # Guards everything below.
-        self._address, path = _parts(target)
+        self._log = ExchangeLog()
+        self._changed = self._log.changed  # Guards everything below.
+        self._address, path = _split_target(target)
         self._path = path
         self._relays: set[Relay] = set()
         self._accepted = 0
         self._closed = False
-        self._listening = _Listening(0, self._accept)
-        self._port = self._listening.port
+        self._listener_thread = _Listener(0, self._accept)
+        self._port = self._listener_thread.port
         self.url = f"{'https' if tls else 'http'}://{_HOST}:{self._port}{path}"
 
     # What it does
@@ -91,7 +91,7 @@ class FaultProxy:
             raise ValueError(f"nth={nth}: the next exchange is the first")
         if fault.at == "connect" and (verb is not None or method is not None):
             raise ValueError("a connection has neither verb nor method")
-        return self._record.plan(fault, verb, method, nth)
+        return self._log.queue(fault, verb, method, nth)
 
     def retarget(self, target: str) -> None:
         """Pass all exchanges from the next one on to another server.
@@ -101,7 +101,7 @@ class FaultProxy:
         Raises:
             ValueError: The target is no ``http://`` URL, or has another path than the first.
         """
-        address, path = _parts(target)
+        address, path = _split_target(target)
         if path != self._path:
             raise ValueError(f"the path of the new target is {path!r}, not {self._path!r}")
         with self._changed:
@@ -115,18 +115,18 @@ class FaultProxy:
         with self._changed:
             idle = [relay for relay in self._relays if relay.idle]
             for relay in idle:
-                relay.drop()
-            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _PATIENCE)
+                relay.close_when_idle()
+            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _JOIN_SECONDS)
 
     @contextmanager
     def down(self) -> Iterator[None]:
         """Cut every connection and refuse new ones while the context lasts."""
-        self._listening.close()
-        self._end_all()
+        self._listener_thread.close()
+        self._abort_all()
         try:
             yield
         finally:
-            self._listening = _Listening(self._port, self._accept)
+            self._listener_thread = _Listener(self._port, self._accept)
 
     # What it saw
 
@@ -134,7 +134,7 @@ class FaultProxy:
     def exchanges(self) -> list[Exchange]:
         """All exchanges so far, in the order in which their requests came."""
         with self._changed:
-            return list(self._record.exchanges)
+            return list(self._log.exchanges)
 
     def sends(self, method: str) -> int:
         """How many requests with this JSON-RPC method clients have sent, passed on or not."""
@@ -155,7 +155,7 @@ class FaultProxy:
     def unused(self) -> list[Planned]:
         """The queued faults that have not happened: never matched, or their place not reached."""
         with self._changed:
-            return [planned for planned in self._record.planned if not planned.happened]
+            return [planned for planned in self._log.planned if not planned.happened]
 
     def wait_for(self, predicate: Callable[[FaultProxy], bool], timeout: float = 10.0) -> bool:
         """Wait until `predicate(proxy)` is true; return whether it became so.
@@ -179,8 +179,8 @@ class FaultProxy:
             if self._closed:
                 return
             self._closed = True
-        self._listening.close()
-        self._end_all()
+        self._listener_thread.close()
+        self._abort_all()
         unused = self.unused()
         if unused:
             raise UnusedFaults(f"never happened: {', '.join(map(repr, unused))}")
@@ -203,14 +203,14 @@ class FaultProxy:
     def _accept(self, accepted: socket.socket) -> None:
         with self._changed:
             relay = Relay(
-                accepted, self._accepted, self._target, self._tls, self._record, self._forget
+                accepted, self._accepted, self._target, self._tls, self._log, self._remove_relay
             )
             self._accepted += 1
             self._relays.add(relay)
             self._changed.notify_all()
         relay.thread.start()
 
-    def _forget(self, relay: Relay) -> None:
+    def _remove_relay(self, relay: Relay) -> None:
         with self._changed:
             self._relays.discard(relay)
             self._changed.notify_all()
@@ -219,16 +219,16 @@ class FaultProxy:
         with self._changed:
             return self._address
 
-    def _end_all(self) -> None:
+    def _abort_all(self) -> None:
         with self._changed:
             relays = list(self._relays)
         for relay in relays:
-            relay.end()
+            relay.abort()
         for relay in relays:
-            relay.thread.join(_PATIENCE)
+            relay.thread.join(_JOIN_SECONDS)
 
 
-class _Listening:
+class _Listener:
     """Accepts connections on a thread of its own."""
 
     def __init__(self, port: int, accept: Callable[[socket.socket], None]) -> None:
@@ -243,7 +243,7 @@ class _Listening:
         self._closing = True
         # Not every system wakes a thread that accepts when its socket is closed.
         with suppress(OSError), socket.create_connection((_HOST, self.port)):
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         with self._listener:
@@ -255,7 +255,7 @@ class _Listening:
                 self._accept(accepted)
 
 
-def _parts(target: str) -> tuple[Address, str]:
+def _split_target(target: str) -> tuple[Address, str]:
     parts = urlsplit(target)
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError(f"{target!r} is no http:// URL")

@@ -77,7 +77,7 @@ class Session(NamedTuple):
         return any(entry.kind in kinds for entry in self.entries)
 
 
-class Tape:
+class RecordingFile:
     """A file that is written. Any thread may use it.
 
     The file is open, and locked against others who would write it, while there are connections.

@@ -16,7 +16,7 @@ from syncmcp._base.text import MASK, names_a_secret, redact
 from syncmcp._client.opening import settled
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
-from syncmcp.testing.recording import Entry, Tape
+from syncmcp.testing.recording import Entry, RecordingFile
 from syncmcp.transports.base import HasServerStream, Resumable, TransportSource
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Takes the secrets out of messages that are about to be written down.
 
 
-MASKED = re.compile(rf"{re.escape(MASK)}\d*")
+MASK_PATTERN = re.compile(rf"{re.escape(MASK)}\d*")
 """What stands in the place of a secret: the mask, and a number that tells secrets apart."""
 
 # Members whose values are words of the protocol or of JSON Schema. A variable of the environment
@@ -151,7 +151,7 @@ class Recording(TransportSource):
         self._lock = threading.RLock()
         self._masks = SecretMasks(self._secrets, mask)
         self._masks.learn(_secrets_of(server))
-        self._tape = Tape(self._path, self._masks.text(self.label))
+        self._file = RecordingFile(self._path, self._masks.text(self.label))
 
     @property
     def path(self) -> Path:
@@ -172,13 +172,13 @@ class Recording(TransportSource):
     def transport(self, inner: Transport | None) -> Recorder:
         """See `TransportSource`."""
         assert inner is not None
-        return Recorder(inner, self._tape, self._clean)
+        return Recorder(inner, self._file, self._clean)
 
     def __repr__(self) -> str:
         return f"Recording({self._target!r}, {str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._target, self._path, self._secrets, self._mask)
+        return _unpickle, (self._target, self._path, self._secrets, self._mask)
 
     def _clean(self, value: Any, secrets: Iterable[str]) -> Any:
         with self._lock:
@@ -186,7 +186,7 @@ class Recording(TransportSource):
             return self._masks.value(value)
 
 
-def _again(
+def _unpickle(
     target: Any, path: Path, secrets: tuple[str, ...], mask: Callable[[str], str] | None
 ) -> Recording:
     return Recording(target, path, secrets=secrets, mask=mask)
@@ -237,13 +237,13 @@ class Recorder:
     """
 
     def __init__(
-        self, inner: Transport, tape: Tape, clean: Callable[[Any, Iterable[str]], Any]
+        self, inner: Transport, file: RecordingFile, clean: Callable[[Any, Iterable[str]], Any]
     ) -> None:
         self._inner = inner
         self.label = inner.label
         self.blocking = inner.blocking
         self.ordered = inner.ordered
-        self._tape = tape
+        self._file = file
         self._clean = clean
         self._receiver: Receiver
         self._connection = 0
@@ -277,7 +277,7 @@ class Recorder:
         self._receiver = receiver
         self._inner.label = self.label  # the connection may have its own name for the server
         try:
-            self._connection = self._tape.begin()
+            self._connection = self._file.begin()
         except OSError as error:
             raise ConnectFailed(f"the recording cannot be written: {error}") from error
         self._recording = True
@@ -285,7 +285,7 @@ class Recorder:
         try:
             self._inner.open(self, deadline)
         except McpError as error:
-            self._note("failed", facts_of(error))
+            self._note("failed", error_to_json(error))
             raise
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
@@ -324,7 +324,7 @@ class Recorder:
             with self._lock:
                 ours, self._recording = self._recording, False
             if ours:
-                self._tape.end()
+                self._file.end()
 
     # Towards the connection
 
@@ -354,12 +354,12 @@ class Recorder:
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
         if out.id is not None:  # what else fails concerns nobody but the connection
-            self._note("failed", facts_of(error), out.id)
+            self._note("failed", error_to_json(error), out.id)
         self._receiver.failed(out, error)
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
-        self._note("lost", facts_of(error))
+        self._note("lost", error_to_json(error))
         self._receiver.lost(error)
 
     # The tape
@@ -381,17 +381,17 @@ class Recorder:
             return
         try:
             cleaned = self._clean(value, secrets)
-            self._tape.write(self._connection, Entry(kind, cleaned, about, status))
+            self._file.write(self._connection, Entry(kind, cleaned, about, status))
         except Exception as error:  # the disk, or the program's `mask`
             # A session with a gap in its recording is worth nothing.
             self._recording = False
-            self._tape.end()
+            self._file.end()
             lost = ConnectionLost(f"the recording cannot be written: {error}")
             lost.__cause__ = error
             self._receiver.lost(lost)
 
 
-def facts_of(error: McpError) -> dict[str, Any]:
+def error_to_json(error: McpError) -> dict[str, Any]:
     """An error as JSON: its class, its message, and what else is plain in it."""
     facts = {
         name: value

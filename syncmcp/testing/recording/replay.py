@@ -29,11 +29,11 @@ from syncmcp.testing.recording.state import (
     Normalize,
     NotRecorded,
     ReplayState,
-    completed,
     id_of,
     is_answer,
+    member_at,
     messages,
-    plain,
+    with_endings,
 )
 from syncmcp.transports.base import TransportSource, reader_failed
 
@@ -92,7 +92,7 @@ class ReplayTransport:
         self._receiver = receiver
         refusal = self._play.refusal
         if refusal is not None:
-            raise error_of(refusal)
+            raise error_from_json(refusal)
         self._thread = threading.Thread(
             target=self._read, name=f"syncmcp-read[{self.label}]", daemon=True
         )
@@ -205,7 +205,7 @@ class ReplayTransport:
         self._outs[known] = out
         self._ids[known] = id  # type: ignore[assignment]
         before, now = (
-            plain(given, "params", "_meta", "progressToken") for given in (recorded, message)
+            member_at(given, "params", "_meta", "progressToken") for given in (recorded, message)
         )
         if before is not None and now is not None:
             self._tokens[before] = now
@@ -245,12 +245,12 @@ class ReplayTransport:
         if out is not None:
             out.status = entry.status
         if entry.kind == "lost":
-            receiver.lost(error_of(entry.value))
+            receiver.lost(error_from_json(entry.value))
         elif entry.kind == "silent":
             receiver.silent(heard=entry.value is True)
         elif entry.kind == "failed":
             for failed in over:
-                receiver.failed(failed, error_of(entry.value))
+                receiver.failed(failed, error_from_json(entry.value))
         else:
             raw = entry.kind == "got_text"
             frame = entry.value.encode() if raw else pydantic_core.to_json(entry.value)
@@ -290,7 +290,7 @@ class ReplayTransport:
         return self._ids.get(recorded, recorded) if type(recorded) is int else recorded
 
 
-def error_of(facts: Any) -> McpError:
+def error_from_json(facts: Any) -> McpError:
     """The error that a recording tells of."""
     given = dict(facts) if isinstance(facts, dict) else {}
     message = str(given.pop("message", "the recording does not say why"))
@@ -342,7 +342,7 @@ class Replay(TransportSource):
         sessions = read(self._path)
         # Attempts that led to nothing belong to the way in which that server was reached.
         opened = [session for session in sessions if session.has("adopted")]
-        self._sessions = [completed(session) for session in opened or sessions]
+        self._sessions = [with_endings(session) for session in opened or sessions]
         if not self._sessions:
             raise UsageError(f"{self._path} is the recording of nothing")
         # Guards the two below.
@@ -376,9 +376,9 @@ class Replay(TransportSource):
         """The methods of requests that were recorded and that nobody has asked (yet)."""
         with self._lock:
             plays = list(self._plays)
-        rest = [method for play in plays for method in play.unasked]
+        rest = [method for play in plays for method in play.missing_requests]
         for session in self._sessions[len(plays) :]:
-            rest += ReplayState(session, self._order, self._normalize).unasked
+            rest += ReplayState(session, self._order, self._normalize).missing_requests
         return rest
 
     def transport(self, inner: Transport | None) -> ReplayTransport:
@@ -398,8 +398,8 @@ class Replay(TransportSource):
         return f"Replay({str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._path, self._order, self._normalize)
+        return _unpickle, (self._path, self._order, self._normalize)
 
 
-def _again(path: Path, order: Order, normalize: Normalize | None) -> Replay:
+def _unpickle(path: Path, order: Order, normalize: Normalize | None) -> Replay:
     return Replay(path, order=order, normalize=normalize)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from syncmcp._base.text import redact
 from syncmcp.errors import UsageError
 from syncmcp.testing.recording import Entry, Session
-from syncmcp.testing.recording.record import MASKED
+from syncmcp.testing.recording.record import MASK_PATTERN
 
 # What a client asks, held against what was recorded.
 
@@ -27,7 +27,7 @@ _LONGEST_VALUE = 80
 _MISSING = object()
 
 
-def essence(method: str, params: Any) -> Any:
+def comparable_params(method: str, params: Any) -> Any:
     """What of its parameters makes a request the request it is."""
     if method in _GREETINGS or not params:
         return {}
@@ -63,7 +63,7 @@ def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
 
 def _same(recorded: Any, asked: Any) -> bool:
     if isinstance(recorded, str) and isinstance(asked, str):
-        return recorded == asked or _fits(MASKED.split(recorded), asked)
+        return recorded == asked or _fits(MASK_PATTERN.split(recorded), asked)
     if isinstance(recorded, bool) or isinstance(asked, bool):
         return recorded is asked
     return bool(recorded == asked)
@@ -91,7 +91,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def plain(value: Any, *names: str) -> Any:
+def member_at(value: Any, *names: str) -> Any:
     """Follow `names` into nested objects; `None` where there is nothing."""
     found = value
     for name in names:
@@ -112,7 +112,7 @@ def plain(value: Any, *names: str) -> Any:
 
 Order = Literal["causal", "recorded"]
 
-PLAYED = frozenset(("failed", "got", "got_text", "lost", "silent"))
+RECEIVED_KINDS = frozenset(("failed", "got", "got_text", "lost", "silent"))
 """What happened to the client; all else it did, or was done in between."""
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
@@ -156,7 +156,7 @@ class ReplaySchedule:
         # For each position how many others it still waits for, and which wait for it.
         self._needs = [0] * len(entries)
         self._waiting: dict[int, list[int]] = {}
-        self._happened: set[int] = set()
+        self._done: set[int] = set()
         self._ready: list[int] = []
         self.owners: dict[int | str, int] = {}
         """By the id of an answered question: that of the request that it belongs to."""
@@ -167,11 +167,11 @@ class ReplaySchedule:
             if not before:
                 heapq.heappush(self._ready, position)
 
-    def happened(self, position: int) -> None:
+    def mark_done(self, position: int) -> None:
         """Note that the client did what is recorded there, or that it has been played."""
-        if position in self._happened:
+        if position in self._done:
             return
-        self._happened.add(position)
+        self._done.add(position)
         for other in self._waiting.pop(position, ()):
             self._needs[other] -= 1
             if self._needs[other] == 0:
@@ -212,7 +212,7 @@ class _Links:
                         self._answers[id] = position
                 elif type(id) is int:
                     self._sent[id] = position
-                    token = plain(message, "params", "_meta", "progressToken")
+                    token = member_at(message, "params", "_meta", "progressToken")
                     if isinstance(token, (str, int)):
                         self._tokens[token] = id
             if entry.kind == "failed" and entry.id is not None:
@@ -240,7 +240,7 @@ class _Links:
                 elif type(id := id_of(done)) is int and not is_answer(done):
                     flying[id] = None
                     chains[id] = {position}
-            if entry.kind not in PLAYED:
+            if entry.kind not in RECEIVED_KINDS:
                 continue
             before: set[int] = set()
             previous = set() if last_played is None else {last_played}
@@ -290,10 +290,10 @@ class _Links:
             if is_answer(message):
                 said.add(id_of(message))
                 continue
-            token = plain(message, "params", "progressToken")
+            token = member_at(message, "params", "progressToken")
             if message.get("method") == "notifications/progress" and type(token) in (int, str):
                 said.add(self._tokens.get(token))
-            subscription = plain(message, "params", "_meta", SUBSCRIPTION_ID)
+            subscription = member_at(message, "params", "_meta", SUBSCRIPTION_ID)
             said.add(subscription if type(subscription) is int else None)
         known = {id for id in said if type(id) is int and id in self._sent}
         if known or entry.kind == "silent":
@@ -333,7 +333,7 @@ class NotRecorded(UsageError):
     differences: tuple[str, ...] = ()
 
 
-def completed(session: Session) -> Session:
+def with_endings(session: Session) -> Session:
     """A session with one message in each "sent", and an end to each call if it was cut off."""
     entries: list[Entry] = []
     for entry in session.entries:
@@ -366,7 +366,7 @@ class ReplayState:
 
     def __init__(self, session: Session, order: Order, normalize: Normalize | None) -> None:
         self.entries = session.entries
-        self._score = ReplaySchedule(self.entries, order)
+        self._schedule = ReplaySchedule(self.entries, order)
         self._normalize = normalize
         # What has not come yet, by method; the answers to questions by the id of the question.
         self._requests: dict[str, list[int]] = {}
@@ -380,16 +380,16 @@ class ReplayState:
         for position, entry in enumerate(self.entries):
             self._index(position, entry)
         opened = self._first("opened")
-        self.blocking = plain(opened, "blocking") is True
-        self.ordered = plain(opened, "ordered") is not False
+        self.blocking = member_at(opened, "blocking") is True
+        self.ordered = member_at(opened, "ordered") is not False
         adopted = self._first("adopted")
-        self.stateful = plain(adopted, "stateful") is not False
+        self.stateful = member_at(adopted, "stateful") is not False
         failed = [entry for entry in self.entries if entry.kind == "failed" and entry.id is None]
         self.refusal: Any = failed[0].value if failed else None
         """Why the connection did not come about, if it did not."""
 
     @property
-    def unasked(self) -> list[str]:
+    def missing_requests(self) -> list[str]:
         """The methods of the requests that have not come."""
         return [method for method, places in list(self._requests.items()) for _ in list(places)]
 
@@ -433,7 +433,7 @@ class ReplayState:
         if fitting is None:
             raise self._unknown(method, asked)
         places.remove(fitting)
-        self._score.happened(fitting)
+        self._schedule.mark_done(fitting)
         message: dict[str, Any] = self.entries[fitting].value
         return message
 
@@ -441,7 +441,7 @@ class ReplayState:
         """Note that a notification has come, if one was recorded."""
         places = self._notifications.get(method)
         if places:
-            self._score.happened(places.popleft())
+            self._schedule.mark_done(places.popleft())
 
     def answer(self, message: dict[str, Any]) -> None:
         """Note that the client has answered a question.
@@ -458,23 +458,23 @@ class ReplayState:
         found = list(differences(recorded, self._outcome(method, message)))
         if found:
             raise _not_recorded(f"the answer to {method} was recorded otherwise", found)
-        self._score.happened(position)
+        self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
         """The recorded id of the request that an answered question belonged to, if it is known."""
         id = id_of(message)
-        return None if id is None else self._score.owners.get(id)
+        return None if id is None else self._schedule.owners.get(id)
 
     def next(self) -> Entry | None:
         """Take what is to be played next, if anything is."""
-        position = self._score.next()
+        position = self._schedule.next()
         if position is None:
             return None
-        self._score.happened(position)
+        self._schedule.mark_done(position)
         return self.entries[position]
 
     def _essence(self, method: str, params: Any) -> Any:
-        return self._normalized(method, essence(method, params))
+        return self._normalized(method, comparable_params(method, params))
 
     def _normalized(self, method: str, value: Any) -> Any:
         if self._normalize is None:
@@ -486,7 +486,7 @@ class ReplayState:
 
     def _outcome(self, method: str, message: dict[str, Any]) -> Any:
         if "error" in message:
-            return {"error": plain(message, "error", "code")}
+            return {"error": member_at(message, "error", "code")}
         return self._normalized(method, message.get("result"))
 
     def _recorded_essence(self, position: int, method: str) -> Any:

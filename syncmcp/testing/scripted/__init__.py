@@ -147,11 +147,11 @@ class ScriptError(Exception):
     """A step makes no sense where it stands."""
 
 
-class Ended(Exception):
+class ScriptEnded(Exception):
     """The connection ended, or the peer is closing: the script is over."""
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client no longer listens to this answer; the script goes on with its next step."""
 
 
@@ -176,7 +176,7 @@ class Inbox:
             self._open_gates.add(name)
             self._changed.notify_all()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Say that nothing more will come; whoever waits is told."""
         with self._changed:
             self._ended = True
@@ -191,7 +191,7 @@ class Inbox:
                         self._waiting.remove(incoming)
                         return incoming
                 if self._ended:
-                    raise Ended
+                    raise ScriptEnded
                 self._changed.wait()
 
     def pass_gate(self, name: str) -> None:
@@ -199,13 +199,13 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or name in self._open_gates)
             if name not in self._open_gates:
-                raise Ended
+                raise ScriptEnded
 
     def wait(self, seconds: float | None) -> None:
         """Do nothing for `seconds` (`None`: for ever). Raises `Ended`."""
         with self._changed:
             if self._changed.wait_for(lambda: self._ended, seconds):
-                raise Ended
+                raise ScriptEnded
 
 
 class Player:
@@ -233,7 +233,7 @@ class Player:
         """
         for step in self._script:
             # Who hung up shows in the transcript; what the script does then is its next step.
-            with suppress(Gone):
+            with suppress(ClientGone):
                 self._play(step, lambda channel, data: channel.write(data))
 
     def _play(self, step: Step, write: Callable[[Channel, bytes], None]) -> None:
@@ -267,17 +267,17 @@ class Player:
             channel.cut(step)
             return
         if step["do"] == "message":
-            data = channel.frame(_fill(step["value"], incoming), step["final"])
+            data = channel.frame(_fill_placeholders(step["value"], incoming), step["final"])
         elif step["do"] == "raw":
             data = step["data"].encode("latin-1")
         else:
-            filled = {**step, "value": _fill(step.get("value"), incoming)}
+            filled = {**step, "value": _fill_placeholders(step.get("value"), incoming)}
             data = channel.play(filled)
         if data:
             try:
                 write(channel, data)
             except OSError as error:
-                raise Gone from error
+                raise ClientGone from error
 
     def _wait(self, seconds: float | None) -> None:
         channel = self._current.channel if self._current is not None else self._start
@@ -314,12 +314,12 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _fill(value: Any, incoming: Incoming | None) -> Any:
+def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
     """Replace the placeholders in `value` by facts of the message being answered."""
     if isinstance(value, dict):
-        return {name: _fill(inner, incoming) for name, inner in value.items()}
+        return {name: _fill_placeholders(inner, incoming) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_fill(inner, incoming) for inner in value]
+        return [_fill_placeholders(inner, incoming) for inner in value]
     if value not in (ID, PROGRESS_TOKEN):
         return value
     message = incoming.message if incoming is not None else None

@@ -16,12 +16,12 @@ from typing_extensions import Self
 
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted import (
-    Ended,
-    Gone,
+    ClientGone,
     Inbox,
     Incoming,
     Player,
     Received,
+    ScriptEnded,
     ScriptError,
     Transcript,
     encode,
@@ -146,7 +146,7 @@ class ScriptedPeer:
             inboxes, threads = list(self._inboxes), list(self._threads)
             http, control = self._http, self._control
         for inbox in inboxes:
-            inbox.end()
+            inbox.close()
         if http is not None:
             http.close()
         if control is not None:
@@ -187,7 +187,7 @@ class ScriptedPeer:
         def play() -> None:
             try:
                 Player(script, inbox, channel).play()
-            except Ended:
+            except ScriptEnded:
                 return
             except ScriptError as error:
                 self.transcript.add_event(f"failed: {error}")
@@ -252,7 +252,7 @@ class ScriptedConnection:
         """End the connection from the server's side."""
         if self._end() and self._on_close is not None:
             self._on_close()
-        raise Ended
+        raise ScriptEnded
 
     def play(self, step: Step) -> bytes:
         """See `Channel`."""
@@ -263,7 +263,7 @@ class ScriptedConnection:
     def _end(self) -> bool:
         with self._lock:
             was_open, self._open = self._open, False
-        self._inbox.end()
+        self._inbox.close()
         return was_open
 
 
@@ -307,7 +307,7 @@ class HttpListener:
             connection.cut(reset=False)
             thread.join(5)
 
-    def take(self, exchange: HttpChannel, message: Any, method: str) -> None:
+    def dispatch(self, exchange: HttpChannel, message: Any, method: str) -> None:
         """Give a request to the script, or answer one it never speaks of."""
         if method in self._expected:
             self._inbox.put(Incoming(message, method, exchange))
@@ -411,7 +411,7 @@ class HttpConnection:
         self._transcript.add_received(
             Received(message, method, self._number, f"{verb} {path}", headers)
         )
-        self._stage.take(HttpChannel(self), message, method)
+        self._stage.dispatch(HttpChannel(self), message, method)
         return True
 
 
@@ -433,7 +433,7 @@ class HttpChannel:
         if not self._begun:
             opening = self._open(200, {"content-type": _EVENTS}, chunked=True)
         data = encode(value)
-        piece = self._piece(b"data: " + data + b"\n\n" if self._events else data)
+        piece = self._chunk(b"data: " + data + b"\n\n" if self._events else data)
         return opening + piece + (self._end() if final else b"")
 
     def write(self, data: bytes) -> None:
@@ -443,7 +443,7 @@ class HttpChannel:
     def wait(self, seconds: float | None) -> None:
         """Wait; raises `Gone` as soon as the client has hung up."""
         if self._connection.gone.wait(seconds):
-            raise Gone
+            raise ClientGone
 
     def cut(self, step: Step) -> None:
         """Cut the TCP connection."""
@@ -463,9 +463,9 @@ class HttpChannel:
         if not self._begun:
             opening = self._open(200, {}, chunked=True)
         if kind == "chunk":
-            return opening + self._piece(step["data"].encode("latin-1"))
+            return opening + self._chunk(step["data"].encode("latin-1"))
         if kind == "event":
-            return opening + self._piece(_event(step))
+            return opening + self._chunk(_event(step))
         return opening + self._end()
 
     def answer_empty(self, status: int) -> None:
@@ -483,19 +483,19 @@ class HttpChannel:
         self._chunked = chunked
         if chunked:
             named.setdefault("transfer-encoding", "chunked")
-        return _lines(status, named)
+        return _head_bytes(status, named)
 
     def _head(self, status: int, headers: dict[str, str], body: bytes) -> bytes:
-        return _lines(status, {**headers, "content-length": str(len(body))}) + body
+        return _head_bytes(status, {**headers, "content-length": str(len(body))}) + body
 
-    def _piece(self, data: bytes) -> bytes:
+    def _chunk(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
     def _end(self) -> bytes:
         return b"0\r\n\r\n" if self._chunked else b""
 
 
-def _lines(status: int, headers: dict[str, str]) -> bytes:
+def _head_bytes(status: int, headers: dict[str, str]) -> bytes:
     known = {entry.value: entry.phrase for entry in HTTPStatus}
     lines = [f"HTTP/1.1 {status} {known.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]

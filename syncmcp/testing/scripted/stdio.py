@@ -23,10 +23,10 @@ from typing import Any
 
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted import (
-    Ended,
     Inbox,
     Player,
     Received,
+    ScriptEnded,
     ScriptError,
     Transcript,
     encode,
@@ -39,7 +39,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 def main(source: str) -> int:
     """Play the script from `source` and return the exit code."""
     inbox = Inbox()
-    line = _Line(int(source.split(":")[1])) if source.startswith("tcp:") else None
+    line = _ControlClient(int(source.split(":")[1])) if source.startswith("tcp:") else None
     script = json.loads(Path(source).read_text("utf-8")) if line is None else line.open(inbox)
     process = _Process(inbox, line)
     process.report({"event": f"started: {os.getpid()}"})
@@ -49,7 +49,7 @@ def main(source: str) -> int:
         Player(script, inbox, process).play()
         process.report({"event": "finished"})
         process.wait(None)
-    except Ended:
+    except ScriptEnded:
         pass  # stdin has ended: so does a good server.
     except ScriptError as error:
         process.report({"event": f"failed: {error}"})
@@ -61,7 +61,7 @@ def main(source: str) -> int:
 class _Process:
     """This process as the channel of a script."""
 
-    def __init__(self, inbox: Inbox, line: _Line | None) -> None:
+    def __init__(self, inbox: Inbox, line: _ControlClient | None) -> None:
         self._inbox = inbox
         self._line = line
         self._ignores_eof = False
@@ -145,7 +145,7 @@ class _Process:
             if not data:
                 self.report({"event": "disconnected"})
                 if not self._ignores_eof:
-                    self._inbox.end()
+                    self._inbox.close()
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
@@ -154,7 +154,7 @@ class _Process:
                 self._inbox.put(incoming)
 
 
-class _Line:
+class _ControlClient:
     """The connection to the test that wrote the script."""
 
     def __init__(self, port: int) -> None:

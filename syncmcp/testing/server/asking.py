@@ -14,7 +14,7 @@ from syncmcp.testing.server.questions import (
     Progress,
     Question,
     Withdrawn,
-    breaches,
+    find_violations,
     missing_for,
 )
 from syncmcp.testing.server.session import Call, Session
@@ -98,11 +98,11 @@ class Rounds:
         try:
             return opened.wait(timeout)
         except queue.Empty:
-            if self.drop(opened):
+            if self.remove(opened):
                 raise TimeoutError(f"no retry of the request within {timeout} s") from None
         return opened.wait(None)  # Whoever took it out of the table has put something.
 
-    def drop(self, opened: Round, why: str = _GIVEN_UP) -> bool:
+    def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
         """Have a round wait no longer; return whether it still did."""
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
@@ -112,15 +112,15 @@ class Rounds:
                 stats.paused -= 1
         return known
 
-    def end(self, session: Session | None = None) -> None:
+    def close(self, session: Session | None = None) -> None:
         """End the waiting tools of `session`, or all."""
         with self._lock:
             rounds = list(self._open.values())
         for opened in rounds:
-            if (session is None or opened.call.session is session) and self.drop(opened):
+            if (session is None or opened.call.session is session) and self.remove(opened):
                 opened.put(Withdrawn("nobody is left to send the request again"))
 
-    def knows(self, call: Call) -> bool:
+    def is_open(self, call: Call) -> bool:
         """Return whether a round waits for this request."""
         with self._lock:
             return str(call.params.get(STATE)) in self._open
@@ -135,13 +135,13 @@ class Rounds:
         with self._lock:
             opened = self._open.get(state) if isinstance(state, str) else None
             problem = self._refusal(opened, call)
-        if problem is None and opened is not None and self.drop(opened, _USED):
-            for fault in _faults(opened, call):
+        if problem is None and opened is not None and self.remove(opened, _USED):
+            for fault in _retry_problems(opened, call):
                 self.stats.blame(fault)
             opened.put(call)
             return
-        problem = problem or _known(_USED)
-        if problem != _known(_GIVEN_UP):
+        problem = problem or _state_error(_USED)
+        if problem != _state_error(_GIVEN_UP):
             self.stats.blame(f"{call.method}: {problem}")
         raise RpcError(INVALID_PARAMS, problem)
 
@@ -151,28 +151,30 @@ class Rounds:
         if STATE not in call.params:
             return f"{RESPONSES} without {STATE}"
         if opened is None:
-            return _known(self._ended.get(str(call.params[STATE]), "not one of this server's"))
+            return _state_error(
+                self._ended.get(str(call.params[STATE]), "not one of this server's")
+            )
         if opened.call.session is not call.session:
             return f"{STATE} belongs to another client"
-        if _original(opened.call) != _original(call):
+        if _retry_key(opened.call) != _retry_key(call):
             return f"{STATE} belongs to another request"
         return None
 
 
-def _known(what: str) -> str:
+def _state_error(what: str) -> str:
     return f"{STATE} is {what}"
 
 
-def _original(call: Call) -> tuple[str, Message]:
+def _retry_key(call: Call) -> tuple[str, Message]:
     """Return what a retry repeats unchanged."""
     own = ("_meta", STATE, RESPONSES)
     return call.method, {name: value for name, value in call.params.items() if name not in own}
 
 
-def _faults(opened: Round, call: Call) -> list[str]:
+def _retry_problems(opened: Round, call: Call) -> list[str]:
     """Return what the retry does wrong although it can be served."""
     faults: list[str] = []
-    if opened.call.session is not None and wire.identity(call.request_id) == wire.identity(
+    if opened.call.session is not None and wire.id_key(call.request_id) == wire.id_key(
         opened.call.request_id
     ):
         faults.append(f"{call.method}: the retry has the id of the request before")
@@ -206,9 +208,9 @@ class Asker:
         self.cancelled = threading.Event()
         self._rounds = rounds
         self._lock = threading.Lock()  # Guards `_waiting`.
-        self._waiting: set[Question] = set()
+        self._questions: set[Question] = set()
         # One `input_required` at a time: there is one request to answer with it.
-        self._turn = threading.Lock()
+        self._round_lock = threading.Lock()
         call.add_done_callback(self._call_ended)
 
     def check(self, method: str, params: Message | None) -> None:
@@ -227,7 +229,7 @@ class Asker:
         try:
             return self._checked(asked, question.result(timeout))
         finally:
-            self.done(question)
+            self.discard(question)
 
     def ask_all(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
         """Ask several things at once and wait for all results."""
@@ -246,7 +248,7 @@ class Asker:
         finally:
             for question in sent.values():
                 question.cancel("another question failed")
-                self.done(question)
+                self.discard(question)
 
     def send(self, method: str, params: Message | None, progress: Progress | None) -> Question:
         """Send a request on the stream of the call (stateful revisions), unchecked."""
@@ -255,15 +257,15 @@ class Asker:
             raise RpcError(wire.INTERNAL_ERROR, f"{call.revision} has no requests from servers")
         question = session.question(method, params, send=call.send, progress=progress)
         with self._lock:
-            self._waiting.add(question)
+            self._questions.add(question)
         if not call.open:
             self._call_ended(call)
         return question
 
-    def done(self, question: Question) -> None:
+    def discard(self, question: Question) -> None:
         """Forget a question that was sent."""
         with self._lock:
-            self._waiting.discard(question)
+            self._questions.discard(question)
 
     def round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
         """Answer the request with `input_required`, wait for the retry, go on under it.
@@ -276,7 +278,7 @@ class Asker:
             Withdrawn: The call ended first.
         """
         rounds = self._rounds
-        with self._turn:
+        with self._round_lock:
             call = self.call
             opened = rounds.open(call, frozenset(questions))
             result: Message = {
@@ -292,7 +294,7 @@ class Asker:
             with rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
             if not rounds.answer(call, wire.reply(call.request_id, result)):
-                rounds.drop(opened)
+                rounds.remove(opened)
                 with rounds.stats as stats:
                     stats.questions.subtract(method for method, _ in questions.values())
                 raise Withdrawn("the call has ended")
@@ -316,7 +318,7 @@ class Asker:
 
     def _checked(self, asked: Asked, answer: Any) -> Message:
         method, params = asked
-        for breach in breaches(method, params or {}, answer, self.call.revision):
+        for breach in find_violations(method, params or {}, answer, self.call.revision):
             self._rounds.stats.blame(breach)
         return answer if isinstance(answer, dict) else {}
 
@@ -324,6 +326,6 @@ class Asker:
         if call.cancelled.is_set():
             self.cancelled.set()
         with self._lock:
-            waiting = list(self._waiting)
+            waiting = list(self._questions)
         for question in waiting:
             question.cancel("the call has ended")

@@ -35,7 +35,7 @@ class _Grant:
     expires: float = 0.0
 
 
-class _Refused(Exception):
+class _OAuthError(Exception):
     """An OAuth error (RFC 6749 §5.2); the text is its code."""
 
 
@@ -156,7 +156,7 @@ class AuthorizationServer:
         }
         try:
             return answers[path](body) if path in answers else HttpReply(404)
-        except _Refused as refused:
+        except _OAuthError as refused:
             return _reply(400, {"error": str(refused)})
         except (KeyError, ValueError):
             return _reply(400, {"error": "invalid_request"})
@@ -211,14 +211,14 @@ class AuthorizationServer:
                 digest = hashlib.sha256(form["code_verifier"].encode()).digest()
                 proof = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
                 if grant and (grant.challenge, grant.redirect_uri) != (proof, form["redirect_uri"]):
-                    raise _Refused("invalid_grant")
+                    raise _OAuthError("invalid_grant")
             elif kind == "refresh_token":
                 grant = self._refresh.pop(form["refresh_token"], None)
             else:
-                raise _Refused("unsupported_grant_type")
+                raise _OAuthError("unsupported_grant_type")
             asked = (form["client_id"], form["resource"])
             if grant is None or asked != (grant.client, grant.resource):
-                raise _Refused("invalid_grant")
+                raise _OAuthError("invalid_grant")
             access, refresh = secrets.token_urlsafe(), secrets.token_urlsafe()
             self._access[access] = replace(grant, expires=time.monotonic() + self.lifetime)
             self._refresh[refresh] = grant

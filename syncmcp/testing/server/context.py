@@ -14,7 +14,7 @@ from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcE
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-PATIENCE = 300.0
+QUESTION_TIMEOUT = 300.0
 """Seconds a question waits for its answer unless told otherwise."""
 
 
@@ -189,7 +189,7 @@ class ToolContext:
         system_prompt: str | None = None,
         tools: list[Message] | None = None,
         tool_choice: Message | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
         **params: Any,
     ) -> Message:
@@ -221,7 +221,7 @@ class ToolContext:
         message: str,
         schema: Mapping[str, Any],
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
     ) -> Message:
         """Have a person fill in a form; return the result (`action`, and `content` on accept).
@@ -247,7 +247,7 @@ class ToolContext:
         url: str,
         elicitation_id: str | None = None,
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
     ) -> Message:
         """Have a person visit `url`; the result's `action` says whether they agreed to.
@@ -280,7 +280,7 @@ class ToolContext:
         if not self.call.notify(method, params):
             self.session.notify(method, params)
 
-    def list_roots(self, *, timeout: float = PATIENCE) -> list[Message]:
+    def list_roots(self, *, timeout: float = QUESTION_TIMEOUT) -> list[Message]:
         """Return the client's roots (`uri`, `name`).
 
         Raises:
@@ -314,7 +314,7 @@ class ToolContext:
         self,
         questions: Mapping[str, Asked],
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
     ) -> dict[str, Message]:
         """Ask several questions at once and return the results by key.
 
@@ -334,7 +334,7 @@ class ToolContext:
         """
         return self._asker.ask_all(questions, timeout)
 
-    def pause_round(self, *, timeout: float = PATIENCE) -> None:
+    def pause_round(self, *, timeout: float = QUESTION_TIMEOUT) -> None:
         """Have the client send its request again without asking anything (2026-07-28).
 
         In other revisions this does nothing.
@@ -370,4 +370,4 @@ class ToolContext:
             result = question.result(timeout)
             return result if isinstance(result, dict) else {}
         finally:
-            self._asker.done(question)
+            self._asker.discard(question)

@@ -151,7 +151,7 @@ class Dispatcher:
             "logging/setLevel": _set_level,
             "resources/subscribe": _subscribe,
             "resources/unsubscribe": _unsubscribe,
-            "tasks/list": tasks.page,
+            "tasks/list": tasks.list_tasks,
             "tasks/result": tasks.result,
         }
         self._stateless: dict[str, Handler] = {
@@ -283,7 +283,7 @@ class Dispatcher:
             self._listen(call)
         elif call.method not in table:
             error = RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
-            server.answer(call, wire.failure(call.request_id, error))
+            server.answer(call, wire.error_reply(call.request_id, error))
         elif call.method in _BLOCKING:
             self._workers.run(partial(self._serve, call, table[call.method]))
         else:
@@ -299,13 +299,13 @@ class Dispatcher:
             self._server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
             return False
         # A custom handler may have given a state of its own.
-        return not custom or self._rounds.knows(call)
+        return not custom or self._rounds.is_open(call)
 
     def _resume(self, call: Call) -> None:
         try:
             self._rounds.resume(call)
         except RpcError as error:
-            self._server.answer(call, wire.failure(call.request_id, error))
+            self._server.answer(call, wire.error_reply(call.request_id, error))
 
     def _serve(self, call: Call, handler: Handler) -> None:
         context = ToolContext(Asker(call, self._rounds))
@@ -315,12 +315,12 @@ class Dispatcher:
                 result = self._complete(call.method, result)
             message = wire.reply(context.request_id, result)
         except RpcError as error:
-            message = wire.failure(context.request_id, error)
+            message = wire.error_reply(context.request_id, error)
         except Exception as error:
             # The server author's code may raise anything; the caller must get an answer still.
             _logger.exception("%s failed", call.method)
             text = f"{type(error).__name__}: {error}"
-            message = wire.failure(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
+            message = wire.error_reply(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
         # After rounds (2026-07-28) the context has another call than the first: the latest retry.
         self._server.answer(context.call, message)
 
@@ -362,12 +362,12 @@ def _set_level(params: Message, context: ToolContext) -> Message:
 
 
 def _subscribe(params: Message, context: ToolContext) -> Message:
-    _session(context).subscribe(wire.text_of(params, "uri"))
+    _session(context).subscribe(wire.string_member(params, "uri"))
     return {}
 
 
 def _unsubscribe(params: Message, context: ToolContext) -> Message:
-    _session(context).unsubscribe(wire.text_of(params, "uri"))
+    _session(context).unsubscribe(wire.string_member(params, "uri"))
     return {}
 
 
@@ -389,21 +389,21 @@ class Workers:
         self._name = name
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
-        self._releases = 0
+        self._generation = 0
 
     def run(self, job: Job) -> None:
         """Start `job` on an idle thread or a new one. It must not raise."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
-            releases = self._releases
+            generation = self._generation
         if worker is None:
-            worker = _Worker(self._name, self._rest, self._retire)
-        worker.jobs.put((job, releases))
+            worker = _Worker(self._name, self._park, self._retire)
+        worker.jobs.put((job, generation))
 
-    def release(self) -> None:
+    def stop_idle(self) -> None:
         """End the idle threads and wait for them; the busy ones end with their job."""
         with self._lock:
-            self._releases += 1
+            self._generation += 1
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.jobs.put(None)
@@ -411,10 +411,10 @@ class Workers:
             if worker.thread is not threading.current_thread():
                 worker.thread.join()
 
-    def _rest(self, worker: _Worker, releases: int) -> bool:
+    def _park(self, worker: _Worker, generation: int) -> bool:
         """Keep a worker for the next job; false when there was a release since its last began."""
         with self._lock:
-            if releases != self._releases:
+            if generation != self._generation:
                 return False
             self._idle.append(worker)
             return True
@@ -432,11 +432,11 @@ class _Worker:
     def __init__(
         self,
         name: str,
-        rest: Callable[[_Worker, int], bool],
+        park: Callable[[_Worker, int], bool],
         retire: Callable[[_Worker], bool],
     ) -> None:
         self.jobs: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
-        self._rest = rest
+        self._park = park
         self._retire = retire
         self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self.thread.start()
@@ -451,10 +451,10 @@ class _Worker:
                 continue
             if order is None:
                 return
-            job, releases = order
+            job, generation = order
             job()
             del order, job  # A resting thread must not keep the last call alive.
-            if not self._rest(self, releases):
+            if not self._park(self, generation):
                 return
 
 
@@ -463,7 +463,7 @@ class _Worker:
 
 VERSION = "mcp-protocol-version"
 
-_NAMED_BY = {
+_NAME_MEMBERS = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -484,11 +484,11 @@ def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[s
     params = params if isinstance(params, dict) else {}
     version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
     if isinstance(version, str):
-        _compare("MCP-Protocol-Version", headers.get(VERSION), version)
-    _compare("Mcp-Method", headers.get("mcp-method"), message.get("method"))
-    member = _NAMED_BY.get(str(message.get("method")))
+        _require_equal("MCP-Protocol-Version", headers.get(VERSION), version)
+    _require_equal("Mcp-Method", headers.get("mcp-method"), message.get("method"))
+    member = _NAME_MEMBERS.get(str(message.get("method")))
     if member is not None and isinstance(params.get(member), str):
-        _compare("Mcp-Name", _decode("Mcp-Name", headers.get("mcp-name")), params[member])
+        _require_equal("Mcp-Name", _decode("Mcp-Name", headers.get("mcp-name")), params[member])
     if message.get("method") == "tools/call":
         tool = tools.get(str(params.get("name")))
         if tool is not None:
@@ -496,7 +496,7 @@ def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[s
 
 
 def _check_parameters(headers: Mapping[str, str], schema: Message, arguments: Any) -> None:
-    for header, path in _annotated(schema, ()):
+    for header, path in _header_parameters(schema, ()):
         value = arguments
         for step in path:
             value = value.get(step) if isinstance(value, dict) else None
@@ -510,18 +510,18 @@ def _check_parameters(headers: Mapping[str, str], schema: Message, arguments: An
             expected = str(int(value))
         else:
             expected = str(value)
-        _compare(name, given, expected)
+        _require_equal(name, given, expected)
 
 
-def _annotated(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _header_parameters(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, inner in (properties if isinstance(properties, dict) else {}).items():
         if isinstance(inner, dict) and isinstance(inner.get("x-mcp-header"), str):
             yield inner["x-mcp-header"], (*path, name)
-        yield from _annotated(inner, (*path, name))
+        yield from _header_parameters(inner, (*path, name))
 
 
-def _compare(name: str, given: str | None, expected: object) -> None:
+def _require_equal(name: str, given: str | None, expected: object) -> None:
     if given != expected:
         problem = "missing" if given is None else f"{given!r}, but the body says {expected!r}"
         raise RpcError(HEADER_MISMATCH, f"{name} is {problem}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 KEEP_ALIVE = b": still here\n\n"
 
 # How long a waiting stream goes without asking whether its client is still there.
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def format_event(
@@ -87,7 +87,7 @@ class EventStream:
             if self._reader is not None:
                 self._reader.put(event)
         if store is not None:
-            store.count(self, 1)
+            store.count_events(self, 1)
 
     def finish(self) -> None:
         """End the stream without a final message."""
@@ -129,7 +129,7 @@ class EventStream:
             if self._reader is reader:
                 self._reader = None
 
-    def delivered(self, event: Event) -> None:
+    def mark_delivered(self, event: Event) -> None:
         """Note that a reader took `event`."""
         with self._lock:
             self._delivered = max(self._delivered, event.number)
@@ -140,13 +140,13 @@ class EventStream:
         with self._lock:
             return self._delivered
 
-    def keep_in(self, store: EventStore) -> int:
+    def set_store(self, store: EventStore) -> int:
         """Let `store` bound what is kept from now on; return how much that is."""
         with self._lock:
             self._store = store
             return len(self._events)
 
-    def drop_oldest(self) -> bool:
+    def discard_oldest(self) -> bool:
         """Drop the oldest message; return whether the stream is over and empty."""
         with self._lock:
             if self._events:
@@ -167,15 +167,15 @@ class EventStore:
         """Keep what `stream` carries."""
         with self._lock:
             self._streams[stream.name] = stream
-        self.count(stream, stream.keep_in(self))
+        self.count_events(stream, stream.set_store(self))
 
-    def count(self, stream: EventStream, messages: int) -> None:
+    def count_events(self, stream: EventStream, messages: int) -> None:
         """Note new messages of `stream` and drop the oldest of all beyond the limit."""
         with self._lock:
             self._order.extend([stream] * messages)
             while len(self._order) > self._limit:
                 oldest = self._order.popleft()
-                if oldest.drop_oldest():
+                if oldest.discard_oldest():
                     self._streams.pop(oldest.name, None)
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
@@ -231,7 +231,7 @@ class EventBody(Iterator[bytes]):
         self._closed = False
         self._at_close: list[Callable[[bool], None]] = []
 
-    def write_ids(self, *, priming: bool, retry_ms: int | None) -> None:
+    def enable_ids(self, *, priming: bool, retry_ms: int | None) -> None:
         """Give each event an id, so that the stream can be taken up again.
 
         Args:
@@ -244,7 +244,7 @@ class EventBody(Iterator[bytes]):
         elif retry_ms is not None:
             self._prelude = format_event(None, retry=retry_ms)
 
-    def begin(self, prelude: bytes) -> None:
+    def set_prelude(self, prelude: bytes) -> None:
         """Send these events first."""
         self._prelude = prelude
 
@@ -263,7 +263,7 @@ class EventBody(Iterator[bytes]):
 
     def mark_read(self) -> None:
         """Say that the answer was taken by `wait_first` or `wait_final`."""
-        self._done(whole=True)
+        self._close_once(whole=True)
 
     def wait_first(self) -> Item:
         """Wait for the first message, which stays to be read; `None` if there will be none."""
@@ -289,7 +289,7 @@ class EventBody(Iterator[bytes]):
         except queue.Empty:
             return chunk + KEEP_ALIVE
         if isinstance(item, Event):
-            self.stream.delivered(item)
+            self.stream.mark_delivered(item)
             chunk += format_event(item.data, self._id(item.number) if self._with_ids else None)
             self.ended = item.final
         else:
@@ -297,14 +297,14 @@ class EventBody(Iterator[bytes]):
                 chunk += format_event(None, retry=item.retry_ms)
             self.ended = True
         if self.ended:
-            self._done(whole=True)
+            self._close_once(whole=True)
         if not chunk:
             raise StopIteration
         return chunk
 
     def close(self) -> None:
         """Stop reading. Any thread may call it; a blocked reader wakes up. Idempotent."""
-        self._done(whole=False)
+        self._close_once(whole=False)
         self._queue.put(None)
 
     def _next_item(self, limit: float | None) -> Item:
@@ -314,10 +314,10 @@ class EventBody(Iterator[bytes]):
         deadline = None if limit is None else time.monotonic() + limit
         while True:
             try:
-                return self._queue.get(timeout=_LOOK_SECONDS)
+                return self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if self._gone():
-                    self._done(whole=False)
+                    self._close_once(whole=False)
                     return None
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
@@ -325,7 +325,7 @@ class EventBody(Iterator[bytes]):
     def _id(self, number: int) -> str:
         return f"{self.stream.name}-{number}"
 
-    def _done(self, *, whole: bool) -> None:
+    def _close_once(self, *, whole: bool) -> None:
         with self._lock:
             first, self._closed = not self._closed, True
         if first:

@@ -27,13 +27,13 @@ from syncmcp.testing.server.wire import (
     RpcError,
     encode,
     since,
-    text_of,
+    string_member,
 )
 
 # From a function's signature to a JSON Schema, and from JSON arguments to a call.
 
 
-class BadArguments(Exception):
+class InvalidArguments(Exception):
     """The arguments do not fit the function's signature; the text says which and why."""
 
 
@@ -101,7 +101,7 @@ class Binding:
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
-            raise BadArguments(_explain(error)) from error
+            raise InvalidArguments(_explain(error)) from error
         values = {name: getattr(model, field) for field, name in self._fields.items()}
         values.update(model.model_extra or {})
         if self._context is not None:
@@ -188,7 +188,7 @@ class Tool:
             value = self._binding.call(arguments, context)
         except RpcError:
             raise
-        except BadArguments as error:
+        except InvalidArguments as error:
             return _failed(f"Invalid arguments for {self.name}: {error}")
         except Exception as error:
             # A tool is foreign code: any failure of it is an answer, never the server's end.
@@ -203,7 +203,7 @@ class Tool:
         return self.output_schema.get("type") == "object" or since(revision, "2026-07-28")
 
     def _result(self, value: Any, revision: str) -> Message:
-        value = _plain(value)
+        value = _to_json_value(value)
         if isinstance(value, dict) and isinstance(value.get("content"), list):
             return dict(value)
         result: Message = {"content": _content(value)}
@@ -216,7 +216,7 @@ def _failed(text: str) -> Message:
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -255,7 +255,7 @@ def _schema_of(returns: Any) -> Message | None:
 
 Completer = Callable[[str, Mapping[str, str]], Sequence[str]]
 
-_MOST_COMPLETIONS = 100
+_MAX_COMPLETIONS = 100
 
 
 class Resource:
@@ -279,15 +279,15 @@ class Resource:
         self._name = name or function.__name__
         self._title = title
         self._description = description or self._binding.description
-        self._family = UriTemplate(uri) if template else None
-        if self._family is not None and self._family.ambiguity is not None:
-            raise ValueError(f"{uri} cannot be offered: {self._family.ambiguity}")
+        self._uri_template = UriTemplate(uri) if template else None
+        if self._uri_template is not None and self._uri_template.ambiguity is not None:
+            raise ValueError(f"{uri} cannot be offered: {self._uri_template.ambiguity}")
 
     def match(self, uri: str) -> Mapping[str, str | list[str]] | None:
         """Return the variables `uri` gives the template (`{}` without any), or `None`."""
-        if self._family is None:
+        if self._uri_template is None:
             return {} if uri == self.uri else None
-        return self._family.match(uri)
+        return self._uri_template.match(uri)
 
     def describe(self, revision: str) -> Message:
         """Return the entry in the list of resources or templates."""
@@ -371,12 +371,12 @@ class Features:
         self.prompts: dict[str, Prompt] = {}
         self.completers: dict[tuple[str, str, str], Completer] = {}
 
-    def put(self, registry: dict[Any, Any], key: Any, value: Any) -> None:
+    def add(self, registry: dict[Any, Any], key: Any, value: Any) -> None:
         """Add or replace an entry."""
         with self._lock:
             registry[key] = value
 
-    def take(self, registry: dict[Any, Any], key: Any) -> None:
+    def remove(self, registry: dict[Any, Any], key: Any) -> None:
         """Remove an entry; `KeyError` if there is none."""
         with self._lock:
             del registry[key]
@@ -412,7 +412,7 @@ class Features:
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`; the tool runs on the current thread."""
-        name = text_of(params, "name")
+        name = string_member(params, "name")
         tool = self.tools.get(name)
         if tool is None:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
@@ -420,7 +420,7 @@ class Features:
 
     def read_resource(self, params: Message, context: ToolContext) -> Message:
         """Answer `resources/read`."""
-        uri = text_of(params, "uri")
+        uri = string_member(params, "uri")
         with self._lock:
             candidates = [*self.resources.values(), *self.templates.values()]
         for resource in candidates:
@@ -432,13 +432,13 @@ class Features:
 
     def get_prompt(self, params: Message, context: ToolContext) -> Message:
         """Answer `prompts/get`."""
-        name = text_of(params, "name")
+        name = string_member(params, "name")
         prompt = self.prompts.get(name)
         if prompt is None:
             raise RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
         try:
             return prompt.get(_arguments(params), context)
-        except BadArguments as error:
+        except InvalidArguments as error:
             raise RpcError(INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from error
 
     def complete(self, params: Message, context: ToolContext) -> Message:
@@ -446,22 +446,22 @@ class Features:
         ref, argument = params.get("ref"), params.get("argument")
         if not isinstance(ref, dict) or not isinstance(argument, dict):
             raise RpcError(INVALID_PARAMS, "params.ref and params.argument must be objects")
-        kind = text_of(ref, "type")
+        kind = string_member(ref, "type")
         if kind not in ("ref/prompt", "ref/resource"):
             raise RpcError(INVALID_PARAMS, f"Unknown reference type: {kind}")
-        target = text_of(ref, "name" if kind == "ref/prompt" else "uri")
+        target = string_member(ref, "name" if kind == "ref/prompt" else "uri")
         known = self.prompts if kind == "ref/prompt" else {**self.templates, **self.resources}
         if target not in known:
             raise RpcError(INVALID_PARAMS, f"Unknown reference: {target}")
-        completer = self.completers.get((kind, target, text_of(argument, "name")))
+        completer = self.completers.get((kind, target, string_member(argument, "name")))
         given = params.get("context")
         earlier = given.get("arguments", {}) if isinstance(given, dict) else {}
-        values = list(completer(text_of(argument, "value"), earlier)) if completer else []
+        values = list(completer(string_member(argument, "value"), earlier)) if completer else []
         return {
             "completion": {
-                "values": values[:_MOST_COMPLETIONS],
+                "values": values[:_MAX_COMPLETIONS],
                 "total": len(values),
-                "hasMore": len(values) > _MOST_COMPLETIONS,
+                "hasMore": len(values) > _MAX_COMPLETIONS,
             }
         }
 
@@ -471,9 +471,9 @@ class Features:
         """Answer a list request from `registry`, whose values describe themselves."""
         with self._lock:
             entries = [entry.describe(context.revision) for entry in registry.values()]
-        return self.one_page(name, entries, params)
+        return self.paginate(name, entries, params)
 
-    def one_page(self, name: str, entries: list[Message], params: Message) -> Message:
+    def paginate(self, name: str, entries: list[Message], params: Message) -> Message:
         """Return the page of `entries` that is asked for."""
         start = _position(name, params.get("cursor"))
         end = len(entries) if self._page_size is None else start + self._page_size

@@ -92,29 +92,33 @@ class HttpEndpoint:
             gone: Asked now and then, while waiting, whether the client has hung up. Without
                 it that shows only when writing fails.
         """
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or _check_post(headers)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or _check_post(headers)
         if refused is not None:
             return refused
         try:
             message = wire.decode(body)
         except RpcError as error:
             return _error(400, None, error)
-        if not isinstance(message, list) and wire.is_answered(message) and not _is_request(message):
-            return _json(400, wire.refusal(message, "Not a JSON-RPC 2.0 message"))
+        if (
+            not isinstance(message, list)
+            and wire.expects_answer(message)
+            and not _is_request(message)
+        ):
+            return _json(400, wire.refuse(message, "Not a JSON-RPC 2.0 message"))
         if self._is_stateless(headers, message):
             return self._post_stateless(headers, message, gone)
         return self._post_stateful(headers, message, gone)
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
         """Answer a GET: the session's own stream, or with `Last-Event-ID` a broken one."""
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
         if not _accepts(headers, EVENTS):
             return _error(406, None, RpcError(INVALID_REQUEST, f"Accept must list {EVENTS}"))
-        found = self._find(headers, None)
+        found = self._find_session(headers, None)
         if isinstance(found, HttpReply):
             return found
         stream, after = found.standalone, None
@@ -128,29 +132,29 @@ class HttpEndpoint:
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
         """Answer a DELETE: the session ends, and with it all that belongs to it."""
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
-        found = self._find(headers, None)
+        found = self._find_session(headers, None)
         if isinstance(found, HttpReply):
             return found
-        self._end(found)
+        self._end_session(found)
         return HttpReply(204)
 
     def close(self) -> None:
         """End every session opened here."""
         self.forget_sessions()
         self.server.listeners.end()
-        self.server.rounds.end()
-        self.server.workers.release()
+        self.server.rounds.close()
+        self.server.workers.stop_idle()
 
     def forget_sessions(self) -> None:
         """End every session as a restart would: their ids are unknown from now on."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            self._end(session)
+            self._end_session(session)
 
     # 2026-07-28
 
@@ -174,7 +178,7 @@ class HttpEndpoint:
     ) -> HttpReply:
         server = self.server
         if not isinstance(message, dict) or "method" not in message:
-            return _json(400, wire.refusal(message, "Send one request or notification"))
+            return _json(400, wire.refuse(message, "Send one request or notification"))
         identifier = message.get("id")
         if identifier is None:
             with server.stats as stats:
@@ -219,7 +223,7 @@ class HttpEndpoint:
         starts = isinstance(message, dict) and message.get("method") == "initialize"
         if starts and SESSION not in headers:
             return self._initialize(message, gone)
-        found = self._find(headers, message)
+        found = self._find_session(headers, message)
         if isinstance(found, HttpReply):
             return found
         if isinstance(message, list):
@@ -230,9 +234,9 @@ class HttpEndpoint:
         members = message if isinstance(message, list) else [message]
         stream = self._new_stream()
         body = self._body(stream, None, gone)
-        outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
+        outlet = _PostOutlet(stream, {}, pausable=found.polling and self._response != "json")
         found.session.take(message, outlet, together=self._response == "json")
-        if not any(wire.is_answered(member) for member in members):
+        if not any(wire.expects_answer(member) for member in members):
             return HttpReply(202)
         return self._reply(body, outlet, lambda body: self._resumable(found, body))
 
@@ -252,7 +256,7 @@ class HttpEndpoint:
         reply.headers["mcp-session-id"] = found.id
         return reply
 
-    def _find(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
+    def _find_session(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
         """Return the session the headers name, or the refusal."""
         identifier = message.get("id") if isinstance(message, dict) else None
         session_id = headers.get(SESSION)
@@ -269,7 +273,7 @@ class HttpEndpoint:
             return _error(400, identifier, error)
         return found
 
-    def _end(self, session: _HttpSession) -> None:
+    def _end_session(self, session: _HttpSession) -> None:
         with self._lock:
             self._sessions.pop(session.id, None)
         session.session.close()
@@ -306,7 +310,7 @@ class HttpEndpoint:
     def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
         """Answer with an event stream that can be taken up again."""
         found.store.add(body.stream)
-        body.write_ids(priming=found.polls, retry_ms=self._retry_ms)
+        body.enable_ids(priming=found.polling, retry_ms=self._retry_ms)
         return self._events(body)
 
     def _events(self, body: EventBody) -> HttpReply:
@@ -343,7 +347,7 @@ class _HttpSession:
         )
 
     @property
-    def polls(self) -> bool:
+    def polling(self) -> bool:
         """Whether streams start with a priming event and may be closed early (2025-11-25)."""
         revision = self.session.revision
         return revision is not None and since(revision, "2025-11-25")
@@ -376,7 +380,7 @@ class _PostOutlet:
             self._stream.pause(retry_ms)
 
 
-def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
+def refuse_host(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
     """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
     if allowed is None:
         return None
@@ -389,7 +393,7 @@ def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> Ht
     return None
 
 
-def lower(headers: Mapping[str, str]) -> dict[str, str]:
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers by their names in lower case."""
     return {name.lower(): value.strip(" \t") for name, value in headers.items()}
 
@@ -420,7 +424,7 @@ def _is_request(message: Any) -> bool:
 
 
 def _error(status: int, identifier: Any, error: RpcError) -> HttpReply:
-    return _json(status, wire.failure(identifier, error))
+    return _json(status, wire.error_reply(identifier, error))
 
 
 def _json(status: int, message: Message) -> HttpReply:
@@ -430,7 +434,7 @@ def _json(status: int, message: Message) -> HttpReply:
 # The HTTP+SSE half (2024-11-05) as a plain object: one stream per session, messages are posted.
 
 
-_PARAMETER = "session"
+_SESSION_PARAMETER = "session"
 
 
 class SseEndpoint:
@@ -465,7 +469,7 @@ class SseEndpoint:
             headers: The request's headers.
             gone: See `HttpEndpoint.handle_post`.
         """
-        refused = foreign(lower(headers), self._allowed_hosts)
+        refused = refuse_host(lower_names(headers), self._allowed_hosts)
         if refused is not None:
             return refused
         if not self.server.stateful:
@@ -474,8 +478,8 @@ class SseEndpoint:
         stream = EventStream(identifier)
         EventStore(0).add(stream)  # nothing is replayed
         body = EventBody(stream, after=None, gone=gone, keep_alive=self._keep_alive)
-        address = f"{self._messages}?{_PARAMETER}={identifier}"
-        body.begin(format_event(address.encode(), event="endpoint"))
+        address = f"{self._messages}?{_SESSION_PARAMETER}={identifier}"
+        body.set_prelude(format_event(address.encode(), event="endpoint"))
         session = self.server.open_session(
             lambda message: stream.append(wire.encode(message)), identifier
         )
@@ -483,7 +487,7 @@ class SseEndpoint:
             self._sessions[identifier] = session, stream
         with self.server.stats as stats:
             stats.streams += 1
-        body.at_close(self._end(identifier))
+        body.at_close(self._end_session(identifier))
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
     def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
@@ -494,14 +498,14 @@ class SseEndpoint:
             body: Its body.
             query: What stands behind the question mark of its address.
         """
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts)
         if refused is not None:
             return refused
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return HttpReply(415)
         with self._lock:
-            found = self._sessions.get("".join(parse_qs(query).get(_PARAMETER, ())))
+            found = self._sessions.get("".join(parse_qs(query).get(_SESSION_PARAMETER, ())))
         if found is None:
             return HttpReply(404, {"content-type": "text/plain"}, b"Session not found")
         found[0].receive(body)
@@ -515,7 +519,7 @@ class SseEndpoint:
             session.close()
             stream.finish()
 
-    def _end(self, identifier: str) -> Callable[[bool], None]:
+    def _end_session(self, identifier: str) -> Callable[[bool], None]:
         def end(whole: bool) -> None:
             with self._lock:
                 session, _ = self._sessions.pop(identifier)

@@ -214,7 +214,7 @@ def _result(answer: Message) -> Any:
 _ACTIONS = ("accept", "decline", "cancel")
 
 
-def breaches(method: str, params: Message, answer: Any, revision: str) -> list[str]:
+def find_violations(method: str, params: Message, answer: Any, revision: str) -> list[str]:
     """Return what is wrong with `answer`, the result of a question under `revision`."""
     if not isinstance(answer, dict):
         return [f"{method}: the answer is not an object"]

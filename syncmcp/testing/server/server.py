@@ -17,15 +17,15 @@ from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
 from syncmcp.testing.server.wire import (
+    DEFAULT_BATCHES,
     INVALID_PARAMS,
     REVISIONS,
     STATELESS,
-    TOGETHER,
     Batches,
     Message,
     RpcError,
     Stats,
-    select,
+    sort_revisions,
 )
 
 # Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
@@ -45,7 +45,7 @@ class Listeners:
         self._lock = threading.Lock()  # Guards what follows.
         self._open: dict[Call, Message] = {}
         # Events of those that are not acknowledged yet.
-        self._early: dict[Call, list[tuple[str, Message]]] = {}
+        self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
 
     def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
         """Acknowledge a listen request and keep it open until it is cancelled or ended.
@@ -58,7 +58,7 @@ class Listeners:
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
             error = RpcError(INVALID_PARAMS, "params.notifications must be an object")
-            call.answer(wire.failure(call.request_id, error))
+            call.answer(wire.error_reply(call.request_id, error))
             return
         honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
         if isinstance(wanted.get(_URIS), list):
@@ -67,44 +67,44 @@ class Listeners:
             try:
                 honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
             except RpcError as error:
-                call.answer(wire.failure(call.request_id, error))
+                call.answer(wire.error_reply(call.request_id, error))
                 return
         with self._lock:
             self._open[call] = honoured
-            self._early[call] = []
+            self._unacknowledged[call] = []
         with self._stats as stats:
             stats.listeners += 1
-        call.add_done_callback(self._close)
+        call.add_done_callback(self._remove)
         # The acknowledgement goes first, and what changes from then on is told after it.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
             with self._lock:
-                early = self._early.pop(call, [])
+                early = self._unacknowledged.pop(call, [])
                 if early:
-                    self._early[call] = []
+                    self._unacknowledged[call] = []
             if not early:
                 return
             for method, params in early:
                 call.notify(method, params)
 
-    def changed(self, kind: str, method: str) -> None:
+    def notify_list_changed(self, kind: str, method: str) -> None:
         """Tell everyone who listens for `kind` that a list has changed."""
         for call, honoured in self._snapshot():
             if honoured.get(kind):
-                self._tell(call, method, _tag(call))
+                self._notify(call, method, _tag(call))
 
-    def updated(self, uri: str) -> None:
+    def notify_resource_updated(self, uri: str) -> None:
         """Tell everyone who listens for `uri` that the resource has changed."""
         for call, honoured in self._snapshot():
             if uri in honoured.get(_URIS, ()):
                 params = {"uri": uri, **_tag(call)}
-                self._tell(call, "notifications/resources/updated", params)
+                self._notify(call, "notifications/resources/updated", params)
 
-    def task_changed(self, task: Message) -> None:
+    def notify_task_changed(self, task: Message) -> None:
         """Tell everyone who listens for a task where it stands."""
         for call, honoured in self._snapshot():
             if task["taskId"] in honoured.get(_TASKS, ()):
-                self._tell(call, "notifications/tasks", {**task, **_tag(call)})
+                self._notify(call, "notifications/tasks", {**task, **_tag(call)})
 
     def end(self) -> None:
         """End every subscription in good order: each gets its result."""
@@ -112,10 +112,10 @@ class Listeners:
             result: Message = {"resultType": "complete", **_tag(call)}
             call.answer(wire.reply(call.request_id, result))
 
-    def _tell(self, call: Call, method: str, params: Message) -> None:
+    def _notify(self, call: Call, method: str, params: Message) -> None:
         with self._lock:
-            if call in self._early:
-                self._early[call].append((method, params))
+            if call in self._unacknowledged:
+                self._unacknowledged[call].append((method, params))
                 return
         call.notify(method, params)
 
@@ -123,10 +123,10 @@ class Listeners:
         with self._lock:
             return list(self._open.items())
 
-    def _close(self, call: Call) -> None:
+    def _remove(self, call: Call) -> None:
         with self._lock:
             known = self._open.pop(call, None) is not None
-            self._early.pop(call, None)
+            self._unacknowledged.pop(call, None)
         if known:
             with self._stats as stats:
                 stats.listeners -= 1
@@ -178,13 +178,13 @@ class Server:
         capabilities: Mapping[str, Any] | None = None,
         ttl_ms: int | None = 0,
         cache_scope: Literal["private", "public"] | None = "private",
-        batches: Batches = TOGETHER,
+        batches: Batches = DEFAULT_BATCHES,
     ) -> None:
         self.info: Message = {"name": name, "version": version}
         if title is not None:
             self.info["title"] = title
         self.instructions = instructions
-        self.revisions = select(revisions)
+        self.revisions = sort_revisions(revisions)
         self.stateful = tuple(r for r in self.revisions if r not in STATELESS)
         self.stateless = tuple(r for r in self.revisions if r in STATELESS)
         self.ttl_ms = ttl_ms
@@ -196,7 +196,10 @@ class Server:
         self.rounds = Rounds(self.stats, self.info, self.answer)
         self.listeners = Listeners(self.stats)
         self.tasks = Tasks(
-            self.features, self.rounds, run=self.workers.run, tell=self.listeners.task_changed
+            self.features,
+            self.rounds,
+            run=self.workers.run,
+            notify_listeners=self.listeners.notify_task_changed,
         )
         self.dispatcher = Dispatcher(
             self,
@@ -204,7 +207,7 @@ class Server:
             self.tasks,
             self.rounds,
             self.workers,
-            listen=lambda call: self.listeners.open(call, self.tasks.told_of),
+            listen=lambda call: self.listeners.open(call, self.tasks.known_tasks),
         )
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
@@ -267,12 +270,12 @@ class Server:
     def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
         """Offer `function` as a tool; `options` are those of `tool`. Replaces one of its name."""
         tool = Tool(function, **options)
-        self.features.put(self.features.tools, tool.name, tool)
+        self.features.add(self.features.tools, tool.name, tool)
         self.list_changed("tools")
 
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool; `KeyError` if there is none of that name."""
-        self.features.take(self.features.tools, name)
+        self.features.remove(self.features.tools, name)
         self.list_changed("tools")
 
     def resource(
@@ -316,7 +319,7 @@ class Server:
 
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource; `KeyError` if there is none."""
-        self.features.take(self.features.resources, uri)
+        self.features.remove(self.features.resources, uri)
         self.list_changed("resources")
 
     def prompt(
@@ -334,7 +337,7 @@ class Server:
 
         def register(function: F) -> F:
             prompt = Prompt(function, name=name, title=title, description=description)
-            self.features.put(self.features.prompts, prompt.name, prompt)
+            self.features.add(self.features.prompts, prompt.name, prompt)
             self.list_changed("prompts")
             return function
 
@@ -342,7 +345,7 @@ class Server:
 
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt; `KeyError` if there is none."""
-        self.features.take(self.features.prompts, name)
+        self.features.remove(self.features.prompts, name)
         self.list_changed("prompts")
 
     def completion(
@@ -361,7 +364,7 @@ class Server:
         kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
 
         def register(function: C) -> C:
-            self.features.put(self.features.completers, (kind, target, argument), function)
+            self.features.add(self.features.completers, (kind, target, argument), function)
             return function
 
         return register
@@ -444,12 +447,12 @@ class Server:
 
     def session_closed(self, session: Session) -> None:
         """Forget a session that has ended; called by the session."""
-        self.rounds.end(session)
+        self.rounds.close(session)
         with self._lock:
             self._sessions.discard(session)
             last = not self._sessions
         if last:
-            self.workers.release()
+            self.workers.stop_idle()
         with self.stats as stats:
             stats.sessions -= 1
 
@@ -509,11 +512,11 @@ class Server:
     def close(self) -> None:
         """End every subscription and session; running calls are cancelled."""
         self.listeners.end()
-        self.rounds.end()
+        self.rounds.close()
         self.tasks.close()
         for session in self.sessions:
             session.close()
-        self.workers.release()
+        self.workers.stop_idle()
 
     # What it tells them
 
@@ -521,14 +524,14 @@ class Server:
         """Tell clients that a list has changed: initialized sessions and listeners."""
         method = f"notifications/{kind}/list_changed"
         self.broadcast(method)
-        self.listeners.changed(f"{kind}ListChanged", method)
+        self.listeners.notify_list_changed(f"{kind}ListChanged", method)
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to `uri` that the resource has changed."""
         for session in self.sessions:
             if session.subscribed(uri):
                 session.notify("notifications/resources/updated", {"uri": uri})
-        self.listeners.updated(uri)
+        self.listeners.notify_resource_updated(uri)
 
     def broadcast(self, method: str, params: Message | None = None) -> None:
         """Send a notification to every initialized session (stateful revisions)."""
@@ -546,7 +549,7 @@ class Server:
         registry = self.features.templates if template else self.features.resources
 
         def register(function: F) -> F:
-            self.features.put(registry, uri, Resource(uri, function, template=template, **options))
+            self.features.add(registry, uri, Resource(uri, function, template=template, **options))
             self.list_changed("resources")
             return function
 

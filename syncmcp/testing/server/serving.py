@@ -128,7 +128,7 @@ class HttpServer:
         self.drop_connections()
         for _, thread in self._listener.snapshot():
             thread.join(5)
-        self.endpoint.server.workers.release()
+        self.endpoint.server.workers.stop_idle()
 
     def __enter__(self) -> HttpServer:
         return self
@@ -236,25 +236,25 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(length))
             path, _, query = self.path.partition("?")
-            if not self._may_come_in():
+            if not self._authorize():
                 return
             if path == MESSAGES_PATH:
                 self._write(self._sse_endpoint.handle_post(self._fields, body, query))
             elif path == SSE_PATH:
                 self._write(HttpReply(405, {"allow": "GET"}))
-            elif self._at_endpoint():
+            elif self._check_path():
                 self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
 
     def do_GET(self) -> None:
-        if not self._may_come_in():
+        if not self._authorize():
             return
         if urlsplit(self.path).path == SSE_PATH:
             self._write(self._sse_endpoint.handle_get(self._fields, gone=self._gone))
-        elif self._at_endpoint():
+        elif self._check_path():
             self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
 
     def do_DELETE(self) -> None:
-        if self._may_come_in() and self._at_endpoint():
+        if self._authorize() and self._check_path():
             self._write(self._endpoint.handle_delete(self._fields))
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -270,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Listener)
         return self.server.sse_endpoint
 
-    def _may_come_in(self) -> bool:
+    def _authorize(self) -> bool:
         assert isinstance(self.server, _Listener)
         issuer = self.server.authorization_server
         if issuer is None:
@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(refusal)
         return refusal is None
 
-    def _at_endpoint(self) -> bool:
+    def _check_path(self) -> bool:
         if urlsplit(self.path).path == PATH:
             return True
         self._write(HttpReply(404, {"content-type": "text/plain"}, b"Not found"))
@@ -316,12 +316,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = {} if reply.status == HTTPStatus.NO_CONTENT else {"content-length": str(len(body))}
         # One write: a head in a packet of its own waits for the other side's delayed ACK.
-        self.wfile.write(self._head(reply, length) + body)
+        self.wfile.write(self._response_head(reply, length) + body)
 
     def _write_events(self, reply: HttpReply, body: EventBody) -> None:
         chunked = self.request_version == "HTTP/1.1"
         self.close_connection = self.close_connection or not chunked
-        pending = self._head(reply, {"transfer-encoding": "chunked"} if chunked else {})
+        pending = self._response_head(reply, {"transfer-encoding": "chunked"} if chunked else {})
         if not body.ready:
             self.wfile.write(pending)  # The client is waiting to learn what this will be.
             pending = b""
@@ -334,7 +334,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self.wfile.write(pending + (b"0\r\n\r\n" if chunked else b""))
 
-    def _head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
+    def _response_head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
         status = HTTPStatus(reply.status)
         lines = [f"HTTP/1.1 {reply.status} {status.phrase}"]
         lines += [f"{name}: {value}" for name, value in {**reply.headers, **more}.items()]

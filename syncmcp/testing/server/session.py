@@ -127,14 +127,14 @@ class Call:
 
     def answer(self, message: Message) -> bool:
         """Send the answer, unless the call was cancelled; return whether it was sent."""
-        if not self._end():
+        if not self._settle():
             return False
         self._outlet.finish(message)
         return True
 
     def cancel(self, reason: str | None = None) -> bool:
         """Stop the call and suppress its answer; return whether it was still open."""
-        if not self._end(cancelled=True, reason=reason):
+        if not self._settle(cancelled=True, reason=reason):
             return False
         self._outlet.finish(None)
         return True
@@ -151,7 +151,7 @@ class Call:
                 return
         function(self)
 
-    def _end(self, *, cancelled: bool = False, reason: str | None = None) -> bool:
+    def _settle(self, *, cancelled: bool = False, reason: str | None = None) -> bool:
         with self._lock:
             if not self._open:
                 return False
@@ -167,7 +167,7 @@ class Call:
 
 
 # So many cancel notices without a request are remembered, in case the request comes after them.
-_REMEMBERED = 256
+_MAX_EARLY_CANCELS = 256
 
 
 class Session:
@@ -201,15 +201,15 @@ class Session:
         self.closed = threading.Event()
         self._server = server
         self._push = push
-        self._direct = _Direct(push)
+        self._direct = _DirectOutlet(push)
         self._numbers = itertools.count(1)
         # Guards the five tables below.
         self._lock = threading.Lock()
         self._running: dict[tuple[type, str | int], Call] = {}
-        self._asked: dict[int, Question] = {}
+        self._questions: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
         # Over HTTP a cancel notice may overtake its request.
-        self._cancelled_before: deque[tuple[type, str | int]] = deque(maxlen=_REMEMBERED)
+        self._early_cancels: deque[tuple[type, str | int]] = deque(maxlen=_MAX_EARLY_CANCELS)
         self._subscriptions: set[str] = set()
         self._at_close: list[Callable[[], None]] = []
 
@@ -221,7 +221,7 @@ class Session:
         try:
             message = wire.decode(frame)
         except RpcError as error:
-            self._push(wire.failure(None, error))
+            self._push(wire.error_reply(None, error))
             return
         self.take(message, self._direct)
 
@@ -242,8 +242,8 @@ class Session:
                 return
             self.closed.set()
             running = list(self._running.values())
-            asked = list(self._asked.values())
-            self._asked.clear()
+            asked = list(self._questions.values())
+            self._questions.clear()
             self._subscriptions.clear()
         # Before the calls, which would withdraw them.
         for question in asked:
@@ -307,7 +307,7 @@ class Session:
 
         def withdraw(question: Question, reason: str | None) -> bool:
             with self._lock:
-                if self._asked.pop(question.id, None) is None:
+                if self._questions.pop(question.id, None) is None:
                     return False
                 self._withdrawn.add(question.id)
             about: Message = {"requestId": question.id}
@@ -325,7 +325,7 @@ class Session:
         with self._lock:
             if self.closed.is_set():
                 raise ConnectionError("the session has ended")
-            self._asked[question.id] = question
+            self._questions[question.id] = question
         with self._server.stats as stats:
             stats.questions[method] += 1
         message = wire.request(question.id, method, params)
@@ -333,7 +333,7 @@ class Session:
             self._push(message)
         elif not send(message):
             with self._lock:
-                self._asked.pop(question.id, None)
+                self._questions.pop(question.id, None)
             with self._server.stats as stats:
                 stats.questions[method] -= 1
             raise Withdrawn("the call has ended")
@@ -359,51 +359,51 @@ class Session:
         try:
             wire.check_batch(messages, self.revision, batches)
         except RpcError as error:
-            outlet.finish(wire.failure(None, error))
+            outlet.finish(wire.error_reply(None, error))
             return
-        answered = [message for message in messages if wire.is_answered(message)]
-        turns = wire.Turns()
-        collector = wire.BatchOutlet(
+        answered = [message for message in messages if wire.expects_answer(message)]
+        turns = wire.StepQueue()
+        batch = wire.BatchOutlet(
             outlet,
             answered,
             together=batches.together or together,
-            settled=lambda: None if batches.parallel else turns.next(),
+            on_settled=lambda: None if batches.parallel else turns.run_next(),
         )
         if batches.timeout is not None and answered:
-            collector.end_after(batches.timeout, self._end_late)
+            batch.expire_after(batches.timeout, self._cancel_expired)
         position = 0
         for message in messages:
-            if wire.is_answered(message):
-                slot, place = collector.slot(position), (position, len(answered))
+            if wire.expects_answer(message):
+                member_outlet, place = batch.member_outlet(position), (position, len(answered))
                 position += 1
-                turns.steps.append(partial(self._take_member, message, slot, place))
+                turns.steps.append(partial(self._take_member, message, member_outlet, place))
             else:
-                turns.steps.append(partial(self._take_told, message, outlet, turns))
+                turns.steps.append(partial(self._take_unanswered, message, outlet, turns))
         for _ in range(len(turns.steps) if batches.parallel else 1):
-            turns.next()
+            turns.run_next()
 
-    def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
+    def _take_member(self, message: Any, member_outlet: Outlet, place: tuple[int, int]) -> None:
         if isinstance(message, dict) and message.get("method") == "initialize":
-            slot.finish(wire.refusal(message, "initialize may not stand in a batch"))
+            member_outlet.finish(wire.refuse(message, "initialize may not stand in a batch"))
         else:
-            self._take_one(message, slot, place)
+            self._take_one(message, member_outlet, place)
 
-    def _take_told(self, message: Any, outlet: Outlet, turns: wire.Turns) -> None:
+    def _take_unanswered(self, message: Any, outlet: Outlet, turns: wire.StepQueue) -> None:
         """A member that is not answered: a notification, or the answer to a question."""
         self._take_one(message, outlet, None)
         if not self._server.batches.parallel:
-            turns.next()
+            turns.run_next()
 
-    def _end_late(self, request: Any) -> None:
+    def _cancel_expired(self, request: Any) -> None:
         """A request of a batch was refused because the batch took too long."""
         with self._lock:
-            call = self._running.get(wire.identity(request["id"]))
+            call = self._running.get(wire.id_key(request["id"]))
         if call is not None:
             call.cancel("the batch took too long")
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            outlet.finish(wire.refusal(message, "Not a JSON-RPC 2.0 message"))
+            outlet.finish(wire.refuse(message, "Not a JSON-RPC 2.0 message"))
         elif "method" in message and "id" in message:
             self._take_request(message, outlet, place)
         elif "method" in message:
@@ -411,14 +411,14 @@ class Session:
         elif "id" in message and ("result" in message or "error" in message):
             self._take_response(message)
         else:
-            outlet.finish(wire.refusal(message, "Neither a request, notification nor response"))
+            outlet.finish(wire.refuse(message, "Neither a request, notification nor response"))
 
     def _take_request(
         self, message: Message, outlet: Outlet, place: tuple[int, int] | None
     ) -> None:
         identifier, method = message["id"], message["method"]
         if not wire.is_identifier(identifier) or not isinstance(method, str):
-            outlet.finish(wire.refusal(message, "id must be a string or integer, method a string"))
+            outlet.finish(wire.refuse(message, "id must be a string or integer, method a string"))
             return
         with self._server.stats as stats:
             stats.requests[method] += 1
@@ -433,34 +433,34 @@ class Session:
             with self._server.stats as stats:
                 stats.replies += 1
                 stats.errors += 1
-            outlet.finish(wire.failure(identifier, error))
+            outlet.finish(wire.error_reply(identifier, error))
             return
-        if self._cancelled_already(call):
+        if self._was_cancelled_early(call):
             call.cancel()
         else:
             self._server.dispatcher.start(call)
 
     def _register(self, call: Call) -> None:
-        key = wire.identity(call.request_id)
+        key = wire.id_key(call.request_id)
         with self._lock:
             if self.closed.is_set():
                 raise RpcError(INVALID_REQUEST, "The session has ended")
             if key in self._running:
                 raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
             self._running[key] = call
-        call.add_done_callback(self._forget)
+        call.add_done_callback(self._unregister)
 
-    def _cancelled_already(self, call: Call) -> bool:
+    def _was_cancelled_early(self, call: Call) -> bool:
         with self._lock:
-            return wire.identity(call.request_id) in self._cancelled_before
+            return wire.id_key(call.request_id) in self._early_cancels
 
-    def _forget(self, call: Call) -> None:
+    def _unregister(self, call: Call) -> None:
         with self._lock:
-            self._running.pop(wire.identity(call.request_id), None)
+            self._running.pop(wire.id_key(call.request_id), None)
 
     def _initialize(self, message: Message, outlet: Outlet) -> None:
         params = wire.params_of(message)
-        wanted = wire.text_of(params, "protocolVersion")
+        wanted = wire.string_member(params, "protocolVersion")
         capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
         if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
             raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
@@ -504,17 +504,17 @@ class Session:
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
-        key = wire.identity(identifier)
+        key = wire.id_key(identifier)
         with self._lock:
             call = self._running.get(key)
             if call is None:
-                self._cancelled_before.append(key)
+                self._early_cancels.append(key)
         if call is not None:
             call.cancel(reason if isinstance(reason, str) else None)
 
     def _take_response(self, message: Message) -> None:
         number = message["id"]
-        question, late = self._asked_as(number, take=True)
+        question, late = self._find_question(number, take=True)
         if question is not None:
             question.answered(message)
         elif not late:
@@ -525,23 +525,23 @@ class Session:
 
     def _take_progress(self, params: Message) -> None:
         token = params.get("progressToken")
-        question, late = self._asked_as(token)
+        question, late = self._find_question(token)
         breach = None if late else f"progress for token {token!r}, which is not active"
         if question is not None:
             breach = question.progressed(params)
         if breach is not None:
             self._server.stats.blame(breach)
 
-    def _asked_as(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
+    def _find_question(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
         """Return the waiting question of that id, and whether it was withdrawn."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None, False
         with self._lock:
-            question = self._asked.pop(number, None) if take else self._asked.get(number)
+            question = self._questions.pop(number, None) if take else self._questions.get(number)
             return question, number in self._withdrawn
 
 
-class _Direct:
+class _DirectOutlet:
     """The outlet of a connection where every message takes the same way."""
 
     def __init__(self, push: Callable[[Any], None]) -> None:

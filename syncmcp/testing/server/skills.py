@@ -10,7 +10,7 @@ from typing import Any
 
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.features import Features
-from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, text_of
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, string_member
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -117,7 +117,7 @@ class SkillRegistry:
         return self._cacheable(self._features.page("skills", listed, params, context))
 
     def _get(self, params: Message, context: ToolContext) -> Message:
-        uri = text_of(params, "uri")
+        uri = string_member(params, "uri")
         with self._lock:
             skill = self._skills.get(uri)
         if skill is None:
@@ -125,7 +125,7 @@ class SkillRegistry:
         return self._cacheable({"skill": skill.describe(context.revision)})
 
     def _directory(self, params: Message, context: ToolContext) -> Message:
-        inside = f"{text_of(params, 'uri')}/"
+        inside = f"{string_member(params, 'uri')}/"
         with self._lock:
             uris = {uri for skill in self._skills.values() for uri in skill.files}
         below = sorted(uri[len(inside) :] for uri in uris if uri.startswith(inside))

@@ -26,7 +26,7 @@ from syncmcp.testing.server.wire import (
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
-CORE = "2025-11-25"
+CORE_REVISION = "2025-11-25"
 """The revision whose own tasks these are; since then they are an extension."""
 
 _FINAL = ("completed", "failed", "cancelled")
@@ -65,14 +65,14 @@ class Task:
         self._message: str | None = None
         # Guards what follows, and tells those who wait for it.
         self._changed = threading.Condition()
-        self._outstanding: dict[str, Message] = {}
+        self._input_requests: dict[str, Message] = {}
         self._answers: dict[str, Any] = {}
         self._keys = 0
         # The `tasks/result` requests that wait, whose streams questions take (2025-11-25).
-        self._channels: list[Call] = []
+        self._result_calls: list[Call] = []
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether it has ended."""
         return self.status in _FINAL
 
@@ -91,31 +91,31 @@ class Task:
             entry["statusMessage"] = self._message
         return entry
 
-    def describe_in_full(self) -> Message:
+    def describe_detailed(self) -> Message:
         """Return the answer to `tasks/get` under 2026-07-28."""
         with self._changed:
             entry = self.describe()
             if self.status == "input_required":
-                entry["inputRequests"] = dict(self._outstanding)
+                entry["inputRequests"] = dict(self._input_requests)
             elif self.status == "completed" and isinstance(self.answer, dict):
                 entry["result"] = {"resultType": "complete", **self.answer}
             elif self.status == "failed" and isinstance(self.answer, RpcError):
-                entry["error"] = wire.failure(None, self.answer)["error"]
+                entry["error"] = wire.error_reply(None, self.answer)["error"]
             return entry
 
-    def become(self, status: str, message: str | None = None) -> bool:
+    def set_status(self, status: str, message: str | None = None) -> bool:
         """Change the status; return whether that was possible. Clients may be told."""
         with self._changed:
-            if self.over:
+            if self.ended:
                 return False
             self.status, self._updated = status, _now()
             if message is not None:
                 self._message = message
             self._changed.notify_all()
-        if self.over:
+        if self.ended:
             with self._tasks.stats as stats:
                 stats.tasks -= 1
-        self._tasks.changed(self)
+        self._tasks.notify_changed(self)
         return True
 
     def finish(self, answer: Message | RpcError) -> None:
@@ -124,13 +124,13 @@ class Task:
         if self.call.revision not in STATELESS and isinstance(answer, dict):
             failed = answer.get("isError") is True
         with self._changed:
-            if not self.over:
+            if not self.ended:
                 self.answer = answer
-        self.become("failed" if failed else "completed")
+        self.set_status("failed" if failed else "completed")
 
     def cancel(self) -> bool:
         """Cancel it; return whether it was still going on."""
-        if not self.become("cancelled"):
+        if not self.set_status("cancelled"):
             return False
         self.call.cancel("the task was cancelled")
         return True
@@ -140,9 +140,12 @@ class Task:
         if self.call.revision in STATELESS:
             return False  # tasks tell nothing there
         params = message.get("params", {})
-        message = {**message, "params": {**params, "_meta": {**wire.meta_of(params), **self.mark}}}
+        message = {
+            **message,
+            "params": {**params, "_meta": {**wire.meta_of(params), **self.related}},
+        }
         with self._changed:
-            channels = list(self._channels)
+            channels = list(self._result_calls)
         if any(channel.send(message) for channel in channels):
             return True
         session = self.call.session
@@ -151,7 +154,7 @@ class Task:
         return False
 
     @property
-    def mark(self) -> Message:
+    def related(self) -> Message:
         """What `_meta` says of messages that belong to it (2025-11-25)."""
         return {RELATED: {"taskId": self.id}}
 
@@ -159,15 +162,15 @@ class Task:
         """Serve a `tasks/result`: block until the task has ended, or the request has."""
         call.add_done_callback(lambda _: self._wake())
         with self._changed:
-            self._channels.append(call)
+            self._result_calls.append(call)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.over or not call.open)
-            self._channels.remove(call)
+            self._changed.wait_for(lambda: self.ended or not call.open)
+            self._result_calls.remove(call)
         if isinstance(self.answer, RpcError):
             raise self.answer
         if self.answer is None:
             raise RpcError(INVALID_PARAMS, f"The task is {self.status}")
-        return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.mark}}
+        return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.related}}
 
     def _wake(self) -> None:
         with self._changed:
@@ -176,11 +179,11 @@ class Task:
     def channel(self, timeout: float) -> Call:
         """Wait for a `tasks/result` on whose stream something can be asked."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._channels or self.over, timeout):
+            if not self._changed.wait_for(lambda: self._result_calls or self.ended, timeout):
                 raise TimeoutError(f"nobody waited for the result within {timeout} s")
-            if self.over:
+            if self.ended:
                 raise Withdrawn("the task has ended")
-            return self._channels[-1]
+            return self._result_calls[-1]
 
     def ask(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Any]:
         """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
@@ -189,21 +192,21 @@ class Task:
             for key, (method, params) in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
-                self._outstanding[keys[key]] = {"method": method} | (
+                self._input_requests[keys[key]] = {"method": method} | (
                     {} if params is None else {"params": params}
                 )
-        self.become("input_required")
+        self.set_status("input_required")
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self.over or self._answers.keys() >= set(keys.values()), timeout
+                lambda: self.ended or self._answers.keys() >= set(keys.values()), timeout
             )
             for key in keys.values():
-                self._outstanding.pop(key, None)
-        if self.over:
+                self._input_requests.pop(key, None)
+        if self.ended:
             raise Withdrawn("the task has ended")
         if not done:
             raise TimeoutError(f"no answer within {timeout} s")
-        self.become("working")
+        self.set_status("working")
         return {key: self._answers[unique] for key, unique in keys.items()}
 
     def update(self, responses: Mapping[str, Any]) -> list[str]:
@@ -214,9 +217,9 @@ class Task:
                 if key in self._answers
                 else f"tasks/update answers {key!r}, which was not asked"
                 for key in responses
-                if key in self._answers or key not in self._outstanding
+                if key in self._answers or key not in self._input_requests
             ]
-            for key in responses.keys() & self._outstanding.keys():
+            for key in responses.keys() & self._input_requests.keys():
                 self._answers.setdefault(key, responses[key])
             self._changed.notify_all()
         return faults
@@ -261,16 +264,19 @@ class _TaskAsker(Asker):
                 stats.questions.update(method for method, _ in questions.values())
             given = self._task.ask(questions, timeout)
             return {key: self._checked(questions[key], given[key]) for key in questions}
-        self._task.become("input_required")
+        self._task.set_status("input_required")
         answers = {
             key: self._ask_on_channel(asked, timeout, progress) for key, asked in questions.items()
         }
-        self._task.become("working")
+        self._task.set_status("working")
         return answers
 
     def _ask_on_channel(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
         method, params = asked
-        params = {**(params or {}), "_meta": {**wire.meta_of(params or {}), **self._task.mark}}
+        params = {
+            **(params or {}),
+            "_meta": {**wire.meta_of(params or {}), **self._task.related},
+        }
         end = time.monotonic() + timeout
         while True:
             channel = self._task.channel(max(end - time.monotonic(), 0.0))
@@ -279,13 +285,13 @@ class _TaskAsker(Asker):
                 raise RpcError(wire.INTERNAL_ERROR, "there is nobody to ask")
             try:
                 question = session.question(method, params, send=channel.send, progress=progress)
-                channel.add_done_callback(partial(_withdraw, question))
+                channel.add_done_callback(partial(_withdraw_question, question))
                 answer = question.result(timeout)
             except Withdrawn:
-                if self._task.over:
+                if self._task.ended:
                     raise
                 continue  # whoever waits for the result next is asked
-            if wire.meta_of(answer).get(RELATED) != self._task.mark[RELATED]:
+            if wire.meta_of(answer).get(RELATED) != self._task.related[RELATED]:
                 self._rounds.stats.blame(f"{method}: the answer does not name its task")
             return self._checked(asked, answer)
 
@@ -296,7 +302,7 @@ class _TaskContext(ToolContext):
         self._task = task
 
     def describe_task(self, message: str) -> None:
-        self._task.become("working", message)
+        self._task.set_status("working", message)
 
 
 class Tasks:
@@ -315,7 +321,7 @@ class Tasks:
         rounds: Rounds,
         *,
         run: Callable[[Callable[[], None]], None],
-        tell: Callable[[Message], None],
+        notify_listeners: Callable[[Message], None],
     ) -> None:
         self.poll_interval_ms: int | None = 20
         self.ttl_ms: int | None = 60_000
@@ -324,7 +330,7 @@ class Tasks:
         self._features = features
         self._rounds = rounds
         self._run_on_worker = run
-        self._tell = tell
+        self._notify_listeners = notify_listeners
         self._lock = threading.Lock()  # Guards the table.
         self._tasks: dict[str, Task] = {}
 
@@ -335,7 +341,7 @@ class Tasks:
             return {}
         if revision in STATELESS:
             return {"extensions": {EXTENSION: {}}}
-        if revision == CORE:
+        if revision == CORE_REVISION:
             return {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
         return {}
 
@@ -356,17 +362,17 @@ class Tasks:
         for task in self.all:
             task.cancel()
 
-    def changed(self, task: Task) -> None:
+    def notify_changed(self, task: Task) -> None:
         """A task has changed; whoever may be told is told."""
         if not self.notify:
             return
         session = task.call.session
         if task.call.revision in STATELESS:
-            self._tell(task.describe_in_full())
+            self._notify_listeners(task.describe_detailed())
         elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
 
-    def told_of(self, ids: list[Any], call: Call) -> list[str]:
+    def known_tasks(self, ids: list[Any], call: Call) -> list[str]:
         """Return which of these tasks whoever listens is told of (2026-07-28).
 
         Raises:
@@ -390,7 +396,7 @@ class Tasks:
                 raise _undeclared()
             wanted = runs and declared
         else:
-            wanted = context.revision == CORE and "task" in params
+            wanted = context.revision == CORE_REVISION and "task" in params
             if wanted and not runs:
                 self.stats.blame(f"{params.get('name')} was called as a task")
                 raise RpcError(METHOD_NOT_FOUND, "The tool does not run as a task")
@@ -409,7 +415,7 @@ class Tasks:
         with self.stats as stats:
             stats.tasks += 1
         # Whoever gave up the request never learns of the task (2026-07-28).
-        context.call.add_done_callback(partial(_give_up, task))
+        context.call.add_done_callback(partial(_cancel_task, task))
         described = task.describe()  # before it can have changed
         self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in STATELESS:
@@ -431,7 +437,7 @@ class Tasks:
         task.polls += 1
         with self.stats:  # whoever waits for a look at it
             pass
-        return task.describe_in_full() if context.revision in STATELESS else task.describe()
+        return task.describe_detailed() if context.revision in STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/result` (2025-11-25)."""
@@ -457,15 +463,15 @@ class Tasks:
             self.stats.blame(fault)
         return {}
 
-    def page(self, params: Message, context: ToolContext) -> Message:
+    def list_tasks(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/list` (2025-11-25)."""
         _check_era(context)
-        return self._features.one_page("tasks", [task.describe() for task in self.all], params)
+        return self._features.paginate("tasks", [task.describe() for task in self.all], params)
 
     def _find(self, params: Message, context: ToolContext) -> Task:
         _check_era(context)
         with self._lock:
-            task = self._tasks.get(wire.text_of(params, "taskId"))
+            task = self._tasks.get(wire.string_member(params, "taskId"))
         if task is None:
             raise RpcError(INVALID_PARAMS, "There is no such task")
         return task
@@ -475,7 +481,7 @@ def _check_era(context: ToolContext) -> None:
     if context.revision in STATELESS:
         if not _declares(context):
             raise _undeclared()
-    elif context.revision != CORE:
+    elif context.revision != CORE_REVISION:
         raise RpcError(METHOD_NOT_FOUND, f"{context.revision} has no tasks")
 
 
@@ -492,11 +498,11 @@ def _undeclared() -> RpcError:
     )
 
 
-def _withdraw(question: Question, _: Call) -> None:
+def _withdraw_question(question: Question, _: Call) -> None:
     question.cancel("nobody waits any more")
 
 
-def _give_up(task: Task, call: Call) -> None:
+def _cancel_task(task: Task, call: Call) -> None:
     if call.cancelled.is_set():
         task.cancel()
 

@@ -90,7 +90,7 @@ def reply(identifier: str | int, result: Message) -> Message:
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
-def failure(identifier: str | int | None, error: RpcError) -> Message:
+def error_reply(identifier: str | int | None, error: RpcError) -> Message:
     """Return the answer to a request that failed; the id is null when it could not be read."""
     body: Message = {"code": error.code, "message": error.message}
     if error.data is not None:
@@ -103,7 +103,7 @@ def is_identifier(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def identity(identifier: str | int) -> tuple[type, str | int]:
+def id_key(identifier: str | int) -> tuple[type, str | int]:
     """Return a table key that keeps `1` and `"1"` apart."""
     return type(identifier), identifier
 
@@ -126,7 +126,7 @@ def meta_of(params: Message) -> Message:
     return meta if isinstance(meta, dict) else {}
 
 
-def text_of(params: Message, name: str) -> str:
+def string_member(params: Message, name: str) -> str:
     """Return the string member `name` of `params`.
 
     Raises:
@@ -226,11 +226,11 @@ REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28
 STATELESS = ("2026-07-28",)
 """Revisions without a handshake: each request says in `_meta` what it speaks."""
 
-BATCHING = "2025-03-26"
+BATCH_REVISION = "2025-03-26"
 """The only revision with JSON-RPC batches."""
 
 
-def select(revisions: Iterable[str]) -> tuple[str, ...]:
+def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
     """Return `revisions` in order of age.
 
     Raises:
@@ -284,7 +284,7 @@ class Batches:
     together: bool = True
 
 
-TOGETHER: Final = Batches()
+DEFAULT_BATCHES: Final = Batches()
 """How they are taken unless a server is told otherwise."""
 
 
@@ -294,8 +294,8 @@ def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> 
     Raises:
         RpcError: The revision has no batches, or it is empty or too long (code -32600).
     """
-    if revision != BATCHING:
-        raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCHING} only")
+    if revision != BATCH_REVISION:
+        raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCH_REVISION} only")
     if not messages:
         raise RpcError(INVALID_REQUEST, "An empty batch")
     if len(messages) > batches.max_size:
@@ -318,31 +318,31 @@ class BatchOutlet:
         requests: Sequence[Any],
         *,
         together: bool,
-        settled: Callable[[], None],
+        on_settled: Callable[[], None],
     ) -> None:
         self._outlet = outlet
         self._requests = requests
         self._together = together
-        self._settled = settled
+        self._on_settled = on_settled
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # Guards the two below.
         self._answers: list[Message | None] = [None] * len(requests)
-        self._missing = set(range(len(requests)))
+        self._pending = set(range(len(requests)))
 
-    def slot(self, index: int) -> Outlet:
+    def member_outlet(self, index: int) -> Outlet:
         """Return where the request at `index` answers."""
-        return _Slot(self, self._outlet, index)
+        return _MemberOutlet(self, self._outlet, index)
 
-    def end_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
+    def expire_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
         """Refuse what has no answer after so many seconds, and `cancel(request)` it."""
 
         def end() -> None:
             with self._lock:
-                late = sorted(self._missing)
+                late = sorted(self._pending)
             error = RpcError(INTERNAL_ERROR, f"The batch took longer than {seconds:g} s")
             for index in late:
                 request = self._requests[index]
-                self.settle(index, failure(_id_of(request), error))
+                self.settle(index, error_reply(_id_of(request), error))
                 cancel(request)
 
         self._timer = threading.Timer(seconds, end)
@@ -353,11 +353,11 @@ class BatchOutlet:
     def settle(self, index: int, message: Any) -> None:
         """Keep one answer, or send it; the last one sends them all."""
         with self._lock:
-            if index not in self._missing:
+            if index not in self._pending:
                 return
-            self._missing.remove(index)
+            self._pending.remove(index)
             self._answers[index] = message
-            last = not self._missing
+            last = not self._pending
         if last and self._timer is not None:
             self._timer.cancel()
         if self._together:
@@ -367,36 +367,36 @@ class BatchOutlet:
             self._outlet.finish(message)
         elif message is not None:
             self._outlet.send(message)
-        self._settled()
+        self._on_settled()
 
 
-class Turns:
+class StepQueue:
     """Takes steps one after another: each when the one before it has ended."""
 
     def __init__(self) -> None:
         self.steps: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # Guards the two below.
-        self._due = 0
+        self._requested = 0
         self._busy = False
 
-    def next(self) -> None:
+    def run_next(self) -> None:
         """Take the next step: here, or where one is being taken at this moment."""
         with self._lock:
-            self._due += 1
+            self._requested += 1
             if self._busy:
                 return
             self._busy = True
         while True:
             with self._lock:
-                if not self._due or not self.steps:
+                if not self._requested or not self.steps:
                     self._busy = False
                     return
-                self._due -= 1
+                self._requested -= 1
                 step = self.steps.popleft()
             step()
 
 
-class _Slot:
+class _MemberOutlet:
     def __init__(self, batch: BatchOutlet, outlet: Outlet, index: int) -> None:
         self._batch = batch
         self._outlet = outlet
@@ -412,7 +412,7 @@ class _Slot:
         self._outlet.interrupt(retry_ms)
 
 
-def is_answered(message: Any) -> bool:
+def expects_answer(message: Any) -> bool:
     """Return whether a member of a batch gets an answer: a request, or nothing valid."""
     if not isinstance(message, dict):
         return True
@@ -421,9 +421,9 @@ def is_answered(message: Any) -> bool:
     return not ("result" in message or "error" in message)
 
 
-def refusal(message: Any, reason: str) -> Message:
+def refuse(message: Any, reason: str) -> Message:
     """Return the answer to a member that may not stand in a batch."""
-    return failure(_id_of(message), RpcError(INVALID_REQUEST, reason))
+    return error_reply(_id_of(message), RpcError(INVALID_REQUEST, reason))
 
 
 def _id_of(message: Any) -> str | int | None:
