@@ -1,11 +1,18 @@
-"""A threaded MCP server for tests and demos, and a scripted peer.
+"""Tools for tests of programs that use MCP: a server, scripted peers, faults, recordings.
 
-`Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
-memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
-`ScriptedPeer` and its relatives play a part written with the steps of the module `script`, faults
-included. `FaultProxy` stands before any HTTP server and breaks its exchanges, and an
-`AuthorizationServer` issues the tokens that such a server may want. None shares code with the
-client, so that each is a second opinion on the other.
+`Server` is a threaded MCP server. It speaks every revision over stdio (`Server.run_stdio`,
+`python -m syncmcp.testing`), in memory (`Server.connect`) and over HTTP (`HttpEndpoint`,
+`SseEndpoint`, `wsgi_app`, `serve_http`). An `AuthorizationServer` issues the tokens that an HTTP
+server may require.
+
+`ScriptedPeer` plays a script, a list of steps made by the module `script`, and can violate the
+protocol. `FaultProxy` is a proxy in front of any HTTP server that cuts, delays or slows down its
+exchanges. These servers, peers and proxies share no protocol code with the client, so that each is
+an independent check of the other.
+
+`Recording` writes the messages of a connection to a file, and `Replay` plays them without a server.
+
+The submodules are imported when one of their names is first used.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What a `FaultProxy` can do to an exchange, and where in the exchange it does it.
+"""The faults of a `FaultProxy`, and its log of exchanges.
 
-from syncmcp.testing import Cut, FaultProxy, Hold
+::
 
-with FaultProxy(server.url) as proxy:
-    proxy.queue(Cut("head", after=20, reset=True), method="tools/call")
-    held = proxy.queue(Hold("sent"), method="tools/list", nth=2)
+    from syncmcp.testing import Cut, FaultProxy, Hold
+
+    with FaultProxy(server.url) as proxy:
+        proxy.queue(Cut("head", after=20, reset=True), method="tools/call")
+        held = proxy.queue(Hold("sent"), method="tools/list", nth=2)
 """
 
 from __future__ import annotations
@@ -20,20 +22,21 @@ __all__ = ["Cut", "Drip", "Ending", "Exchange", "Fault", "Hold", "Place", "Plann
 
 
 Place = Literal["connect", "request", "sent", "head", "body", "event"]
-"""A place in an exchange, in the order in which they come:
+"""A point of an HTTP exchange at which a fault happens, in the order of time:
 
 "connect"
-    the connection was accepted and no byte was read (with TLS: before the handshake);
+    the connection was accepted, and no byte was read (with TLS: before the handshake);
 "request"
-    `after` bytes of the request's body were read, and nothing has gone to the server;
+    `after` bytes of the request's body were read, and nothing was sent to the server;
 "sent"
-    the server has the whole request, and nothing of its answer was read;
+    the whole request was sent to the server, and nothing of the response was read;
 "head"
-    the answer's head has come, and `after` bytes of it went to the client;
+    the head of the response was read, and `after` bytes of it were sent to the client;
 "body"
-    `after` bytes of the answer's body, chunk sizes not counted, went to the client;
+    `after` bytes of the response's body, without chunk sizes, were sent to the client;
 "event"
-    `after` events went to the client, and half of the next one, which has come whole.
+    `after` server-sent events and half of the next one were sent to the client; the proxy has
+    received that one completely.
 """
 
 _COUNTED = ("request", "head", "body", "event")
@@ -41,14 +44,15 @@ _COUNTED = ("request", "head", "body", "event")
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens at a place.
+    """A fault at a point of an exchange; the base class of `Cut`, `Hold` and `Drip`.
 
     Attributes:
-        at: The place.
-        after: How many bytes, or events, come before it.
+        at: The point: "connect", "request", "sent", "head", "body" or "event".
+        after: The number of bytes ("request", "head", "body") or events ("event") before the
+            fault; 0 at the other points.
 
     Raises:
-        ValueError: There is no such place, or nothing to count there.
+        ValueError: There is no such point, or `after` is negative or not 0 at "connect" or "sent".
     """
 
     at: Place
@@ -66,7 +70,7 @@ class Cut(Fault):
     """Ends both connections of the exchange, to the client and to the server.
 
     Attributes:
-        reset: Reset the client's connection instead of ending it in order.
+        reset: Whether the client's connection ends with a TCP reset instead of an orderly end.
     """
 
     reset: bool = False
@@ -74,12 +78,13 @@ class Cut(Fault):
 
 @dataclass(frozen=True)
 class Hold(Fault):
-    """Lets nothing pass until `Planned.release`, or the client has gone; then all goes on.
+    """Stops the exchange until `Planned.release` is called; then it goes on.
 
-    At "connect" and "request" it reads nothing either, and so cannot see that the client has gone.
+    It also ends when the client disconnects, which the proxy cannot notice at "connect" and
+    "request", where it does not read.
 
     Attributes:
-        seconds: Goes on by itself after that long; `None` never does.
+        seconds: Seconds after which the exchange goes on without a release; `None` for no limit.
     """
 
     seconds: float | None = None
@@ -87,11 +92,14 @@ class Hold(Fault):
 
 @dataclass(frozen=True)
 class Drip(Fault):
-    """Lets the rest of the answer pass in small pieces ("head", "body" and "event" only).
+    """Sends the rest of the response in small pieces ("head", "body" and "event" only).
 
     Attributes:
-        size: Bytes in one piece.
-        every: Seconds before each piece; `None` lets one pass for each `Planned.release`.
+        size: The number of bytes in one piece.
+        every: Seconds before each piece; `None` sends one piece for each `Planned.release`.
+
+    Raises:
+        ValueError: As for `Fault`; or the point is before the response, or `size` is less than 1.
     """
 
     size: int = 1
@@ -106,12 +114,12 @@ class Drip(Fault):
 
 
 class Planned:
-    """A fault in the queue of a proxy; what `FaultProxy.queue` returns.
+    """A queued fault, returned by `FaultProxy.queue`. Its methods may be called from any thread.
 
     Attributes:
         fault: The fault.
-        exchange: The exchange that it met, once it was matched (never at "connect").
-        happened: Whether its place was reached.
+        exchange: The exchange to which it was assigned; `None` before that, and at "connect".
+        happened: Whether the exchange has reached the point of the fault.
     """
 
     def __init__(
@@ -128,25 +136,25 @@ class Planned:
         self._verb = verb
         self._method = method
         self._left = nth
-        self._changed = changed  # Guards everything here.
+        self._changed = changed  # Guards all attributes.
         self._releases = 0
         self._wake: Callable[[], None] | None = None
 
     def wait(self, timeout: float = 10.0) -> None:
-        """Wait until the place was reached; for a `Cut`, until the connections are cut.
+        """Wait until the fault has happened; a `Cut`, until the connections are cut.
 
         Args:
             timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: It was not.
+            TimeoutError: It did not happen in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.happened, timeout):
                 raise TimeoutError(f"{self!r} did not happen within {timeout:g} s")
 
     def release(self, times: int = 1) -> None:
-        """Let a `Hold` go on, or so many pieces of a `Drip` pass; also in advance."""
+        """End a `Hold`, or send that many pieces of a `Drip`; may be called in advance."""
         with self._changed:
             self._releases += times
             wake = self._wake
@@ -158,24 +166,24 @@ class Planned:
         given = "".join(f", {name}={value!r}" for name, value in filters.items() if value)
         return f"{self.fault!r}{given}"
 
-    # Of the proxy
+    # Called by the proxy
 
     def _matches(self, verb: str | None, method: str | None) -> bool:
-        """Count an exchange if it matches; return whether it is the one to meet, or later."""
+        """Count an exchange that matches; return whether it is the n-th or a later one."""
         if self._verb not in (None, verb) or self._method not in (None, method):
             return False
         self._left -= 1
         return self._left <= 0
 
     def _mark_reached(self, wake: Callable[[], None]) -> None:
-        """Note that the place was reached, and how to wake who waits there."""
+        """Record that the fault happens; `wake` wakes the thread that waits in it."""
         with self._changed:
             self.happened = True
             self._wake = wake
             self._changed.notify_all()
 
     def _take_release(self) -> bool:
-        """Use up one release, if there is one."""
+        """Consume one release; return whether there was one."""
         with self._changed:
             if not self._releases:
                 return False
@@ -183,34 +191,34 @@ class Planned:
             return True
 
 
-# What a `FaultProxy` has seen, and which faults wait for what is to come.
+# The log of a `FaultProxy`, and its queue of faults.
 
 
 Ending = Literal["complete", "cut", "reset", "client left", "server left", "closed"]
-"""How an exchange ended: with the whole answer, by a fault in order or by a reset, because the
-client or the server ended its connection, or because the proxy was closed."""
+"""How an exchange ended: with the whole response, by a `Cut` ("cut" or "reset"), because the client
+or the server closed its connection, or because the proxy was closed."""
 
-# A method stands near the beginning of a message; a long message is not waited for.
+# The method is expected in the first bytes of a message, so that a long one need not be read whole.
 _METHOD = re.compile(rb'"method"\s*:\s*"([^"\\]+)"')
 
 
 @dataclass
 class Exchange:
-    """One request and its answer, as they passed.
+    """One HTTP request and its response, as the proxy has passed them on.
 
     Attributes:
-        number: Counted from 0 over all connections.
+        number: The number of the exchange, from 0, over all connections.
         connection: The number of the client's connection, from 0.
         verb: The HTTP method.
         path: The request's target.
         headers: The request's headers, names in lower case.
-        method: The JSON-RPC method in the body, if there is one.
+        method: The JSON-RPC method in the body, or `None`.
         body: The request's body, as far as it was read.
-        sent: Whether the whole request went to the server.
-        status: The answer's HTTP status, once it has come.
-        passed: How many bytes of the answer's body went to the client.
-        ended: How it ended, or `None` while it runs; for a complete one, a moment after the client
-            has its last byte.
+        sent: Whether the whole request was sent to the server.
+        status: The HTTP status of the response, or `None` before it was read.
+        passed: The number of bytes of the response's body that were sent to the client.
+        ended: How the exchange ended: "complete", "cut", "reset", "client left", "server left" or
+            "closed"; `None` before that. "complete" is set shortly after the last byte was sent.
     """
 
     number: int
@@ -227,7 +235,7 @@ class Exchange:
 
     @property
     def message(self) -> Any:
-        """The body as JSON; raises `ValueError` when it is none."""
+        """The body, decoded from JSON; raises `ValueError` if it is not JSON."""
         return json.loads(self.body)
 
 
@@ -235,9 +243,9 @@ class ExchangeLog:
     """The exchanges of one proxy and its queue of faults, shared by all its threads.
 
     Attributes:
-        changed: Guards everything; notified whenever something here changes.
+        changed: Guards all attributes, and the exchanges; notified of each change.
         exchanges: All exchanges so far.
-        planned: All faults that were ever queued.
+        planned: All faults that were queued so far.
     """
 
     def __init__(self) -> None:
@@ -247,7 +255,7 @@ class ExchangeLog:
         self._queue: list[Planned] = []
 
     def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
-        """Put a fault into the queue."""
+        """Add a fault to the queue."""
         planned = Planned(fault, verb, method, nth, self.changed)
         with self.changed:
             self.planned.append(planned)
@@ -255,13 +263,13 @@ class ExchangeLog:
         return planned
 
     def take_connect_fault(self) -> Planned | None:
-        """A connection has come: return the fault that it meets."""
+        """Remove and return the fault for a new connection, or `None`."""
         return self._take(None, None, at_connect=True)
 
     def begin_exchange(
         self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[Exchange, Planned | None]:
-        """A request has come, with the beginning of its body: return the fault that it meets."""
+        """Add an exchange, of whose body the beginning was read; return it and its fault."""
         found = _METHOD.search(body)
         method = found.group(1).decode("utf-8", "replace") if found else None
         with self.changed:
@@ -275,7 +283,7 @@ class ExchangeLog:
         return exchange, planned
 
     def update(self, exchange: Exchange, **facts: Any) -> None:
-        """Change what is known of an exchange."""
+        """Set attributes of an exchange."""
         with self.changed:
             for name, value in facts.items():
                 setattr(exchange, name, value)

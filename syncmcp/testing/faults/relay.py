@@ -1,4 +1,4 @@
-"""One connection through a `FaultProxy`: exchange after exchange, each with its fault."""
+"""One connection through a `FaultProxy`: it passes on exchanges and applies their faults."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Any, Literal
 
 from syncmcp.testing.faults import Cut, Drip, Ending, Exchange, ExchangeLog, Hold, Place, Planned
 
-# HTTP/1.1 messages as bytes: where a head ends, how a body is framed, where an event ends.
+# Parsing of HTTP/1.1 messages and of event streams.
 
 
 Framing = Literal["none", "length", "chunked", "end"]
-"""How a body's end is known: there is none, by its length, by its chunks, by the connection's."""
+"""How a body is delimited: no body, by its length, in chunks, by the end of the connection."""
 
 _PIECE = 65536
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class ByteReader:
-    """Bytes that come from `receive`, which returns none at the end."""
+    """Reads from `receive`, which returns no bytes at the end."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
@@ -35,29 +35,29 @@ class ByteReader:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether there are bytes that came and were not asked for yet."""
+        """Whether bytes were received and not read yet."""
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Add what was received elsewhere."""
+        """Add bytes that were received elsewhere."""
         self._buffer += data
 
     def read_head(self) -> Head | None:
-        """The next message's head, or `None` when nothing comes any more.
+        """Read the head of the next message; `None` at the end.
 
         Raises:
-            EOFError: It broke off.
+            EOFError: The connection ended in the head.
         """
         if not self._buffer and not self._fill_buffer():
             return None
         return Head.of(self._read_until(b"\r\n\r\n"))
 
     def read_line(self) -> bytes:
-        """The next line, with its end. Raises `EOFError` when it breaks off."""
+        """Read a line with its end. Raises `EOFError`."""
         return self._read_until(b"\r\n")
 
     def read_some(self, limit: int = _PIECE) -> bytes:
-        """At least one byte and at most `limit`; none at the end."""
+        """Read at least one byte and at most `limit`; none at the end."""
         if not self._buffer:
             self._fill_buffer()
         piece, self._buffer = self._buffer[:limit], self._buffer[limit:]
@@ -78,7 +78,7 @@ class ByteReader:
 
 @dataclass(frozen=True)
 class Head:
-    """A message's head.
+    """The head of an HTTP message.
 
     Attributes:
         raw: Its bytes, with the blank line.
@@ -92,7 +92,7 @@ class Head:
 
     @classmethod
     def of(cls, raw: bytes) -> Head:
-        """Read a head."""
+        """Parse a head."""
         first, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
         one, two, three = [*first.split(" ", 2), "", ""][:3]
         fields = (line.partition(":") for line in lines)
@@ -100,12 +100,12 @@ class Head:
 
     @property
     def status(self) -> int:
-        """The status of an answer."""
+        """The status code of a response."""
         return int(self.words[1])
 
     @property
     def length(self) -> int:
-        """The length that it announces."""
+        """The value of `Content-Length`, or 0."""
         return int(self.headers.get("content-length", "0"))
 
     @property
@@ -114,7 +114,7 @@ class Head:
         return self.headers.get("connection", "").lower() == "close" or "HTTP/1.0" in self.words
 
     def response_framing(self, verb: str) -> Framing:
-        """How the body of an answer is framed."""
+        """Return how the body of a response to `verb` is delimited."""
         if verb == "HEAD" or self.status < 200 or self.status in (204, 304):
             return "none"
         framing = request_framing(self)
@@ -122,17 +122,17 @@ class Head:
 
 
 def request_framing(head: Head) -> Framing:
-    """How the body of a request is framed."""
+    """Return how the body of a request is delimited."""
     if "chunked" in head.headers.get("transfer-encoding", "").lower():
         return "chunked"
     return "length" if head.length else "none"
 
 
 def body_pieces(source: ByteReader, head: Head, framing: Framing) -> Iterator[bytes]:
-    """The pieces of a body as they come, without chunk sizes.
+    """Yield the pieces of a body as they are received, without chunk sizes.
 
     Raises:
-        EOFError: It broke off.
+        EOFError: The connection ended in the body.
     """
     if framing == "length":
         yield from _read_exactly(source, head.length)
@@ -144,7 +144,7 @@ def body_pieces(source: ByteReader, head: Head, framing: Framing) -> Iterator[by
             yield from _read_exactly(source, size)
             source.read_line()
         while source.read_line() != b"\r\n":
-            continue  # a trailer, which nobody here needs
+            continue  # Trailers are ignored.
 
 
 def _read_exactly(source: ByteReader, count: int) -> Iterator[bytes]:
@@ -157,7 +157,7 @@ def _read_exactly(source: ByteReader, count: int) -> Iterator[bytes]:
 
 
 def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
-    """A piece as it is written, and where in that the piece begins; no bytes are the end."""
+    """Return a piece with its framing, and the offset of the piece; no bytes mark the end."""
     if framing != "chunked":
         return piece, 0
     size = b"%x\r\n" % len(piece)
@@ -165,9 +165,9 @@ def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
 
 
 def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Cut an event stream where its events end; says of each part whether it is an event.
+    """Split an event stream after each blank line; yield each part and whether it is an event.
 
-    Comments are none, and neither is what follows the last blank line.
+    Comments are no events, and neither is the rest after the last blank line.
     """
     rest = b""
     for piece in body:
@@ -179,7 +179,7 @@ def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         yield rest, False
 
 
-# So much of a long request is read before its method is looked for.
+# The number of bytes of a request in which its method is searched.
 _METHOD_SEARCH_BYTES = 4096
 _RECEIVE = 65536
 
@@ -187,7 +187,7 @@ Address = tuple[str, int]
 
 
 class _ConnectionEnded(Exception):
-    """The connection is over, and this is how its exchange ended."""
+    """The connection ends; `how` is the ending of its exchange."""
 
     def __init__(self, how: Ending) -> None:
         super().__init__(how)
@@ -198,7 +198,7 @@ class Relay:
     """Passes exchanges on between a client and a server, on a thread of its own.
 
     Attributes:
-        idle: Whether the connection is between two exchanges. Guarded by `Record.changed`.
+        idle: Whether no exchange is running. Guarded by `ExchangeLog.changed`.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Relay:
         self._exchange: Exchange | None = None
         self._planned: Planned | None = None
         self._drip: Drip | None = None
-        # Whatever another thread wants of this one, it says so and sends a byte.
+        # Other threads set a flag and send a byte here to wake this one.
         self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
         self._closing = False
         self._closing_when_idle = False
@@ -234,12 +234,12 @@ class Relay:
         )
 
     def close_when_idle(self) -> None:
-        """End it in order as soon as it is idle; called from any thread."""
+        """Close the connection in order as soon as it is idle; called from any thread."""
         self._closing_when_idle = True
         self._wake_up()
 
     def abort(self) -> None:
-        """End it at once; called from any thread."""
+        """Abort the connection now; called from any thread."""
         self._closing = True
         for sock in (self._client, self._server):
             if sock is not None:
@@ -247,7 +247,7 @@ class Relay:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        with suppress(OSError):  # it has ended, or has not yet heard the bell so often
+        with suppress(OSError):  # The relay has ended, or the socket's buffer is full.
             self._wakeup_sender.send(b"!")
 
     # The thread
@@ -272,7 +272,7 @@ class Relay:
         if self._server is not None:
             self._server.close()
         if self._exchange is not None:
-            # Before the client can know it: what it does next may be to look here.
+            # Recorded before the client can notice the end: the test may read it next.
             self._log.update(self._exchange, ended=how)
         if how == "reset":
             linger = struct.pack("ii", 1, 0)
@@ -287,7 +287,7 @@ class Relay:
         if self._planned is not None and isinstance(self._planned.fault, Cut):
             self._planned._mark_reached(self._wake_up)
         if how in ("cut", "server left", "complete"):
-            # Closed with bytes unread, the socket would send a reset after all.
+            # A socket that is closed with unread bytes would send a reset.
             with suppress(OSError):
                 while self._client.recv(_RECEIVE):
                     continue
@@ -306,13 +306,13 @@ class Relay:
             self._client = self._tls.wrap_socket(
                 raw, server_side=True, do_handshake_on_connect=False
             )
-            if self._closing:  # `end` may have had the socket that is none any more
+            if self._closing:  # `abort` may have shut down the socket before it was wrapped.
                 raise _ConnectionEnded("closed")
             assert isinstance(self._client, ssl.SSLSocket)
             self._client.do_handshake()
 
     def _pass_exchange(self) -> bool:
-        """Pass one request and its answer; return whether the connection goes on."""
+        """Pass on one request and its response; return whether the connection goes on."""
         self._wait_for_request()
         try:
             head = self._from_client.read_head()
@@ -350,7 +350,7 @@ class Relay:
             self.idle = self._closing_when_idle = False
 
     def _close_idle_server(self) -> None:
-        """An idle connection goes with its server, unless there is another target now."""
+        """Handle that the server closed an idle connection; unless retargeted, close both."""
         assert self._server is not None
         if self._target() == self._address:
             raise _ConnectionEnded("server left")
@@ -445,7 +445,7 @@ class Relay:
     # Faults
 
     def _left_before_fault(self, place: Place, already: int = 0) -> int | None:
-        """What still has to come before the fault, if it is one of this place."""
+        """Return the number of bytes or events before the fault, `None` if it is not here."""
         planned = self._planned
         if planned is None or planned.fault.at != place:
             return None
@@ -467,7 +467,7 @@ class Relay:
             self._wait_for_release(planned, fault.seconds)
 
     def _wait_for_release(self, planned: Planned, seconds: float | None) -> None:
-        """Wait for a release, or so many seconds."""
+        """Wait for a release, `seconds` at most."""
         until = None if seconds is None else time.monotonic() + seconds
         reads = planned.fault.at not in ("connect", "request")
         while not planned._take_release():
@@ -487,7 +487,7 @@ class Relay:
             self._send(data[start : start + drip.size])
 
     def _write_with_fault(self, data: bytes, place: int | None) -> None:
-        """Write `data` with the fault in it, if it has a place there."""
+        """Write `data`, and apply the fault at offset `place` of it, if that is within."""
         if place is None or place > len(data):
             self._write(data)
             return
@@ -519,10 +519,10 @@ class Relay:
     def _wait_ready(
         self, seconds: float | None = None, *, client: bool = True, server: bool = False
     ) -> bool:
-        """Wait until something happens; return whether the server can be read.
+        """Wait for a readable socket or a wake-up; return whether the server is readable.
 
         Raises:
-            _Over: The client has gone, or the proxy is closing.
+            _ConnectionEnded: The client has disconnected, or the proxy is closing.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup_receiver, selectors.EVENT_READ)
@@ -541,7 +541,7 @@ class Relay:
         return self._server in ready
 
     def _read_client_early(self) -> None:
-        """Take what the client says without being asked, most of all that it goes."""
+        """Read from the client outside of a request, to notice that it has disconnected."""
         self._client.setblocking(False)
         try:
             data = self._client.recv(_RECEIVE)
@@ -566,6 +566,6 @@ def _collect(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:
 
 
 def _shutdown(sock: socket.socket, how: int) -> None:
-    # An SSLSocket's own shutdown() drops its TLS state under the thread that uses it.
+    # The `shutdown()` of an SSLSocket would discard TLS state that another thread uses.
     with suppress(OSError):
         socket.socket.shutdown(sock, how)

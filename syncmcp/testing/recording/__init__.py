@@ -1,25 +1,28 @@
-"""Recordings as files: one line of JSON for each thing that happened, in order.
+"""The format of recordings: a file with one line of JSON for each event of a connection, in order.
 
-The first line says what it is: ``{"syncmcp-recording": 1, "server": ...}``. Every other line has
-the number of a connection and one of these:
+The first line is the header: ``{"syncmcp-recording": 1, "server": ...}``. Every other line has the
+number of a connection, ``connection``, and one of these members:
 
 ``opened``
-    A connection began; whether its requests have exchanges of their own (HTTP).
+    A connection was opened; ``blocking`` and ``ordered`` of its transport.
 ``sent``, ``got``
-    A message, or a batch. ``for`` names the request on whose own stream it came, ``status`` the
-    HTTP status of a refusal.
+    A message or a batch of the client or of the server. ``for`` is the id of the request on whose
+    own stream it was received, ``status`` the HTTP status of an error.
 ``got_text``
-    What was no JSON, as text.
+    A frame of the server that was no JSON, as text.
 ``withdrawn``
     The id of a request that the client stopped waiting for.
 ``failed``
-    An error instead of an answer: to the request ``for``, or, without one, to the connection.
+    An error instead of an answer to the request ``for``; without ``for``, the error with which
+    opening the connection failed.
 ``adopted``
-    A revision was agreed on.
+    A revision was negotiated; whether it is ``stateful``.
 ``silent``
-    Nothing more would come that belongs to no request; whether the server had a stream for that.
-``lost``, ``closed``
-    The end of a connection.
+    There will be no more messages that belong to no request; whether there was a stream for them.
+``lost``
+    The error with which the connection was lost.
+``closed``
+    The client has closed the connection.
 """
 
 from __future__ import annotations
@@ -53,80 +56,82 @@ _KINDS = frozenset(
     )
 )
 
-# O_TRUNC is not among them: what is there may be a recording that somebody is making.
+# Without O_TRUNC: another client may be recording to this file.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Entry(NamedTuple):
-    """One line: something that happened on a connection."""
+    """One line: an event of a connection."""
 
     kind: str
     value: Any
     id: int | None = None
-    """The request on whose stream it came, or that it is about."""
+    """The id of the request on whose stream it was received, or that has failed."""
     status: int = 0
 
 
-class Session(NamedTuple):
-    """One connection, from its beginning to its end or to the end of the file."""
+class RecordedConnection(NamedTuple):
+    """The entries of one connection."""
 
     entries: list[Entry]
 
     def has(self, *kinds: str) -> bool:
-        """Whether something of these kinds happened."""
+        """Return whether there is an entry of one of these kinds."""
         return any(entry.kind in kinds for entry in self.entries)
 
 
 class RecordingFile:
-    """A file that is written. Any thread may use it.
+    """A recording that is being written, from any thread.
 
-    The file is open, and locked against others who would write it, while there are connections.
+    While there are connections the file is open, and locked against other writers.
 
     Args:
-        path: Where it is; its directory is made if need be. What is there is replaced.
-        server: What was recorded, without secrets.
+        path: The file; its directory is created if necessary, an existing file is replaced.
+        server: The label of the recorded server, without secrets.
     """
 
     def __init__(self, path: Path, server: str) -> None:
         self.path = path
         self._server = server
-        # Guards everything below, and keeps the lines in order. Writing to a file is the one thing
-        # that is done under it: whoever waits here could not go on before that anyhow.
+        # Guards all attributes below, and keeps the lines in order. It is held while the file is
+        # written: other threads that record have to wait for that in any case.
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._file: int | None = None
-        self._open = 0
+        self._open_connections = 0
         self._connections = 0
 
-    def begin(self) -> int:
-        """Note that there is one more connection; return its number.
+    def begin_connection(self) -> int:
+        """Begin a connection and return its number.
 
         Raises:
-            UsageError: The file is being recorded already.
-            OSError: It cannot be written.
+            UsageError: Another client is recording to the file.
+            OSError: The file cannot be written.
         """
         with self._lock:
-            if self._process != os.getpid():  # the file is the parent's, whose lock is in the way
+            if (
+                self._process != os.getpid()
+            ):  # After a fork: the file and its lock are the parent's.
                 self._process = os.getpid()
-                self._file, self._open, self._connections = None, 0, 0
+                self._file, self._open_connections, self._connections = None, 0, 0
             if self._file is None:
-                self._file = self._start()
-            self._open += 1
+                self._file = self._open_file()
+            self._open_connections += 1
             self._connections += 1
             if self._connections == 1:
                 try:
                     self._write({_HEADER: VERSION, "server": self._server})
                 except BaseException:
                     self._connections = 0
-                    self.end()
+                    self.end_connection()
                     raise
             return self._connections
 
     def write(self, connection: int, entry: Entry) -> None:
-        """Add a line; it is in the file when this returns.
+        """Write a line to the file.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         line: dict[str, Any] = {"connection": connection, entry.kind: entry.value}
         if entry.id is not None:
@@ -136,15 +141,15 @@ class RecordingFile:
         with self._lock:
             self._write(line)
 
-    def end(self) -> None:
-        """Note that a connection is over; with the last one the file is closed."""
+    def end_connection(self) -> None:
+        """End a connection; after the last one the file is closed."""
         with self._lock:
-            self._open -= 1
-            if self._open == 0 and self._file is not None:
+            self._open_connections -= 1
+            if self._open_connections == 0 and self._file is not None:
                 file, self._file = self._file, None
                 os.close(file)
 
-    def _start(self) -> int:
+    def _open_file(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
@@ -160,21 +165,21 @@ class RecordingFile:
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is None:
-            return  # what happens after the end of the last connection is no part of it
-        # Half of a surrogate pair has no UTF-8, but what replaces it is what JSON would write.
+            return  # Events after the end of the last connection are not recorded.
+        # A lone surrogate cannot be encoded; `backslashreplace` writes it as the JSON escape.
         text = json.dumps(line, ensure_ascii=False).encode(errors="backslashreplace")
         left = memoryview(text + b"\n")
         while left:
             left = left[os.write(self._file, left) :]
 
 
-def read(path: Path) -> list[Session]:
+def read(path: Path) -> list[RecordedConnection]:
     """Read a recording.
 
-    A last line that was cut off in the middle is left out, with a warning in the log.
+    An incomplete last line is skipped, with a warning in the log.
 
     Raises:
-        UsageError: It is not there, or is no recording; says which line.
+        UsageError: The file cannot be read, or is no recording; the text names the line.
     """
     try:
         text = path.read_bytes().decode()
@@ -182,11 +187,11 @@ def read(path: Path) -> list[Session]:
         raise UsageError(f"there is no recording to be read: {error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: {error}") from error
-    # Not `splitlines`: JSON may hold characters that end a line elsewhere.
+    # Not `splitlines`: JSON strings may have other line separators in them.
     lines = text.split("\n")
     ended = lines.pop() == "" if text.endswith("\n") else False
     _check_header(path, lines[0] if lines else "")
-    sessions: dict[int, Session] = {}
+    sessions: dict[int, RecordedConnection] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
@@ -197,7 +202,7 @@ def read(path: Path) -> list[Session]:
                 _log.warning("%s ends in the middle of line %d, which is left out", path, number)
                 break
             raise UsageError(f"{path}, line {number}: {error}") from error
-        sessions.setdefault(connection, Session([])).entries.append(entry)
+        sessions.setdefault(connection, RecordedConnection([])).entries.append(entry)
     return [session for _, session in sorted(sessions.items())]
 
 

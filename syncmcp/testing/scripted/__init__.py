@@ -1,4 +1,4 @@
-"""Plays a script on any wire, and keeps a transcript of what a scripted peer saw."""
+"""The player of scripts, independent of the transport, and the transcript of a scripted peer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, Protocol
 
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
 
-# What a scripted peer saw, and a way to wait for it without sleeping.
+# The transcript.
 
 
 @dataclass(frozen=True)
 class Received:
-    """One thing the client sent.
+    """A message or an HTTP request that the client has sent.
 
     Attributes:
-        message: The decoded JSON; the text itself when it was not JSON; `None` without a body.
-        method: The JSON-RPC method, "response" for an answer, "batch" for an array; over HTTP
-            the verb where there is no body.
-        connection: The number of the connection it came on, from 0.
-        http: Verb and path, over HTTP.
-        headers: The request's headers, names in lower case, over HTTP.
+        message: The decoded JSON; the text if it was not JSON; `None` without a body.
+        method: The JSON-RPC method; "response" for a response, "batch" for an array, "invalid" for
+            anything else; over HTTP the HTTP method if there is no body.
+        connection: The number of its connection, from 0.
+        http: HTTP method and path, over HTTP; otherwise `None`.
+        headers: The request's headers, names in lower case, over HTTP; otherwise empty.
     """
 
     message: Any
@@ -35,7 +35,7 @@ class Received:
 
 
 class Transcript:
-    """A growing record; all methods may be called from any thread."""
+    """What a scripted peer has received, and its events. May be used from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.RLock())
@@ -50,38 +50,38 @@ class Transcript:
 
     @property
     def events(self) -> list[str]:
-        """What happened besides, in order.
+        """All other events so far, in order.
 
         "connected", "disconnected" (the client ended a connection), "finished" (a script was
-        played to its end), "failed: REASON" (a step made no sense), and of child processes
-        "started: PID", "grandchild: PID", "sigterm", "exited".
+        played to its end), "failed: REASON" (a step was invalid where it was played), and of child
+        processes "started: PID", "grandchild: PID", "sigterm", "exited".
         """
         with self._changed:
             return list(self._events)
 
     def methods(self) -> list[str]:
-        """Return the methods received so far, in order."""
+        """Return the `method` of everything received so far, in order."""
         return [received.method for received in self.received]
 
     def wait_for(self, predicate: Callable[[Transcript], bool], timeout: float = 10.0) -> bool:
         """Wait until `predicate(transcript)` is true; return whether it became so.
 
         Args:
-            predicate: Called under a lock; must not block.
+            predicate: Called on this thread, after each change, with a lock held; must not block.
             timeout: Seconds to wait at most.
         """
         with self._changed:
             return self._changed.wait_for(lambda: predicate(self), timeout)
 
     def wait_event(self, event: str, count: int = 1, timeout: float = 10.0) -> bool:
-        """Wait until `event` has happened `count` times; return whether it has."""
+        """Wait until `event` has happened `count` times; return false after `timeout` seconds."""
         return self.wait_for(lambda seen: seen.events.count(event) >= count, timeout)
 
     def wait_received(self, method: str, count: int = 1, timeout: float = 10.0) -> list[Received]:
-        """Wait until `method` has come `count` times and return those messages.
+        """Wait until `count` messages of `method` were received; return all of that method.
 
         Raises:
-            TimeoutError: They have not come within `timeout` seconds.
+            TimeoutError: They were not received within `timeout` seconds.
         """
         if not self.wait_for(lambda seen: seen.methods().count(method) >= count, timeout):
             raise TimeoutError(f"{method} came {self.methods().count(method)} times, not {count}")
@@ -101,7 +101,7 @@ class Transcript:
 
 
 def method_of(message: Any) -> str:
-    """Return what kind of message this is: its method, "response", "batch" or "invalid"."""
+    """Return the method of a message, or "response", "batch" or "invalid"."""
     if isinstance(message, list):
         return "batch"
     if isinstance(message, dict):
@@ -114,29 +114,29 @@ def method_of(message: Any) -> str:
 
 
 class Channel(Protocol):
-    """The way back to the client for one message it sent."""
+    """Sends the answers to one message of the client."""
 
     def frame(self, value: Any, final: bool) -> bytes:
         """Return the bytes that carry a JSON value; `final` ends an HTTP response."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Write bytes as they are. Raises `OSError` when the client has gone."""
+        """Write bytes unchanged. Raises `OSError` if the client has disconnected."""
 
     def wait(self, seconds: float | None) -> None:
-        """Do nothing for `seconds` (`None`: for ever). Raises `Ended`, or `Gone` over HTTP."""
+        """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`; over HTTP `ClientGone`."""
 
     def cut(self, step: Step) -> None:
         """End the connection."""
 
     def play(self, step: Step) -> bytes:
-        """Play a step only this wire has; return what it writes. Raises `ScriptError`."""
+        """Play a step of this transport; return the bytes to write. Raises `ScriptError`."""
         ...
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """A message from the client and the way back."""
+    """A message from the client, with the channel for its answers."""
 
     message: Any
     method: str
@@ -144,19 +144,19 @@ class Incoming:
 
 
 class ScriptError(Exception):
-    """A step makes no sense where it stands."""
+    """A step is invalid at its place in the script, or on this transport."""
 
 
 class ScriptEnded(Exception):
-    """The connection ended, or the peer is closing: the script is over."""
+    """The connection has ended, or the peer is closing: the script ends."""
 
 
 class ClientGone(Exception):
-    """The client no longer listens to this answer; the script goes on with its next step."""
+    """The client has disconnected from this response; the script goes on with its next step."""
 
 
 class Inbox:
-    """Messages that no `expect` has taken yet, and whether more can come."""
+    """The messages that no `expect` has taken yet, and the open gates."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -177,13 +177,13 @@ class Inbox:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Say that nothing more will come; whoever waits is told."""
+        """Close the inbox: waiting methods raise `ScriptEnded`."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def take(self, method: str) -> Incoming:
-        """Wait for the first message of `method`. Raises `Ended`."""
+        """Wait for a message of `method` and remove it. Raises `ScriptEnded`."""
         with self._changed:
             while True:
                 for incoming in self._waiting:
@@ -195,26 +195,26 @@ class Inbox:
                 self._changed.wait()
 
     def pass_gate(self, name: str) -> None:
-        """Wait until the gate is open. Raises `Ended`."""
+        """Wait until the gate is open. Raises `ScriptEnded`."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or name in self._open_gates)
             if name not in self._open_gates:
                 raise ScriptEnded
 
     def wait(self, seconds: float | None) -> None:
-        """Do nothing for `seconds` (`None`: for ever). Raises `Ended`."""
+        """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`."""
         with self._changed:
             if self._changed.wait_for(lambda: self._ended, seconds):
                 raise ScriptEnded
 
 
 class Player:
-    """Plays one script on one inbox.
+    """Plays one script.
 
     Args:
         script: The steps.
-        inbox: Where the client's messages come in.
-        channel: Where steps write before anything was expected; `None` over HTTP.
+        inbox: The client's messages.
+        channel: Where steps write before the first `expect`; `None` over HTTP.
     """
 
     def __init__(self, script: Script, inbox: Inbox, channel: Channel | None) -> None:
@@ -228,11 +228,11 @@ class Player:
         """Play the script to its end on this thread.
 
         Raises:
-            Ended: The connection ended before the script did.
-            ScriptError: A step makes no sense where it stands.
+            ScriptEnded: The connection ended before the script did.
+            ScriptError: A step is invalid.
         """
         for step in self._script:
-            # Who hung up shows in the transcript; what the script does then is its next step.
+            # The transcript has the disconnection; the script goes on with its next step.
             with suppress(ClientGone):
                 self._play(step, lambda channel, data: channel.write(data))
 
@@ -301,7 +301,7 @@ class Player:
 
 
 def read_frame(frame: bytes, channel: Channel) -> Incoming:
-    """Return a received frame as a message; what is not JSON is kept as text, "invalid"."""
+    """Return a received frame as a message; if it is not JSON, as text with "invalid"."""
     try:
         message: Any = json.loads(frame)
     except ValueError:
@@ -315,7 +315,7 @@ def encode(value: Any) -> bytes:
 
 
 def _fill_placeholders(value: Any, incoming: Incoming | None) -> Any:
-    """Replace the placeholders in `value` by facts of the message being answered."""
+    """Replace the placeholders in `value` by values of the message that is answered."""
     if isinstance(value, dict):
         return {name: _fill_placeholders(inner, incoming) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A peer that plays a script, frame by frame, in memory, over stdio or over HTTP."""
+"""A peer that plays scripts: in memory, over HTTP, and over stdio as a child process."""
 
 from __future__ import annotations
 
@@ -35,22 +35,25 @@ _JSON = "application/json"
 
 
 class ScriptedPeer:
-    """Plays scripts made of the steps in `syncmcp.testing.script`.
+    """A peer of a client that plays scripts, made of the steps in `syncmcp.testing.script`.
 
-    One peer offers three ways in, each started when it is first asked for: `connect` (in
-    memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio
-    the n-th connection plays the n-th script, and later ones the last. Over HTTP there is one
-    script for the whole endpoint; what it does not `expect` anywhere is answered as usual:
-    notifications 202, GET 405, DELETE 200.
+    A client connects to a peer in one of three ways, each started at its first use: `connect` (in
+    memory), `command` (a child process over stdio) and `url` (HTTP). In memory and over stdio the
+    n-th connection plays the n-th script, and later connections play the last one. Over HTTP the
+    first script is played once for the whole endpoint. Requests that it does not `expect` anywhere
+    are answered as usual: notifications with 202, GET with 405, DELETE with 200.
 
-    Close it, or use it in a `with` statement. A script that makes no sense shows as a
-    "failed: ..." event, and `close` raises it.
+    Close it, or use it in a `with` statement. An invalid step ends its script with the event
+    "failed: ..." in the transcript, and `close` raises `ScriptError`.
 
     Args:
-        scripts: The scripts; at least one.
+        scripts: The scripts, at least one.
 
     Attributes:
-        transcript: What the peer saw; wait for things there.
+        transcript: The messages received and the events; has methods to wait for them.
+
+    Raises:
+        ValueError: There is no script.
     """
 
     def __init__(self, *scripts: Script) -> None:
@@ -58,7 +61,7 @@ class ScriptedPeer:
             raise ValueError("give at least one script")
         self.transcript = Transcript()
         self._scripts = scripts
-        self._lock = threading.Lock()  # Guards everything below.
+        self._lock = threading.Lock()  # Guards all attributes below.
         self._connections = 0
         self._gates: set[str] = set()
         self._inboxes: list[Inbox] = []
@@ -69,18 +72,18 @@ class ScriptedPeer:
 
     @property
     def name(self) -> str:
-        """What a client calls it."""
+        """The name that clients use for this target."""
         return "scripted peer"
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
     ) -> ScriptedConnection:
-        """Open a connection in memory, of the same shape as `Server.connect`.
+        """Open a connection in memory, as `Server.connect` does.
 
         Args:
-            deliver: Called with each frame, on the thread that plays the script. A frame is
-                delivered when its line is complete.
-            on_close: Called once when the script cuts the connection.
+            deliver: Called with each frame, on the thread that plays the script, once its line is
+                complete.
+            on_close: Called once if the script cuts the connection, on that thread.
         """
         inbox = Inbox()
         number, script = self.next_script()
@@ -91,7 +94,7 @@ class ScriptedPeer:
 
     @property
     def command(self) -> list[str]:
-        """The command line of the peer as a stdio server; may be run many times."""
+        """The command line of the peer as a stdio server; may be run several times."""
         with self._lock:
             if self._control is None:
                 self._control = ControlServer(self.next_script, self._open_gates, self.transcript)
@@ -112,12 +115,12 @@ class ScriptedPeer:
 
     @property
     def connections(self) -> int:
-        """How many TCP connections were accepted over HTTP so far."""
+        """The number of TCP connections accepted over HTTP so far."""
         return 0 if self._http is None else self._http.accepted
 
     @property
     def grandchildren(self) -> list[int]:
-        """The process ids that `spawn_grandchild` steps have reported."""
+        """The process ids of the grandchildren started by `spawn_grandchild` so far."""
         return self._numbers("grandchild: ")
 
     @property
@@ -126,7 +129,7 @@ class ScriptedPeer:
         return self._numbers("started: ")
 
     def open(self, gate: str) -> None:
-        """Let scripts pass `gate`, now and later."""
+        """Open a gate: scripts pass `gate` steps of this name from now on."""
         with self._lock:
             self._gates.add(gate)
             inboxes, control = list(self._inboxes), self._control
@@ -136,10 +139,12 @@ class ScriptedPeer:
             control.open_gate(gate)
 
     def close(self) -> None:
-        """End all connections and threads of the peer. Child processes are their starter's.
+        """End all connections and threads of the peer, but not its child processes.
+
+        A child process is to be ended by whoever started it.
 
         Raises:
-            ScriptError: A script made no sense somewhere.
+            ScriptError: A script had an invalid step.
         """
         with self._lock:
             self._closed = True
@@ -172,7 +177,7 @@ class ScriptedPeer:
 
     @property
     def gates(self) -> set[str]:
-        """The gates opened so far."""
+        """The names of the gates opened so far."""
         with self._lock:
             return set(self._gates)
 
@@ -204,7 +209,7 @@ class ScriptedPeer:
 
 
 class ScriptedConnection:
-    """One connection in memory: give it frames with `receive`, end it with `close`."""
+    """A connection in memory to a `ScriptedPeer`, returned by `ScriptedPeer.connect`."""
 
     def __init__(
         self,
@@ -224,7 +229,7 @@ class ScriptedConnection:
         self._open = True
 
     def receive(self, frame: bytes) -> None:
-        """Take one frame from the client; never blocks."""
+        """Process one frame of the client: JSON without a newline. Never blocks."""
         incoming = read_frame(frame, self)
         self._transcript.add_received(Received(incoming.message, incoming.method, self._number))
         self._inbox.put(incoming)
@@ -239,7 +244,7 @@ class ScriptedConnection:
         return encode(value) + b"\n"
 
     def write(self, data: bytes) -> None:
-        """Deliver the lines that `data` completes."""
+        """Deliver the lines that `data` completes; called by the script."""
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
             self._deliver(line)
@@ -249,7 +254,7 @@ class ScriptedConnection:
         self._inbox.wait(seconds)
 
     def cut(self, step: Step) -> None:
-        """End the connection from the server's side."""
+        """End the connection from the server's side; called by the script."""
         if self._end() and self._on_close is not None:
             self._on_close()
         raise ScriptEnded
@@ -271,11 +276,11 @@ class ScriptedConnection:
 
 
 class HttpListener:
-    """Listens on loopback; requests the script expects go to `inbox`.
+    """Listens on loopback, and passes the requests that the script expects to `inbox`.
 
     Attributes:
-        url: The endpoint.
-        accepted: TCP connections accepted so far.
+        url: The URL of the endpoint.
+        accepted: The number of TCP connections accepted so far.
     """
 
     def __init__(self, script: Script, inbox: Inbox, transcript: Transcript) -> None:
@@ -286,7 +291,7 @@ class HttpListener:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self._port}/mcp"
-        self._lock = threading.Lock()  # Guards the two below.
+        self._lock = threading.Lock()  # Guards `_open`, `_closing` and `accepted`.
         self._open: dict[HttpConnection, threading.Thread] = {}
         self._closing = False
         self._thread = threading.Thread(
@@ -299,7 +304,7 @@ class HttpListener:
         with self._lock:
             self._closing = True
             connections = dict(self._open)
-        # A connection of our own wakes the accepting thread on every platform.
+        # This connection wakes the accepting thread, on every platform.
         socket.create_connection(("127.0.0.1", self._port)).close()
         self._thread.join(5)
         self._listener.close()
@@ -308,7 +313,7 @@ class HttpListener:
             thread.join(5)
 
     def dispatch(self, exchange: HttpChannel, message: Any, method: str) -> None:
-        """Give a request to the script, or answer one it never speaks of."""
+        """Pass a request to the script, or answer it if the script never expects its method."""
         if method in self._expected:
             self._inbox.put(Incoming(message, method, exchange))
         elif method == "GET":
@@ -344,7 +349,7 @@ class HttpListener:
 
 
 class HttpConnection:
-    """One TCP connection: reads requests until the client hangs up."""
+    """One TCP connection: reads requests until the client disconnects."""
 
     def __init__(
         self, accepted: socket.socket, number: int, stage: HttpListener, transcript: Transcript
@@ -358,13 +363,13 @@ class HttpConnection:
         self._cut = False
 
     def serve(self) -> None:
-        """Read requests; note when the client ends the connection."""
+        """Read requests; record when the client ends the connection."""
         try:
             with self._socket.makefile("rb") as stream:
                 while self._read(stream):
                     pass
         except (OSError, ValueError):
-            pass  # A reset, or our own cut: the end of the connection either way.
+            pass  # A reset, or `cut`: the connection has ended.
         if not self._cut:
             self._transcript.add_event("disconnected")
         self.gone.set()
@@ -382,12 +387,12 @@ class HttpConnection:
                 self._socket.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
-                # Closed for good only when the reader lets go of it too.
+                # The socket is closed, and the reset sent, when the reading thread ends.
                 self._socket.shutdown(socket.SHUT_RD)
             else:
                 self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # The client was quicker.
+            return  # The client has ended it.
 
     def _read(self, stream: BinaryIO) -> bool:
         """Read one request; return whether there was one."""
@@ -416,7 +421,7 @@ class HttpConnection:
 
 
 class HttpChannel:
-    """One request and its response, as the channel of a script."""
+    """The channel of a script for one HTTP request: it writes the response."""
 
     def __init__(self, connection: HttpConnection) -> None:
         self._connection = connection
@@ -425,7 +430,7 @@ class HttpChannel:
         self._events = False
 
     def frame(self, value: Any, final: bool) -> bytes:
-        """Return `value` as a JSON response, or as an event once there is a stream."""
+        """Return `value` as a JSON response, or as an event if an event stream has begun."""
         if not self._begun and final:
             self._begun = True
             return self._head(200, {"content-type": _JSON}, encode(value))
@@ -437,11 +442,11 @@ class HttpChannel:
         return opening + piece + (self._end() if final else b"")
 
     def write(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
         self._connection.write(data)
 
     def wait(self, seconds: float | None) -> None:
-        """Wait; raises `Gone` as soon as the client has hung up."""
+        """Wait; raises `ClientGone` as soon as the client has disconnected."""
         if self._connection.gone.wait(seconds):
             raise ClientGone
 
@@ -450,7 +455,7 @@ class HttpChannel:
         self._connection.cut(reset=step["reset"])
 
     def play(self, step: Step) -> bytes:
-        """Return what a step writes that only HTTP has."""
+        """Return the bytes that a step of HTTP writes."""
         kind = step["do"]
         if kind == "accept":
             self._begun = True
@@ -469,11 +474,11 @@ class HttpChannel:
         return opening + self._end()
 
     def answer_empty(self, status: int) -> None:
-        """Answer with a status alone."""
+        """Answer with a status and no body."""
         try:
             self._connection.write(self._head(status, {}, b""))
         except OSError:
-            return  # The client has gone; its connection says so.
+            return  # The client has disconnected; the reading thread records it.
 
     def _open(self, status: int, headers: dict[str, str], *, chunked: bool) -> bytes:
         self._begun = True

@@ -1,7 +1,8 @@
-"""`python -m syncmcp.testing.scripted.stdio SCRIPT.json`: a scripted peer as a process.
+"""A scripted peer as a child process: `python -m syncmcp.testing.scripted.stdio SCRIPT.json`.
 
-The script is a JSON array of steps. `tcp:PORT:WHOSE` in its place is how `ScriptedPeer.command`
-hands it over: the script comes over a loopback connection, and what the process sees goes back.
+The script is a JSON array of steps. `ScriptedPeer.command` has `tcp:PORT:TOKEN` in its place: the
+process then receives the script over a control connection on loopback, to that port of the
+`ScriptedPeer`, and reports over it what it receives.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main(source: str) -> int:
         process.report({"event": "finished"})
         process.wait(None)
     except ScriptEnded:
-        pass  # stdin has ended: so does a good server.
+        pass  # stdin has ended: a server exits then.
     except ScriptError as error:
         process.report({"event": f"failed: {error}"})
         return 70
@@ -117,13 +118,13 @@ class _Process:
         self._reader.start()
 
     def outlive_eof(self) -> None:
-        """Stay until a signal comes, if the script said so."""
+        """Wait for a signal, if the script has a step `ignore_eof`."""
         while self._ignores_eof:
             time.sleep(60)
 
     def _ignore_sigterm(self) -> None:
-        # Reported from a thread: a handler runs only when the main thread comes to it, and a
-        # signal that arrives while one runs may wait until the next.
+        # Reported by a thread: the main thread runs a signal handler only between bytecodes, and a
+        # signal that arrives while a handler runs may be delayed until the next signal.
         heard, told = socket.socketpair()
         told.setblocking(False)
         signal.set_wakeup_fd(told.detach())
@@ -155,21 +156,21 @@ class _Process:
 
 
 class _ControlClient:
-    """The connection to the test that wrote the script."""
+    """The child process's end of the control connection."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._lock = threading.Lock()  # Keeps reports whole.
 
     def open(self, inbox: Inbox) -> list[Step]:
-        """Return the script, and let gates reach `inbox` from now on."""
+        """Return the script; from now on pass opened gates to `inbox`."""
         orders = self._socket.makefile("rb")
         first = json.loads(orders.readline())
         for gate in first["gates"]:
             inbox.open_gate(gate)
 
         def listen() -> None:
-            # The test may go before this process does; its gates are closed then.
+            # The test may end before this process.
             with suppress(OSError):
                 for order in orders:
                     inbox.open_gate(json.loads(order)["gate"])
@@ -179,7 +180,7 @@ class _ControlClient:
         return script
 
     def send(self, value: Any) -> None:
-        # Nobody is left to be told once the test has gone.
+        # The test may have ended.
         with suppress(OSError), self._lock:
             self._socket.sendall(encode(value) + b"\n")
 
@@ -206,9 +207,10 @@ class ControlServer:
         self._transcript = transcript
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        # Another peer may be given this port later. Clients remember commands: no two are alike.
+        # The token makes each command unique: clients cache facts by command, and the system may
+        # reuse the port for another peer.
         self.source = f"tcp:{self.port}:{secrets.token_hex(8)}"
-        self._lock = threading.Lock()  # Guards both below.
+        self._lock = threading.Lock()  # Guards `_lines` and `_closing`.
         self._lines: dict[socket.socket, threading.Thread] = {}
         self._closing = False
         self._thread = threading.Thread(
@@ -228,7 +230,7 @@ class ControlServer:
         with self._lock:
             self._closing = True
             lines = dict(self._lines)
-        # A connection of our own wakes the accepting thread on every platform.
+        # This connection wakes the accepting thread, on every platform.
         socket.create_connection(("127.0.0.1", self.port)).close()
         self._thread.join(5)
         self._listener.close()
@@ -266,7 +268,7 @@ class ControlServer:
                         received = Received(said["received"], said["method"], number)
                         transcript.add_received(received)
         except ConnectionError:
-            pass  # A killed child may reset the line; it has exited either way.
+            pass  # A killed child may reset the connection; it has exited either way.
         with self._lock:
             self._lines.pop(line, None)
         transcript.add_event("exited")
@@ -276,14 +278,14 @@ def _send(line: socket.socket, value: Any) -> None:
     try:
         line.sendall(encode(value) + b"\n")
     except OSError:
-        return  # The child has gone; its reader says so.
+        return  # The child has exited; `_listen` records it.
 
 
 def _shut(line: socket.socket) -> None:
     try:
         line.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # It has ended by itself.
+        return  # The connection has ended.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a handler's questions travel, as requests or in rounds; and what may be answered."""
+"""How a handler asks its client: by requests, or in rounds (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syncmcp.testing.server.questions import (
 from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, Stats
 
-# Tools that wait for the retry of their request (2026-07-28, `input_required`).
+# Rounds (2026-07-28): a result `input_required` with questions, and the retry with the answers.
 
 
 METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -37,9 +37,9 @@ class Round:
     """One `input_required` result and the thread that waits for the retry.
 
     Attributes:
-        state: The `requestState` that names it.
+        state: Its `requestState`, which identifies it.
         keys: The keys of its questions.
-        call: The request it answered.
+        call: The request that it answers.
     """
 
     def __init__(self, call: Call, keys: frozenset[str]) -> None:
@@ -49,11 +49,11 @@ class Round:
         self._inbox: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
 
     def put(self, item: Call | Exception) -> None:
-        """Wake the thread that waits: with the retry, or with what it is to raise."""
+        """Wake the thread that waits: with the retry, or with an exception to raise."""
         self._inbox.put(item)
 
     def wait(self, timeout: float | None) -> Call:
-        """Return the retry. Raises what was put, or `queue.Empty`."""
+        """Return the retry. Raises an exception that was put, or `queue.Empty`."""
         item = self._inbox.get(timeout=timeout)
         if isinstance(item, Exception):
             raise item
@@ -61,7 +61,7 @@ class Round:
 
 
 class Rounds:
-    """Every round of one server that waits for its retry, over all transports.
+    """The open rounds of one server, over all its transports.
 
     Args:
         stats: The server's counters.
@@ -80,7 +80,7 @@ class Rounds:
         self._ended: dict[str, str] = {}
 
     def open(self, call: Call, keys: frozenset[str]) -> Round:
-        """Register a round before its result is sent, for the retry may follow at once."""
+        """Open a round. Called before its result is sent: the retry may follow at once."""
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
@@ -100,10 +100,10 @@ class Rounds:
         except queue.Empty:
             if self.remove(opened):
                 raise TimeoutError(f"no retry of the request within {timeout} s") from None
-        return opened.wait(None)  # Whoever took it out of the table has put something.
+        return opened.wait(None)  # Another thread has removed the round and puts its outcome.
 
     def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
-        """Have a round wait no longer; return whether it still did."""
+        """Remove a round; return whether it was open. Whoever gets true decides its outcome."""
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
@@ -113,7 +113,7 @@ class Rounds:
         return known
 
     def close(self, session: Session | None = None) -> None:
-        """End the waiting tools of `session`, or all."""
+        """End the open rounds of `session`, or all: their tools raise `Withdrawn`."""
         with self._lock:
             rounds = list(self._open.values())
         for opened in rounds:
@@ -121,15 +121,15 @@ class Rounds:
                 opened.put(Withdrawn("nobody is left to send the request again"))
 
     def is_open(self, call: Call) -> bool:
-        """Return whether a round waits for this request."""
+        """Return whether the request has the state of an open round."""
         with self._lock:
             return str(call.params.get(STATE)) in self._open
 
     def resume(self, call: Call) -> None:
-        """Give a retry to the thread that waits for it.
+        """Pass a retry to the thread that waits for it.
 
         Raises:
-            RpcError: No round of this client waits for this request (code -32602).
+            RpcError: It belongs to no open round of this client (code -32602).
         """
         state = call.params.get(STATE)
         with self._lock:
@@ -166,13 +166,13 @@ def _state_error(what: str) -> str:
 
 
 def _retry_key(call: Call) -> tuple[str, Message]:
-    """Return what a retry repeats unchanged."""
+    """Return the method and params that a retry must repeat unchanged."""
     own = ("_meta", STATE, RESPONSES)
     return call.method, {name: value for name, value in call.params.items() if name not in own}
 
 
 def _retry_problems(opened: Round, call: Call) -> list[str]:
-    """Return what the retry does wrong although it can be served."""
+    """Return the violations of the protocol in a retry that can be served all the same."""
     faults: list[str] = []
     if opened.call.session is not None and wire.id_key(call.request_id) == wire.id_key(
         opened.call.request_id
@@ -186,7 +186,7 @@ def _retry_problems(opened: Round, call: Call) -> list[str]:
 
 
 def responses(call: Call) -> Mapping[str, Any]:
-    """Return the answers that a retry carries, by key."""
+    """Return the answers in a retry, by key."""
     given = call.params.get(RESPONSES, {})
     return given if isinstance(given, dict) else {}
 
@@ -196,20 +196,20 @@ Asked = tuple[str, "Message | None"]
 
 
 class Asker:
-    """Asks for one handler, whose request changes with every round.
+    """Sends the questions of one handler.
 
     Attributes:
-        call: The request being served: the latest, if the client had to send it again.
-        cancelled: Set when the caller gave up, or did not come back with the request.
+        call: The request that the handler serves: after a round, the retry.
+        cancelled: Set when the request was cancelled, or its retry did not come.
     """
 
     def __init__(self, call: Call, rounds: Rounds) -> None:
         self.call = call
         self.cancelled = threading.Event()
         self._rounds = rounds
-        self._lock = threading.Lock()  # Guards `_waiting`.
+        self._lock = threading.Lock()  # Guards `_questions`.
         self._questions: set[Question] = set()
-        # One `input_required` at a time: there is one request to answer with it.
+        # Held for a whole round: there is only one request to answer.
         self._round_lock = threading.Lock()
         call.add_done_callback(self._call_ended)
 
@@ -221,7 +221,7 @@ class Asker:
             raise MissingCapability(missing, call.revision)
 
     def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
-        """Ask one thing and wait for the result."""
+        """Ask one question and wait for the result."""
         self.check(*asked)
         if self.call.revision in STATELESS:
             return self._ask_in_rounds({"question": asked}, timeout)["question"]
@@ -232,7 +232,7 @@ class Asker:
             self.discard(question)
 
     def ask_all(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
-        """Ask several things at once and wait for all results."""
+        """Ask several questions at once and wait for all results."""
         for asked in questions.values():
             self.check(*asked)
         if self.call.revision in STATELESS:
@@ -251,7 +251,7 @@ class Asker:
                 self.discard(question)
 
     def send(self, method: str, params: Message | None, progress: Progress | None) -> Question:
-        """Send a request on the stream of the call (stateful revisions), unchecked."""
+        """Send a request on the stream of the call (up to 2025-11-25), unchecked."""
         call, session = self.call, self.call.session
         if session is None or session.revision != call.revision:
             raise RpcError(wire.INTERNAL_ERROR, f"{call.revision} has no requests from servers")
@@ -263,15 +263,15 @@ class Asker:
         return question
 
     def discard(self, question: Question) -> None:
-        """Forget a question that was sent."""
+        """Forget a question that was sent; the end of the call no longer withdraws it."""
         with self._lock:
             self._questions.discard(question)
 
     def round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
-        """Answer the request with `input_required`, wait for the retry, go on under it.
+        """Answer the request with `input_required` and wait for the retry, which replaces it.
 
         Returns:
-            What the retry answers, by key.
+            The answers in the retry, by key.
 
         Raises:
             TimeoutError: No retry came in time.
@@ -303,7 +303,7 @@ class Asker:
             except (TimeoutError, Withdrawn):
                 self.cancelled.set()
                 raise
-        # Runs at once if the client has given up already.
+        # Runs at once if the retry was cancelled meanwhile.
         retry.add_done_callback(self._call_ended)
         return responses(retry)
 

@@ -52,7 +52,7 @@ _CACHEABLE = frozenset(
 
 
 class ServerProfile(Protocol):
-    """What the dispatcher has to know of its server, and whom it tells about calls.
+    """The facts of a server that the dispatcher sends to clients, and its counters.
 
     Attributes:
         handlers: The handlers of `Server.on_request`, by method.
@@ -63,37 +63,37 @@ class ServerProfile(Protocol):
 
     @property
     def info(self) -> Message:
-        """Name and version."""
+        """The server's name and version."""
         ...
 
     @property
     def instructions(self) -> str | None:
-        """What it tells clients about itself."""
+        """The instructions for clients."""
         ...
 
     @property
     def revisions(self) -> tuple[str, ...]:
-        """The revisions it speaks, oldest first."""
+        """The supported revisions, oldest first."""
         ...
 
     @property
     def stateful(self) -> tuple[str, ...]:
-        """Those with a handshake."""
+        """The supported revisions with a handshake."""
         ...
 
     @property
     def stateless(self) -> tuple[str, ...]:
-        """Those without."""
+        """The supported revisions without a handshake."""
         ...
 
     @property
     def ttl_ms(self) -> int | None:
-        """Milliseconds a cacheable result may be kept."""
+        """The `ttlMs` of cacheable results."""
         ...
 
     @property
     def cache_scope(self) -> str | None:
-        """Who may share a cacheable result."""
+        """The `cacheScope` of cacheable results."""
         ...
 
     def capabilities(self, revision: str) -> Message:
@@ -112,12 +112,12 @@ class Dispatcher:
     """Admits requests and has each answered by the handler of its method.
 
     Args:
-        server: What is told of the server, and counted.
-        features: Answers what concerns tools, resources and prompts.
-        tasks: Answers what concerns tasks, and `tools/call`.
-        rounds: The tools that wait for the retry of their request.
-        workers: Run the handlers that may block.
-        listen: Opens a `subscriptions/listen` request.
+        server: The facts and counters of the server.
+        features: Handles the methods of tools, resources and prompts.
+        tasks: Handles `tools/call` and the methods of tasks.
+        rounds: The open rounds, to which retries belong.
+        workers: The threads of handlers that may block.
+        listen: Handles `subscriptions/listen`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Dispatcher:
         return revision, result
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
-        """Decide the era of a session's request and return the request as a call.
+        """Decide the revision of a session's request and return the request as a call.
 
         Raises:
             RpcError: The session is not initialized, or see `admit_stateless`.
@@ -242,7 +242,7 @@ class Dispatcher:
         )
 
     def unsupported(self, version: object) -> RpcError:
-        """Return the -32022 error; its text names the versions for people."""
+        """Return the -32022 error; its text names the supported revisions."""
         supported = list(self._server.revisions)
         return RpcError(
             wire.UNSUPPORTED_VERSION,
@@ -298,7 +298,7 @@ class Dispatcher:
         if call.revision not in STATELESS:
             self._server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
             return False
-        # A custom handler may have given a state of its own.
+        # A custom handler may use a `requestState` of its own.
         return not custom or self._rounds.is_open(call)
 
     def _resume(self, call: Call) -> None:
@@ -317,15 +317,15 @@ class Dispatcher:
         except RpcError as error:
             message = wire.error_reply(context.request_id, error)
         except Exception as error:
-            # The server author's code may raise anything; the caller must get an answer still.
+            # The function of the server's author may raise anything; the client needs an answer.
             _logger.exception("%s failed", call.method)
             text = f"{type(error).__name__}: {error}"
             message = wire.error_reply(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
-        # After rounds (2026-07-28) the context has another call than the first: the latest retry.
+        # After a round (2026-07-28) the call of the context is the latest retry.
         self._server.answer(context.call, message)
 
     def _complete(self, method: str, result: Message) -> Message:
-        """Add what every 2026-07-28 result carries."""
+        """Add the members that every 2026-07-28 result has."""
         server = self._server
         envelope: Message = {"resultType": "complete", **result}
         if method in _CACHEABLE and envelope["resultType"] == "complete":
@@ -380,9 +380,9 @@ Job = Callable[[], None]
 
 
 class Workers:
-    """Runs each job at once on a thread of its own; a blocked job delays no other.
+    """Runs each job at once on a thread of its own, so that a blocked job delays no other.
 
-    An idle thread is used again, which is several times quicker than starting one.
+    Idle threads are reused, which is several times faster than starting a thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -401,7 +401,7 @@ class Workers:
         worker.jobs.put((job, generation))
 
     def stop_idle(self) -> None:
-        """End the idle threads and wait for them; the busy ones end with their job."""
+        """Stop the idle threads and wait for them; busy threads stop after their job."""
         with self._lock:
             self._generation += 1
             idle, self._idle = self._idle, []
@@ -412,7 +412,7 @@ class Workers:
                 worker.thread.join()
 
     def _park(self, worker: _Worker, generation: int) -> bool:
-        """Keep a worker for the next job; false when there was a release since its last began."""
+        """Keep a worker for the next job; false if `stop_idle` was called since its job began."""
         with self._lock:
             if generation != self._generation:
                 return False
@@ -420,7 +420,7 @@ class Workers:
             return True
 
     def _retire(self, worker: _Worker) -> bool:
-        """Take an idle worker out of use; false when a job is already on its way to it."""
+        """Remove an idle worker; false if it was given a job meanwhile."""
         with self._lock:
             if worker not in self._idle:
                 return False
@@ -453,12 +453,12 @@ class _Worker:
                 return
             job, generation = order
             job()
-            del order, job  # A resting thread must not keep the last call alive.
+            del order, job  # An idle thread must not keep the last call alive.
             if not self._park(self, generation):
                 return
 
 
-# The request headers of 2026-07-28: they must say what the body says (-32020 otherwise).
+# The request headers of 2026-07-28, which repeat parts of the body.
 
 
 VERSION = "mcp-protocol-version"
@@ -475,10 +475,10 @@ _START, _END = "=?base64?", "?="
 
 
 def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
-    """Compare the headers (names in lower case) with a request or notification.
+    """Compare the headers (names in lower case) with the body, a request or notification.
 
     Raises:
-        RpcError: One is missing or says something else (code -32020).
+        RpcError: A header is missing or differs from the body (code -32020).
     """
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
@@ -528,7 +528,7 @@ def _require_equal(name: str, given: str | None, expected: object) -> None:
 
 
 def _decode(name: str, value: str | None) -> str | None:
-    """Undo the Base64 form of a value that is not plain visible ASCII."""
+    """Decode a value that is in Base64 because it is not visible ASCII."""
     if value is None or not (value.startswith(_START) and value.endswith(_END)):
         return value
     try:

@@ -1,7 +1,6 @@
-"""The HTTP half as a plain object: any HTTP server can call it.
+"""The MCP endpoints over HTTP, independent of any HTTP server.
 
-An HTTP server hands over headers and body and gets an `HttpReply` to write. Nothing here knows
-sockets, frameworks or an event loop.
+An HTTP server passes headers and body to an endpoint and writes the `HttpReply` that it returns.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ EVENTS = "text/event-stream"
 
 Gone = Callable[[], bool]
 
-# Statuses of JSON-RPC errors in 2026-07-28; before that such an answer was a 200.
+# The HTTP statuses of JSON-RPC errors in 2026-07-28; up to 2025-11-25 the status is 200.
 _STATUSES = {
     METHOD_NOT_FOUND: 404,
     wire.HEADER_MISMATCH: 400,
@@ -49,16 +48,19 @@ _STATUSES = {
 
 
 class HttpEndpoint:
-    """A server's MCP endpoint, to be called by any HTTP server, from any thread.
+    """The Streamable HTTP endpoint of a server, to be called by any HTTP server, from any thread.
 
     Args:
         server: The server.
-        response: How requests are answered: "json" (what comes before the answer is lost),
-            "sse", or "auto" (an event stream if something precedes the answer).
-        retry_ms: The reconnection time announced at the start of event streams.
-        keep_alive: Seconds of silence after which a comment is sent on event streams.
-        event_limit: Messages kept for replay per session.
-        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+        response: How requests are answered: "json" (messages before the answer are discarded),
+            "sse" (an event stream), or "auto" (JSON, or an event stream if a message precedes the
+            answer).
+        retry_ms: The reconnection time in milliseconds that is sent at the start of event streams
+            which can be resumed; `None` sends none.
+        keep_alive: Seconds without an event after which a comment is sent on event streams; `None`
+            for never.
+        event_limit: The number of messages stored for replay in each session.
+        allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
     def __init__(
@@ -84,13 +86,13 @@ class HttpEndpoint:
     def handle_post(
         self, headers: Mapping[str, str], body: bytes, *, gone: Gone | None = None
     ) -> HttpReply:
-        """Answer a POST. Waits for the tool unless the answer is an event stream.
+        """Answer a POST. Waits for the answer, unless the response is an event stream.
 
         Args:
             headers: The request's headers.
-            body: Its body.
-            gone: Asked now and then, while waiting, whether the client has hung up. Without
-                it that shows only when writing fails.
+            body: The request's body.
+            gone: Called every 50 ms while waiting; returns whether the client has closed the
+                connection. Without it that is noticed only when writing fails.
         """
         headers = lower_names(headers)
         refused = refuse_host(headers, self._allowed_hosts) or _check_post(headers)
@@ -111,7 +113,12 @@ class HttpEndpoint:
         return self._post_stateful(headers, message, gone)
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET: the session's own stream, or with `Last-Event-ID` a broken one."""
+        """Answer a GET: the session's own event stream, or, with `Last-Event-ID`, a resumed one.
+
+        Args:
+            headers: The request's headers.
+            gone: See `handle_post`.
+        """
         headers = lower_names(headers)
         refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
@@ -131,7 +138,7 @@ class HttpEndpoint:
         return self._resumable(found, self._body(stream, after, gone))
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
-        """Answer a DELETE: the session ends, and with it all that belongs to it."""
+        """Answer a DELETE: end the session, its calls and streams."""
         headers = lower_names(headers)
         refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
@@ -143,14 +150,14 @@ class HttpEndpoint:
         return HttpReply(204)
 
     def close(self) -> None:
-        """End every session opened here."""
+        """End every session of this endpoint, and the server's subscriptions and open rounds."""
         self.forget_sessions()
         self.server.listeners.end()
         self.server.rounds.close()
         self.server.workers.stop_idle()
 
     def forget_sessions(self) -> None:
-        """End every session as a restart would: their ids are unknown from now on."""
+        """End every session, as a restart of the server would: their ids become unknown."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
@@ -203,7 +210,7 @@ class HttpEndpoint:
             return _error(_STATUSES.get(error.code, 400), identifier, error)
 
         def closed(whole: bool) -> None:
-            # Here the end of the stream is the cancellation.
+            # In 2026-07-28 the end of the stream is the cancellation.
             if not whole and call.cancel("the client closed the stream"):
                 with server.stats as stats:
                     stats.disconnects += 1
@@ -257,7 +264,7 @@ class HttpEndpoint:
         return reply
 
     def _find_session(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
-        """Return the session the headers name, or the refusal."""
+        """Return the session that the headers name, or an error."""
         identifier = message.get("id") if isinstance(message, dict) else None
         session_id = headers.get(SESSION)
         if session_id is None:
@@ -290,7 +297,7 @@ class HttpEndpoint:
     def _reply(
         self, body: EventBody, outlet: _PostOutlet, as_events: Callable[[EventBody], HttpReply]
     ) -> HttpReply:
-        """Answer as this endpoint does: as JSON if it may and nothing precedes the answer."""
+        """Answer as JSON or with an event stream, as `response` demands."""
         if self._response == "sse":
             return as_events(body)
         if self._response == "auto":
@@ -303,12 +310,12 @@ class HttpEndpoint:
         answer = body.wait_final()
         body.mark_read()
         if answer is None:
-            # Cancelled: a stream that ends without an answer, as it would have been.
+            # Cancelled: an event stream that ends without an answer.
             return HttpReply(200, {"content-type": EVENTS})
         return HttpReply(outlet.status, {"content-type": JSON}, answer.data)
 
     def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
-        """Answer with an event stream that can be taken up again."""
+        """Answer with an event stream that can be resumed."""
         found.store.add(body.stream)
         body.enable_ids(priming=found.polling, retry_ms=self._retry_ms)
         return self._events(body)
@@ -325,17 +332,17 @@ class HttpEndpoint:
         body.at_close(done)
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
-    # Refusals
+    # Errors
 
     def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
-        """2026-07-28 knows POST only."""
+        """Return the error for a method that 2026-07-28 does not have; it has only POST."""
         if self.server.stateful and headers.get(dispatch.VERSION) not in STATELESS:
             return None
         return HttpReply(405, {"allow": "POST"})
 
 
 class _HttpSession:
-    """A stateful session with what belongs to it: its own stream and what may be replayed."""
+    """A session with its own event stream and the messages stored for replay."""
 
     def __init__(self, server: Server, standalone: EventStream, store: EventStore) -> None:
         self.id = secrets.token_urlsafe(32)
@@ -348,13 +355,13 @@ class _HttpSession:
 
     @property
     def polling(self) -> bool:
-        """Whether streams start with a priming event and may be closed early (2025-11-25)."""
+        """Whether streams begin with a priming event and may be closed early (2025-11-25)."""
         revision = self.session.revision
         return revision is not None and since(revision, "2025-11-25")
 
 
 class _PostOutlet:
-    """What belongs to one POST goes to its stream."""
+    """Sends the messages that belong to one POST to its event stream."""
 
     def __init__(
         self, stream: EventStream, statuses: Mapping[int, int], *, pausable: bool = False
@@ -381,7 +388,7 @@ class _PostOutlet:
 
 
 def refuse_host(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
-    """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
+    """Refuse other hosts and origins (DNS rebinding): web pages must not reach a local server."""
     if allowed is None:
         return None
     host = urlsplit(f"//{headers.get('host', '')}").hostname
@@ -394,7 +401,7 @@ def refuse_host(headers: Mapping[str, str], allowed: Container[object] | None) -
 
 
 def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers by their names in lower case."""
+    """Return the headers with their names in lower case."""
     return {name.lower(): value.strip(" \t") for name, value in headers.items()}
 
 
@@ -431,20 +438,20 @@ def _json(status: int, message: Message) -> HttpReply:
     return HttpReply(status, {"content-type": JSON}, wire.encode(message))
 
 
-# The HTTP+SSE half (2024-11-05) as a plain object: one stream per session, messages are posted.
+# HTTP+SSE (2024-11-05): one event stream for each session; the client posts its messages.
 
 
 _SESSION_PARAMETER = "session"
 
 
 class SseEndpoint:
-    """A server's pair of addresses, to be called by any HTTP server, from any thread.
+    """The two HTTP+SSE endpoints of a server, to be called by any HTTP server, from any thread.
 
     Args:
         server: The server.
-        messages: The address for messages that the stream names, relative to its own.
-        keep_alive: Seconds of silence after which a comment is sent.
-        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+        messages: The URL for messages that is sent on the stream, relative to the stream's URL.
+        keep_alive: Seconds without an event after which a comment is sent; `None` for never.
+        allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
     def __init__(
@@ -463,7 +470,7 @@ class SseEndpoint:
         self._sessions: dict[str, tuple[Session, EventStream]] = {}
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET with a stream, which is a session of its own.
+        """Answer a GET: open a session, whose event stream is the response.
 
         Args:
             headers: The request's headers.
@@ -476,7 +483,7 @@ class SseEndpoint:
             return HttpReply(405)
         identifier = secrets.token_urlsafe(32)
         stream = EventStream(identifier)
-        EventStore(0).add(stream)  # nothing is replayed
+        EventStore(0).add(stream)  # No message is stored for replay.
         body = EventBody(stream, after=None, gone=gone, keep_alive=self._keep_alive)
         address = f"{self._messages}?{_SESSION_PARAMETER}={identifier}"
         body.set_prelude(format_event(address.encode(), event="endpoint"))
@@ -491,12 +498,12 @@ class SseEndpoint:
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
     def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
-        """Take a message; whatever comes of it goes to the stream.
+        """Answer a POST: process a message; its answer is sent on the session's event stream.
 
         Args:
             headers: The request's headers.
-            body: Its body.
-            query: What stands behind the question mark of its address.
+            body: The request's body.
+            query: The query string of the request's URL.
         """
         headers = lower_names(headers)
         refused = refuse_host(headers, self._allowed_hosts)
@@ -512,7 +519,7 @@ class SseEndpoint:
         return HttpReply(202, {"content-type": "text/plain"}, b"Accepted")
 
     def close(self) -> None:
-        """End every session opened here."""
+        """End every session of this endpoint."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session, stream in sessions:

@@ -16,7 +16,7 @@ from syncmcp.testing.server.wire import (
     since,
 )
 
-# What a client declared, and what a question needs of it.
+# The capabilities of a client that a question requires.
 
 
 _SINCE = {
@@ -28,10 +28,12 @@ _SINCE = {
 
 
 class MissingCapability(RpcError):
-    """The client did not declare what a question needs: -32021, before 2026-07-28 -32600.
+    """The client did not declare a capability that a question needs.
+
+    The code is -32021, before 2026-07-28 -32600.
 
     Attributes:
-        feature: What is missing, for example "sampling.tools".
+        feature: The capability, for example "sampling.tools".
     """
 
     def __init__(self, feature: str, revision: str) -> None:
@@ -48,11 +50,13 @@ class MissingCapability(RpcError):
 
 
 class UrlElicitationRequired(RpcError):
-    """Raised by a tool that needs a person to visit urls first: code -32042, 2025-11-25 only.
+    """A tool needs the user to visit URLs first: code -32042, 2025-11-25 only.
+
+    Raised by a tool; the client is expected to call it again afterwards.
 
     Args:
-        elicitations: Message and url of each, by its elicitation id.
-        message: One sentence for people.
+        elicitations: Message and URL of each elicitation, by its id.
+        message: The message of the error, one sentence for people.
     """
 
     def __init__(
@@ -68,12 +72,12 @@ class UrlElicitationRequired(RpcError):
 
 
 def declared(capabilities: Message, feature: str, revision: str) -> bool:
-    """Return whether `capabilities` has the path `feature` and the revision does, too."""
+    """Return whether the client declared `feature`, a path, and the revision has it."""
     if not since(revision, _SINCE.get(feature, revision)):
         return False
     if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
         return False
-    # An empty object means forms: the first revision with elicitation had nothing else.
+    # An empty object means forms: 2025-06-18 had no other mode.
     if feature == "elicitation.form" and (
         not capabilities["elicitation"] or revision == "2025-06-18"
     ):
@@ -87,7 +91,7 @@ def declared(capabilities: Message, feature: str, revision: str) -> bool:
 
 
 def missing_for(method: str, params: Message, capabilities: Message, revision: str) -> str | None:
-    """Return the first feature the question needs that was not declared, or `None`."""
+    """Return the first undeclared capability that the question needs, or `None`."""
     for feature in _needs(method, params):
         if not declared(capabilities, feature, revision):
             return feature
@@ -109,7 +113,7 @@ def _needs(method: str, params: Message) -> list[str]:
     return []
 
 
-# A request of the server to its client (stateful revisions).
+# Requests of the server to its client (up to 2025-11-25).
 
 
 Progress = Callable[[float, "float | None", "str | None"], object]
@@ -120,7 +124,7 @@ class Withdrawn(Exception):
 
 
 class Question:
-    """A question that waits for its answer. Its methods may be called from any thread.
+    """An open request of the server to its client. Its methods may be called from any thread.
 
     Attributes:
         id: The request's id; also its progress token, if it was given one.
@@ -139,17 +143,17 @@ class Question:
         self._withdraw = withdraw
         self._progress = progress
         self._reached: float | None = None
-        # What came from the client, in order; an exception when nothing more will come.
+        # Progress and the response, in the order received; or the exception that ended it.
         self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
 
     def result(self, timeout: float = 300.0) -> Any:
-        """Wait for the result, an object unless the client errs.
+        """Wait for the result, an object unless the client violates the protocol.
 
         Progress callbacks run on this thread.
 
         Args:
-            timeout: Seconds to wait at most; progress starts them anew. When they have passed,
-                the question is withdrawn.
+            timeout: Seconds to wait at most; each progress notification restarts them. Then the
+                question is withdrawn.
 
         Raises:
             RpcError: The client answered with an error.
@@ -173,18 +177,18 @@ class Question:
                 self._progress(params["progress"], params.get("total"), params.get("message"))
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Withdraw the question; the client is told. Return whether it was still open."""
+        """Withdraw the question and notify the client; return whether it was still open."""
         if not self._withdraw(self, reason):
             return False
         self.end(Withdrawn(reason or f"{self._method} was withdrawn"))
         return True
 
     def answered(self, message: Message) -> None:
-        """Take the client's answer; called by the session."""
+        """Accept the client's response; called by the session."""
         self._inbox.put(message)
 
     def progressed(self, params: Message) -> str | None:
-        """Take a progress notification; return what is wrong with it."""
+        """Accept a progress notification; return its violation of the protocol, or `None`."""
         reached = params.get("progress")
         if self._progress is None:
             return f"progress of question {self.id}, which has no progress token"
@@ -197,7 +201,7 @@ class Question:
         return None
 
     def end(self, error: Exception) -> None:
-        """Have whoever waits raise `error`."""
+        """Have `result` raise `error`."""
         self._inbox.put(error)
 
 
@@ -208,14 +212,14 @@ def _result(answer: Message) -> Any:
     return answer.get("result")
 
 
-# What a client may answer: every breach of the protocol in one sentence.
+# Validation of answers.
 
 
 _ACTIONS = ("accept", "decline", "cancel")
 
 
 def find_violations(method: str, params: Message, answer: Any, revision: str) -> list[str]:
-    """Return what is wrong with `answer`, the result of a question under `revision`."""
+    """Return the violations of the protocol in `answer`, the result of a question."""
     if not isinstance(answer, dict):
         return [f"{method}: the answer is not an object"]
     found: list[str] = [
@@ -264,7 +268,7 @@ def _elicitation(params: Message, answer: Message) -> list[str]:
 
 
 def _content(schema: Message, content: Any) -> list[str]:
-    # Loaded late: most servers never ask.
+    # Imported here because few servers need it, and the import is slow.
     from jsonschema import Draft202012Validator
 
     validator = Draft202012Validator(

@@ -1,4 +1,4 @@
-"""The server: what it offers, who is connected, what it tells them."""
+"""The test server: registration of its features, its sessions, and notifications to them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Listeners:
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
-        self._lock = threading.Lock()  # Guards what follows.
+        self._lock = threading.Lock()  # Guards both tables.
         self._open: dict[Call, Message] = {}
-        # Events of those that are not acknowledged yet.
+        # Queued notifications of requests whose acknowledgement was not sent yet.
         self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
 
     def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
@@ -75,7 +75,7 @@ class Listeners:
         with self._stats as stats:
             stats.listeners += 1
         call.add_done_callback(self._remove)
-        # The acknowledgement goes first, and what changes from then on is told after it.
+        # The acknowledgement is sent first; `_notify` queues notifications until it was.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
             with self._lock:
@@ -88,26 +88,26 @@ class Listeners:
                 call.notify(method, params)
 
     def notify_list_changed(self, kind: str, method: str) -> None:
-        """Tell everyone who listens for `kind` that a list has changed."""
+        """Notify the listeners for `kind` that a list has changed."""
         for call, honoured in self._snapshot():
             if honoured.get(kind):
                 self._notify(call, method, _tag(call))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell everyone who listens for `uri` that the resource has changed."""
+        """Notify the listeners for `uri` that the resource has changed."""
         for call, honoured in self._snapshot():
             if uri in honoured.get(_URIS, ()):
                 params = {"uri": uri, **_tag(call)}
                 self._notify(call, "notifications/resources/updated", params)
 
     def notify_task_changed(self, task: Message) -> None:
-        """Tell everyone who listens for a task where it stands."""
+        """Notify the listeners for a task of its status."""
         for call, honoured in self._snapshot():
             if task["taskId"] in honoured.get(_TASKS, ()):
                 self._notify(call, "notifications/tasks", {**task, **_tag(call)})
 
     def end(self) -> None:
-        """End every subscription in good order: each gets its result."""
+        """End every subscription in order: each listen request is answered with its result."""
         for call, _ in self._snapshot():
             result: Message = {"resultType": "complete", **_tag(call)}
             call.answer(wire.reply(call.request_id, result))
@@ -143,27 +143,31 @@ C = TypeVar("C", bound=Completer)
 class Server:
     """A small MCP server for tests and demos: threaded, both eras, any transport.
 
-    Functions registered with it run on daemon threads, one per call, so one that blocks stops
-    nobody. Everything may be registered and removed while clients are connected; they are
-    told so (`notifications/.../list_changed`).
+    Each call of a registered function runs on a daemon thread of its own, so that a function that
+    blocks delays no other call. Features may be registered and removed while clients are
+    connected; the clients are notified (`notifications/.../list_changed`).
 
     Args:
         name: The server's name.
-        version: Its version.
-        title: Its name for people.
-        instructions: What it tells clients about itself.
+        version: The server's version.
+        title: The server's name for display.
+        instructions: The instructions that clients receive when they connect.
         revisions: The protocol revisions it speaks.
-        page_size: Entries in one page of a list; `None` sends all at once.
-        capabilities: Capability objects to add to the derived ones, or to put in their place.
-        ttl_ms: Milliseconds a client may keep a cacheable result (2026-07-28); `None` to say
-            nothing about that. It may be set to another value at any time, and a handler of
-            `on_request` may put its own `ttlMs` and `cacheScope` into its result.
-        cache_scope: Who may share it (2026-07-28); likewise.
-        batches: How it takes batches (2025-03-26).
+        page_size: Entries in one page of a list; `None` sends all entries in one page.
+        capabilities: Capability objects, by name; each is added to the capabilities derived from
+            the registered features, or replaces the derived one of its name.
+        ttl_ms: The `ttlMs` of cacheable results: milliseconds a client may cache them
+            (2026-07-28); `None` leaves it out. The attribute may be set to another value at any
+            time, and a handler of `on_request` may put its own `ttlMs` and `cacheScope` into its
+            result.
+        cache_scope: The `cacheScope` of cacheable results (2026-07-28); `None` leaves it out. May
+            be set as `ttl_ms`.
+        batches: How batches are handled (2025-03-26).
 
     Attributes:
-        stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
-        tasks: The tools that run as tasks.
+        stats: Counters of requests, answers, sessions and violations of the protocol;
+            `stats.wait_for(...)` waits for a condition on them.
+        tasks: The tasks of tools that run as tasks, and their settings.
     """
 
     def __init__(
@@ -222,7 +226,7 @@ class Server:
         name: str = self.info["name"]
         return name
 
-    # What it offers
+    # Features
 
     def tool(
         self,
@@ -236,19 +240,19 @@ class Server:
         meta: Mapping[str, Any] | None = None,
         task_support: TaskSupport | None = None,
     ) -> Callable[[F], F]:
-        """Offer the decorated function as a tool.
+        """Register the decorated function as a tool; replaces a tool of the same name.
 
-        The input schema comes from the signature, the description from the docstring, the
-        output schema from a structured return annotation (a pydantic model, a dataclass, a
-        `TypedDict`, `dict[...]`), each unless given. A parameter annotated `ToolContext`
-        receives the call's context.
+        Unless given, the name is the function's, the input schema is derived from the signature,
+        the description is the docstring, and the output schema is derived from a structured return
+        annotation (a pydantic model, a dataclass, a `TypedDict`, `dict[...]`). A parameter
+        annotated `ToolContext` receives the context of the call and is not part of the schema.
 
-        The function returns text, any JSON value, a model, content blocks, or a whole result
-        (a dict with a `content` list). What it raises becomes a result with `isError`; an
-        `RpcError` becomes that JSON-RPC error.
+        The function returns text, any JSON value, a pydantic model, a dataclass, content blocks, or
+        a whole result (a dict with a `content` list). An exception becomes a result with `isError`;
+        an `RpcError` becomes a JSON-RPC error.
 
-        With `task_support` "optional" or "required" it runs as a task where the client wants that
-        (2025-11-25), or declares the extension for it (2026-07-28); see `tasks`.
+        With `task_support` "optional" or "required" the tool runs as a task if the client asks for
+        one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
         """
 
         def register(function: F) -> F:
@@ -268,13 +272,13 @@ class Server:
         return register
 
     def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
-        """Offer `function` as a tool; `options` are those of `tool`. Replaces one of its name."""
+        """Register `function` as a tool, as `tool` does; `options` are the arguments of `tool`."""
         tool = Tool(function, **options)
         self.features.add(self.features.tools, tool.name, tool)
         self.list_changed("tools")
 
     def remove_tool(self, name: str) -> None:
-        """Withdraw a tool; `KeyError` if there is none of that name."""
+        """Remove a tool; raises `KeyError` if there is none of that name."""
         self.features.remove(self.features.tools, name)
         self.list_changed("tools")
 
@@ -287,10 +291,10 @@ class Server:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer what the decorated function returns as the resource `uri`.
+        """Register the decorated function as the resource `uri`.
 
-        The function takes nothing (or a `ToolContext`) and returns text, bytes, a JSON value,
-        or the list of `contents` itself.
+        The function is called for each `resources/read`. It has no parameters (or one annotated
+        `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
         """
         return self._resource(
             uri, False, name=name, title=title, description=description, mime_type=mime_type
@@ -305,20 +309,22 @@ class Server:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer the URIs of a template (RFC 6570) whose URIs tell their values.
+        """Register the decorated function as a resource template (RFC 6570).
 
-        The variables are the function's arguments: strings, lists for `{name*}`; one that may be
-        missing needs a default. What it returns is as for `resource`.
+        The variables of the template are the function's arguments: strings, or lists for
+        `{name*}`. The parameter of a variable that may be absent needs a default. The function
+        returns what it may return for `resource`.
 
         Raises:
-            ValueError: It is no template, or a URI of it does not tell its values.
+            ValueError: `template` is no URI template, or the values of its variables cannot be
+                recovered from its URIs.
         """
         return self._resource(
             template, True, name=name, title=title, description=description, mime_type=mime_type
         )
 
     def remove_resource(self, uri: str) -> None:
-        """Withdraw a resource; `KeyError` if there is none."""
+        """Remove a resource; raises `KeyError` if there is none with this URI."""
         self.features.remove(self.features.resources, uri)
         self.list_changed("resources")
 
@@ -329,10 +335,11 @@ class Server:
         title: str | None = None,
         description: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer the decorated function as a prompt; its parameters are the arguments.
+        """Register the decorated function as a prompt; its parameters are the prompt's arguments.
 
-        It returns text (one message of the user), a list of texts and messages, or a whole
-        result (a dict with `messages`).
+        The function returns text (one message with the role "user"), a list of texts and messages,
+        or a whole result (a dict with `messages`). A parameter annotated `ToolContext` receives the
+        context of the call.
         """
 
         def register(function: F) -> F:
@@ -344,17 +351,22 @@ class Server:
         return register
 
     def remove_prompt(self, name: str) -> None:
-        """Withdraw a prompt; `KeyError` if there is none."""
+        """Remove a prompt; raises `KeyError` if there is none of that name."""
         self.features.remove(self.features.prompts, name)
         self.list_changed("prompts")
 
     def completion(
         self, *, argument: str, prompt: str | None = None, template: str | None = None
     ) -> Callable[[C], C]:
-        """Complete one argument of a prompt or one variable of a resource template.
+        """Register the decorated function as the completer of one argument.
 
-        The decorated function takes the text typed so far and the arguments chosen before,
-        and returns all values; at most 100 are sent.
+        The function is called as `function(value, arguments)` with the text typed so far and the
+        arguments chosen before. It returns all completions; at most 100 are sent.
+
+        Args:
+            argument: The name of the prompt's argument, or of the template's variable.
+            prompt: The name of the prompt.
+            template: The URI template.
 
         Raises:
             ValueError: Not exactly one of `prompt` and `template` was given.
@@ -379,15 +391,17 @@ class Server:
         dynamic: bool = False,
         listed: bool = True,
     ) -> None:
-        """Offer a skill (2026-07-28): the extension ``io.modelcontextprotocol/skills``.
+        """Register a skill (2026-07-28, the extension ``io.modelcontextprotocol/skills``).
+
+        The files of the skill become resources of the server.
 
         Args:
-            root: The URI of its directory, which has the skill's name: ``skill://refunds``.
-            frontmatter: The head of its ``SKILL.md``, with `name` and `description`.
-            body: The rest of that file.
-            files: Its other files, by their paths below the root.
-            dynamic: Tell no digests of them.
-            listed: Put it into the list; it can be asked for by its URI in any case.
+            root: The URI of the skill's directory, which has the skill's name: ``skill://refunds``.
+            frontmatter: The frontmatter of its ``SKILL.md``, with `name` and `description`.
+            body: The text of ``SKILL.md`` after the frontmatter.
+            files: The other files, by their paths below the root.
+            dynamic: Send no digests of the files (``"resources": "dynamic"``).
+            listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
         """
         if self._skills is None:
             self._skills = SkillRegistry(self.features, self._publish_file, self._cache_hints)
@@ -396,26 +410,27 @@ class Server:
         self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
-        """Answer any method with `function(params, context)`, before the built-in ones.
+        """Answer requests of `method` with `function(params, context)`.
 
-        It runs on a worker thread; it returns the result object or raises `RpcError`.
+        The function replaces the built-in handler of the method, if there is one. It runs on a
+        worker thread. It returns the result object or raises `RpcError`.
         """
         self.handlers[method] = function
 
     def on_notification(self, method: str, function: Callable[[Message], None]) -> None:
-        """Call `function(params)` for each such notification, in the order received.
+        """Call `function(params)` for each notification of `method`, in the order received.
 
-        It runs on the thread that receives, and must not block or raise.
+        It runs on the thread that receives the message, and must not block or raise.
         """
         self.notification_handlers[method] = function
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capabilities declared under `revision`."""
+        """Return the capabilities that the server declares under `revision`."""
         skills = {} if self._skills is None else self._skills.capabilities(revision)
         tasks = self.tasks.capabilities(revision)
         return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
 
-    # Who is connected
+    # Sessions
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
@@ -423,12 +438,12 @@ class Server:
         """Open a connection in memory.
 
         Args:
-            deliver: Called with each frame the server sends (JSON, no newline), on the thread
+            deliver: Called with each frame that the server sends (JSON, no newline), on the thread
                 that sends it: the caller of `receive`, or the thread of a tool.
-            on_close: Called once when the session ends, whoever ended it.
+            on_close: Called once when the session ends, whichever side ended it.
 
         Returns:
-            The session: give it frames with `receive`, end it with `close`.
+            The session. `Session.receive` takes the client's frames, `Session.close` ends it.
         """
         session = self.open_session(lambda message: deliver(wire.encode(message)))
         if on_close is not None:
@@ -436,7 +451,12 @@ class Server:
         return session
 
     def open_session(self, push: Callable[[Any], None], session_id: str | None = None) -> Session:
-        """Open a session whose unprompted messages go to `push`; for transports."""
+        """Open a session; for transports.
+
+        Args:
+            push: Called with each message that belongs to no request, on the thread that sends it.
+            session_id: The session id over HTTP.
+        """
         session = Session(self, push, session_id)
         with self._lock:
             self._sessions.add(session)
@@ -446,7 +466,7 @@ class Server:
         return session
 
     def session_closed(self, session: Session) -> None:
-        """Forget a session that has ended; called by the session."""
+        """Remove a session that has ended; called by the session."""
         self.rounds.close(session)
         with self._lock:
             self._sessions.discard(session)
@@ -457,8 +477,8 @@ class Server:
             stats.sessions -= 1
 
     def answer(self, call: Call, message: Message) -> bool:
-        """Answer a call and count it; return whether it still waited for an answer."""
-        # Counted first: who has the answer in hand must find it counted.
+        """Answer a call and count the answer; return whether the call was still open."""
+        # Counted before it is sent: whoever has received the answer must find it counted.
         with self.stats as stats:
             stats.replies += 1
             stats.errors += "error" in message
@@ -470,7 +490,7 @@ class Server:
         return False
 
     def call_ended(self, call: Call) -> None:
-        """Count a call that was answered or cancelled; called by the call."""
+        """Count a call that was answered or cancelled; called when it ends."""
         with self.stats as stats:
             stats.running -= 1
             stats.cancelled += call.cancelled.is_set()
@@ -510,7 +530,7 @@ class Server:
             session.close()
 
     def close(self) -> None:
-        """End every subscription and session; running calls are cancelled."""
+        """End every subscription, task and session; running calls are cancelled."""
         self.listeners.end()
         self.rounds.close()
         self.tasks.close()
@@ -518,16 +538,19 @@ class Server:
             session.close()
         self.workers.stop_idle()
 
-    # What it tells them
+    # Notifications
 
     def list_changed(self, kind: Literal["tools", "resources", "prompts"]) -> None:
-        """Tell clients that a list has changed: initialized sessions and listeners."""
+        """Notify clients that a list has changed: initialized sessions and listeners.
+
+        Registering and removing a feature calls it.
+        """
         method = f"notifications/{kind}/list_changed"
         self.broadcast(method)
         self.listeners.notify_list_changed(f"{kind}ListChanged", method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to `uri` that the resource has changed."""
+        """Notify the clients that subscribed to `uri` that the resource has changed."""
         for session in self.sessions:
             if session.subscribed(uri):
                 session.notify("notifications/resources/updated", {"uri": uri})

@@ -39,22 +39,23 @@ def serve_http(
     allowed_hosts: Iterable[str] | None = LOOPBACK,
     authorization_server: AuthorizationServer | None = None,
 ) -> HttpServer:
-    """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
+    """Serve `server` at `http://127.0.0.1:<port>/mcp`, on threads of its own, until it is closed.
 
-    Where it speaks a stateful revision it is served over HTTP+SSE, too: see `HttpServer.sse_url`.
+    If the server speaks a revision up to 2025-11-25 it is also served over HTTP+SSE: see
+    `HttpServer.sse_url`.
 
     Args:
         server: The server.
         port: The port; 0 picks a free one (see `HttpServer.url`).
-        response: See `HttpEndpoint`, as for all that follow.
-        retry_ms: Milliseconds.
-        keep_alive: Seconds.
-        event_limit: A number of messages.
-        allowed_hosts: The names of loopback unless given.
-        authorization_server: Who issues the token that each request then needs.
+        response: "auto", "json" or "sse"; see `HttpEndpoint`.
+        retry_ms: The reconnection time in milliseconds; see `HttpEndpoint`.
+        keep_alive: Seconds without an event before a comment; see `HttpEndpoint`.
+        event_limit: The number of messages stored for replay; see `HttpEndpoint`.
+        allowed_hosts: The accepted host names; by default those of loopback.
+        authorization_server: Issues the tokens; if given, each request needs one.
 
     Returns:
-        A running server to use in a `with` statement, or to `close()`.
+        The running HTTP server: use it in a `with` statement, or `close()` it.
     """
     endpoint = HttpEndpoint(
         server,
@@ -71,13 +72,13 @@ def serve_http(
 
 
 class HttpServer:
-    """An endpoint being served on loopback, one thread per connection.
+    """An HTTP server on loopback with one thread for each connection; see `serve_http`.
 
     Attributes:
-        endpoint: The endpoint.
-        sse_endpoint: Its counterpart for HTTP+SSE (2024-11-05).
-        url: The endpoint's URL.
-        sse_url: The URL of the stream of HTTP+SSE, which answers a POST as such servers do.
+        endpoint: The Streamable HTTP endpoint.
+        sse_endpoint: The endpoints for HTTP+SSE (2024-11-05).
+        url: The URL of `endpoint`.
+        sse_url: The URL of the event stream of HTTP+SSE; a POST there is answered with 405.
     """
 
     def __init__(
@@ -103,23 +104,23 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many TCP connections were accepted so far."""
+        """The number of TCP connections accepted so far."""
         return self._listener.accepted
 
     @property
     def open_connections(self) -> int:
-        """How many TCP connections are open now."""
+        """The number of open TCP connections."""
         return len(self._listener.snapshot())
 
     def drop_connections(self) -> None:
-        """Cut every open TCP connection, as a server that goes down does."""
+        """Shut down every open TCP connection, as a server that crashes does."""
         for connection, _ in self._listener.snapshot():
-            # One that ended by itself meanwhile needs no cutting.
+            # The connection may have ended meanwhile.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop listening, end all sessions and connections, wait for their threads."""
+        """Stop listening, end all sessions and connections, and wait for their threads."""
         self._listener.shutdown()
         self._listener.server_close()
         self._thread.join()
@@ -176,14 +177,14 @@ class _Listener(ThreadingHTTPServer):
             self._open[request] = thread
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending and starts no thread any more
+        except RuntimeError:  # The interpreter is shutting down and starts no threads.
             with self._lock:
                 del self._open[request]
             self.shutdown_request(request)
 
     def _run(self, request: socket.socket, client_address: Any) -> None:
         try:
-            # A client that goes away in mid-request is an event of the tests, not an error.
+            # Tests have clients that disconnect during a request; that is no error here.
             with suppress(ConnectionError, TimeoutError):
                 self.finish_request(request, client_address)
         finally:
@@ -203,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     raw_requestline: bytes  # set by the base class
 
     def parse_request(self) -> bool:
-        """Read the head of a request, in a fraction of the time the base class takes."""
+        """Read the head of a request, several times faster than the base class."""
         self.close_connection = True
         words = self.raw_requestline.decode("latin-1").split()
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -258,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(self._endpoint.handle_delete(self._fields))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a test server is seen through its counters."""
+        """Log nothing: tests read `Server.stats`."""
 
     @property
     def _endpoint(self) -> HttpEndpoint:
@@ -294,7 +295,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(HttpReply(status))
 
     def _gone(self) -> bool:
-        """Return whether the client has closed the connection; asks without waiting."""
+        """Return whether the client has closed the connection; does not block."""
         try:
             self.connection.setblocking(False)
             try:
@@ -315,7 +316,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body.close()
             return
         length = {} if reply.status == HTTPStatus.NO_CONTENT else {"content-length": str(len(body))}
-        # One write: a head in a packet of its own waits for the other side's delayed ACK.
+        # One write: a body in a second packet would wait for the delayed ACK of the first.
         self.wfile.write(self._response_head(reply, length) + body)
 
     def _write_events(self, reply: HttpReply, body: EventBody) -> None:
@@ -323,7 +324,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or not chunked
         pending = self._response_head(reply, {"transfer-encoding": "chunked"} if chunked else {})
         if not body.ready:
-            self.wfile.write(pending)  # The client is waiting to learn what this will be.
+            self.wfile.write(pending)  # Send the head now: there may be no event for a long time.
             pending = b""
         for chunk in body:
             end = b"\r\n0\r\n\r\n" if body.ended else b"\r\n"
@@ -352,17 +353,18 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
     """Return a WSGI application that serves `endpoint` at every path.
 
-    Both addresses of an `SseEndpoint` are told apart by the method.
+    The HTTP method distinguishes the two URLs of an `SseEndpoint`.
 
-    The WSGI server must give each request a thread: an event stream occupies one. That its
-    client has gone shows when a write fails, at the latest after `keep_alive` seconds.
+    The WSGI server must run each request on a thread of its own: an event stream occupies its
+    thread. A disconnected client is noticed when a write fails, at the latest after `keep_alive`
+    seconds.
     """
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         reply = _handle(endpoint, environ)
         headers = list(reply.headers.items())
         if reply.status != HTTPStatus.NO_CONTENT:
-            # Strict servers want to know the type of an empty body, too.
+            # Strict WSGI servers require the content type of an empty body, too.
             if "content-type" not in reply.headers:
                 headers.append(("content-type", "text/plain"))
             if not isinstance(reply.body, EventBody):

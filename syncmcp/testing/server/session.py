@@ -1,4 +1,4 @@
-"""One conversation with one client, whatever carries it."""
+"""A session with one client, over any transport, and the calls that it serves."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ class SessionServer(Protocol):
 
 
 class Call:
-    """A request being served. In 2026-07-28 a tool that asks is served by several, in turn.
+    """A request of the client that is being served. Its methods may be called from any thread.
 
-    Its methods may be called from any thread. Of an answer and a cancellation that race, one
-    wins; after that nothing is sent.
+    A call ends once: by the first answer or cancellation. After that nothing is sent. In
+    2026-07-28 each retry of a request is a call of its own.
 
     Attributes:
         request_id: The request's id.
         method: Its method.
         params: Its params, as received.
         revision: The protocol revision it is served under.
-        session: The session it came in, `None` where there is none (2026-07-28 over HTTP).
-        client_capabilities: What the client can do, as it declared it.
-        client_info: What the client said of itself, or `None`.
-        log_level: The level its `_meta` asked for (2026-07-28), or `None`.
-        batch: Position and size `(index, size)` when it came in a JSON-RPC batch.
-        cancelled: Set when the caller gave up.
+        session: The session it came in; `None` in 2026-07-28 over HTTP.
+        client_capabilities: The capabilities that the client declared.
+        client_info: The client's `clientInfo`, or `None`.
+        log_level: The log level in its `_meta` (2026-07-28), or `None`.
+        batch: Position and size `(index, size)` if it came in a JSON-RPC batch, else `None`.
+        cancelled: Set when the call was cancelled.
         cancel_reason: The reason given with `notifications/cancelled`, if any.
     """
 
@@ -105,12 +105,12 @@ class Call:
 
     @property
     def open(self) -> bool:
-        """Whether it was neither answered nor cancelled."""
+        """Whether the call was neither answered nor cancelled yet."""
         return self._open
 
     def send(self, message: Message) -> bool:
-        """Send a message on the stream of this request; return whether it was still open."""
-        # Read once: what is sent may make the client give the call up.
+        """Send a message on the stream of this request; return whether the call was open."""
+        # Checked before sending only: the message may make the client cancel the call.
         if not self._open:
             return False
         self._outlet.send(message)
@@ -121,29 +121,29 @@ class Call:
         return self.send(wire.notification(method, params))
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """Close the stream early, where there is one that can be taken up again."""
+        """Close the event stream before the answer, if the client can resume it."""
         if self._open:
             self._outlet.interrupt(retry_ms)
 
     def answer(self, message: Message) -> bool:
-        """Send the answer, unless the call was cancelled; return whether it was sent."""
+        """Send the answer, unless the call has ended; return whether it was sent."""
         if not self._settle():
             return False
         self._outlet.finish(message)
         return True
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Stop the call and suppress its answer; return whether it was still open."""
+        """Cancel the call, so that no answer is sent; return whether it was still open."""
         if not self._settle(cancelled=True, reason=reason):
             return False
         self._outlet.finish(None)
         return True
 
     def add_done_callback(self, function: Callable[[Call], None]) -> None:
-        """Have `function(call)` called when the call is answered or cancelled.
+        """Call `function(call)` when the call is answered or cancelled.
 
-        It runs on the thread that ends the call, before the answer is sent, or at once if the
-        call has ended. It must not block.
+        It runs on the thread that ends the call, before the answer is sent; if the call has ended,
+        on this thread at once. It must not block.
         """
         with self._lock:
             if self._open:
@@ -156,7 +156,7 @@ class Call:
             if not self._open:
                 return False
             self._open = False
-            # Under the lock: who registers with `add_done_callback` later must find it set.
+            # Set with the lock held: callbacks added from now on run at once and must find it set.
             if cancelled:
                 self.cancel_reason = reason
                 self.cancelled.set()
@@ -166,22 +166,22 @@ class Call:
         return True
 
 
-# So many cancel notices without a request are remembered, in case the request comes after them.
+# The number of cancellations that are kept until their request arrives.
 _MAX_EARLY_CANCELS = 256
 
 
 class Session:
-    """State of one client: what was negotiated, what is running, what it subscribed to.
+    """A session with one client: the negotiated revision, its open requests, its subscriptions.
 
-    A connection in memory or over stdio is one session and may speak either era on it; a
-    stateful HTTP session is one from its `initialize` to its DELETE.
+    A connection in memory or over stdio is one session, and the client may use either era on it.
+    Over HTTP with a revision up to 2025-11-25 a session lasts from `initialize` to the DELETE.
 
     Attributes:
         id: The session id over HTTP, else `None`.
-        revision: The negotiated revision, `None` before `initialize`.
+        revision: The negotiated revision; `None` before `initialize`.
         client_capabilities: What the client declared in `initialize`.
         client_info: The client's `clientInfo`, or `None`.
-        log_level: The level of the last `logging/setLevel`; "info" before one.
+        log_level: The level of the last `logging/setLevel`; "info" before the first.
         initialized: Whether `notifications/initialized` has come.
         closed: Set when the session has ended.
     """
@@ -203,20 +203,20 @@ class Session:
         self._push = push
         self._direct = _DirectOutlet(push)
         self._numbers = itertools.count(1)
-        # Guards the five tables below.
+        # Guards the next five attributes.
         self._lock = threading.Lock()
         self._running: dict[tuple[type, str | int], Call] = {}
         self._questions: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
-        # Over HTTP a cancel notice may overtake its request.
+        # Over HTTP `notifications/cancelled` may arrive before its request.
         self._early_cancels: deque[tuple[type, str | int]] = deque(maxlen=_MAX_EARLY_CANCELS)
         self._subscriptions: set[str] = set()
         self._at_close: list[Callable[[], None]] = []
 
     def receive(self, frame: bytes) -> None:
-        """Take one JSON-RPC frame (no newline). Never waits for a tool.
+        """Process one frame of the client: JSON without a newline. Never waits for a tool.
 
-        Answers that need no code of the server's author are delivered before this returns.
+        Requests that call no function of the server's author are answered before this returns.
         """
         try:
             message = wire.decode(frame)
@@ -226,9 +226,12 @@ class Session:
         self.take(message, self._direct)
 
     def take(self, message: Any, outlet: Outlet, *, together: bool = False) -> None:
-        """Take one decoded message or batch; what belongs to it goes to `outlet`.
+        """Process one decoded message or batch; for transports.
 
-        `together` insists on one array for all answers of a batch.
+        Args:
+            message: The message, or a list: a batch.
+            outlet: Sends the messages that belong to it.
+            together: Send all answers of a batch in one array, even if `Batches.together` is false.
         """
         if isinstance(message, list):
             self._take_batch(message, outlet, together=together)
@@ -236,7 +239,7 @@ class Session:
             self._take_one(message, outlet, None)
 
     def close(self) -> None:
-        """End the session: running calls are cancelled, waiting questions fail. Idempotent."""
+        """End the session: its calls are cancelled, its open questions fail. Idempotent."""
         with self._lock:
             if self.closed.is_set():
                 return
@@ -245,7 +248,7 @@ class Session:
             asked = list(self._questions.values())
             self._questions.clear()
             self._subscriptions.clear()
-        # Before the calls, which would withdraw them.
+        # Before the calls are cancelled, which would withdraw their questions.
         for question in asked:
             question.end(ConnectionError("the session has ended"))
         for call in running:
@@ -255,16 +258,16 @@ class Session:
             function()
 
     def at_close(self, function: Callable[[], None]) -> None:
-        """Have `function()` called when the session ends, on the thread that ends it."""
+        """Call `function()` when the session ends, on the thread that ends it."""
         self._at_close.append(function)
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request."""
+        """Send a notification that belongs to no request, unless the session has ended."""
         if not self.closed.is_set():
             self._push(wire.notification(method, params))
 
     def ping(self, timeout: float = 10.0) -> None:
-        """Send `ping` and wait for the answer; `timeout` in seconds. Raises as `ask`."""
+        """Send `ping` and wait for the answer, `timeout` seconds at most. Raises as `ask`."""
         self.ask("ping", timeout=timeout)
 
     def ask(self, method: str, params: Message | None = None, *, timeout: float = 30.0) -> Message:
@@ -296,12 +299,13 @@ class Session:
         Args:
             method: The method.
             params: Its params.
-            send: Sends on the stream of a call and returns whether that was still open; the
-                session's own stream unless given.
-            progress: Receives what the client reports; the request gets a progress token.
+            send: Sends a message on the stream of a call and returns whether that was open. By
+                default the question is sent on the session's own stream.
+            progress: Called as `progress(value, total, message)` for each progress notification;
+                see `ToolContext.ask`. If given, the request has a progress token.
 
         Raises:
-            Withdrawn: `send` found its stream closed.
+            Withdrawn: `send` returned false: the call has ended.
             ConnectionError: The session has ended.
         """
 
@@ -340,12 +344,12 @@ class Session:
         return question
 
     def subscribe(self, uri: str) -> None:
-        """Have `resource_updated(uri)` reach this session."""
+        """Send this session a notification for each `Server.resource_updated(uri)`."""
         with self._lock:
             self._subscriptions.add(uri)
 
     def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`; unknown URIs are ignored."""
+        """Undo `subscribe`; does nothing if the client did not subscribe."""
         with self._lock:
             self._subscriptions.discard(uri)
 
@@ -389,13 +393,13 @@ class Session:
             self._take_one(message, member_outlet, place)
 
     def _take_unanswered(self, message: Any, outlet: Outlet, turns: wire.StepQueue) -> None:
-        """A member that is not answered: a notification, or the answer to a question."""
+        """Process a member that is not answered: a notification or a response."""
         self._take_one(message, outlet, None)
         if not self._server.batches.parallel:
             turns.run_next()
 
     def _cancel_expired(self, request: Any) -> None:
-        """A request of a batch was refused because the batch took too long."""
+        """Cancel the call of a request that was answered because its batch has timed out."""
         with self._lock:
             call = self._running.get(wire.id_key(request["id"]))
         if call is not None:
@@ -489,7 +493,7 @@ class Session:
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
-        # Last: who waits for the count finds everything done.
+        # Counted last: whoever waits for the counter must find the effects.
         with self._server.stats as stats:
             stats.notifications[method] += 1
 
@@ -533,7 +537,7 @@ class Session:
             self._server.stats.blame(breach)
 
     def _find_question(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
-        """Return the waiting question of that id, and whether it was withdrawn."""
+        """Return the open question of that id or `None`, and whether it was withdrawn."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None, False
         with self._lock:
@@ -542,7 +546,7 @@ class Session:
 
 
 class _DirectOutlet:
-    """The outlet of a connection where every message takes the same way."""
+    """The outlet of a connection that has one stream for all messages."""
 
     def __init__(self, push: Callable[[Any], None]) -> None:
         self._push = push
@@ -555,4 +559,4 @@ class _DirectOutlet:
             self._push(message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """There is no stream of its own to close."""
+        """Do nothing: the request has no stream of its own."""

@@ -1,4 +1,4 @@
-"""Skills that the test server serves (extension ``io.modelcontextprotocol/skills``)."""
+"""Skills of the test server (extension ``io.modelcontextprotocol/skills``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIRECTORY = "inode/directory"
 
 
 class Skill:
-    """One skill: its files by their URIs, and whether they are told with their digests."""
+    """One skill: its frontmatter and its files, by their URIs."""
 
     def __init__(
         self, root: str, frontmatter: Mapping[str, Any], files: Mapping[str, bytes], dynamic: bool
@@ -42,7 +42,7 @@ class Skill:
 
 
 class Child:
-    """What is directly in a directory."""
+    """An entry of a directory."""
 
     def __init__(self, uri: str, directory: bool) -> None:
         self._entry: Message = {"uri": uri, "name": uri.rpartition("/")[2]}
@@ -86,7 +86,7 @@ class SkillRegistry:
         self._listed: dict[str, Skill] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return what is declared under `revision`."""
+        """Return the capability objects of the extension under `revision`."""
         return {"extensions": {EXTENSION: {"directoryRead": True}}} if revision in STATELESS else {}
 
     def add(
@@ -99,8 +99,8 @@ class SkillRegistry:
         dynamic: bool,
         listed: bool,
     ) -> None:
-        """Offer a skill, its files as resources of the server."""
-        # JSON is YAML, too.
+        """Register a skill and publish its files."""
+        # JSON is valid YAML.
         head = "".join(f"{_json(key)}: {_json(value)}\n" for key, value in frontmatter.items())
         every: dict[str, str | bytes] = {"SKILL.md": f"---\n{head}---\n{body}", **files}
         skill = Skill(root, frontmatter, {name: _bytes(every[name]) for name in every}, dynamic)

@@ -27,7 +27,7 @@ from syncmcp.testing.server.wire import (
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 CORE_REVISION = "2025-11-25"
-"""The revision whose own tasks these are; since then they are an extension."""
+"""The revision that has tasks itself; in 2026-07-28 they are an extension."""
 
 _FINAL = ("completed", "failed", "cancelled")
 
@@ -37,11 +37,11 @@ class Task:
 
     Attributes:
         id: Its id.
-        params: The params of the `tools/call` that it came from.
-        ttl_ms: Milliseconds it is kept, as it tells; nothing is thrown away.
-        status: Where it stands.
-        polls: How often it was looked at with `tasks/get`.
-        call: What its tool takes for the request.
+        params: The params of the `tools/call` that created it.
+        ttl_ms: The time to live that is sent to the client, in milliseconds; it is not enforced.
+        status: Its status.
+        polls: The number of `tasks/get` requests for it.
+        call: The call that its tool serves, which outlives the `tools/call` request.
     """
 
     def __init__(self, tasks: Tasks, call: Call, ttl_ms: int | None) -> None:
@@ -63,21 +63,21 @@ class Task:
         self._tasks = tasks
         self._created = self._updated = _now()
         self._message: str | None = None
-        # Guards what follows, and tells those who wait for it.
+        # Guards all attributes below and `status`; notified of each change.
         self._changed = threading.Condition()
         self._input_requests: dict[str, Message] = {}
         self._answers: dict[str, Any] = {}
         self._keys = 0
-        # The `tasks/result` requests that wait, whose streams questions take (2025-11-25).
+        # The open `tasks/result` requests, on whose streams questions are sent (2025-11-25).
         self._result_calls: list[Call] = []
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.status in _FINAL
 
     def describe(self) -> Message:
-        """Return the task as its revision writes it, without what belongs to a status."""
+        """Return the task as its revision writes it, without the members of a status."""
         stateless = self.call.revision in STATELESS
         entry: Message = {
             "taskId": self.id,
@@ -104,7 +104,7 @@ class Task:
             return entry
 
     def set_status(self, status: str, message: str | None = None) -> bool:
-        """Change the status; return whether that was possible. Clients may be told."""
+        """Change the status and notify the client; return false if the task has ended."""
         with self._changed:
             if self.ended:
                 return False
@@ -119,7 +119,7 @@ class Task:
         return True
 
     def finish(self, answer: Message | RpcError) -> None:
-        """End it with the result of its tool, or the error that it raised."""
+        """End the task with the result of its tool, or with the error that it raised."""
         failed = isinstance(answer, RpcError)
         if self.call.revision not in STATELESS and isinstance(answer, dict):
             failed = answer.get("isError") is True
@@ -129,16 +129,19 @@ class Task:
         self.set_status("failed" if failed else "completed")
 
     def cancel(self) -> bool:
-        """Cancel it; return whether it was still going on."""
+        """Cancel the task; return false if it has ended."""
         if not self.set_status("cancelled"):
             return False
         self.call.cancel("the task was cancelled")
         return True
 
     def send(self, message: Message) -> bool:
-        """Send what belongs to it where somebody may hear it; return whether there was a way."""
+        """Send a message on the stream of a `tasks/result`; return whether one was open.
+
+        Notifications are sent on the session's own stream otherwise.
+        """
         if self.call.revision in STATELESS:
-            return False  # tasks tell nothing there
+            return False  # There is no stream for it.
         params = message.get("params", {})
         message = {
             **message,
@@ -155,11 +158,11 @@ class Task:
 
     @property
     def related(self) -> Message:
-        """What `_meta` says of messages that belong to it (2025-11-25)."""
+        """The `_meta` of messages that belong to the task (2025-11-25)."""
         return {RELATED: {"taskId": self.id}}
 
     def wait_for_result(self, call: Call) -> Message:
-        """Serve a `tasks/result`: block until the task has ended, or the request has."""
+        """Serve a `tasks/result`: block until the task or the request has ended."""
         call.add_done_callback(lambda _: self._wake())
         with self._changed:
             self._result_calls.append(call)
@@ -177,7 +180,7 @@ class Task:
             self._changed.notify_all()
 
     def channel(self, timeout: float) -> Call:
-        """Wait for a `tasks/result` on whose stream something can be asked."""
+        """Wait for a `tasks/result` on whose stream a question can be sent."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._result_calls or self.ended, timeout):
                 raise TimeoutError(f"nobody waited for the result within {timeout} s")
@@ -210,7 +213,7 @@ class Task:
         return {key: self._answers[unique] for key, unique in keys.items()}
 
     def update(self, responses: Mapping[str, Any]) -> list[str]:
-        """Take answers; return what is wrong with them."""
+        """Accept answers; return their violations of the protocol."""
         with self._changed:
             faults = [
                 f"tasks/update answers {key!r}, which was answered before"
@@ -226,7 +229,7 @@ class Task:
 
 
 class _TaskOutlet:
-    """Where the messages of a task's tool go: its request was answered long ago."""
+    """The outlet of a task's call, whose request has been answered with the task."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -235,10 +238,10 @@ class _TaskOutlet:
         self._task.send(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """The task says by itself how it has ended."""
+        """Do nothing: `Task.finish` keeps the answer."""
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """There is no stream."""
+        """Do nothing: there is no stream."""
 
 
 class _TaskAsker(Asker):
@@ -290,7 +293,7 @@ class _TaskAsker(Asker):
             except Withdrawn:
                 if self._task.ended:
                     raise
-                continue  # whoever waits for the result next is asked
+                continue  # The `tasks/result` has ended: ask on the stream of the next one.
             if wire.meta_of(answer).get(RELATED) != self._task.related[RELATED]:
                 self._rounds.stats.blame(f"{method}: the answer does not name its task")
             return self._checked(asked, answer)
@@ -306,13 +309,14 @@ class _TaskContext(ToolContext):
 
 
 class Tasks:
-    """Every task of one server, whoever started it.
+    """The tasks of all clients of one server.
 
     Attributes:
-        poll_interval_ms: Milliseconds that clients are asked to wait between two looks.
-        ttl_ms: Milliseconds that tasks say they are kept, unless the client wants otherwise.
-        notify: Whether clients are told of changes: by `notifications/tasks/status` (2025-11-25),
-            or by `notifications/tasks`, to those who listen (2026-07-28).
+        poll_interval_ms: The poll interval that is sent to clients, in milliseconds.
+        ttl_ms: The time to live that is sent to clients, in milliseconds, unless the client asks
+            for another; it is not enforced.
+        notify: Whether clients are notified of changes: by `notifications/tasks/status`
+            (2025-11-25), or by `notifications/tasks` if they listen for the task (2026-07-28).
     """
 
     def __init__(
@@ -335,7 +339,7 @@ class Tasks:
         self._tasks: dict[str, Task] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return what is declared under `revision`, if a tool runs as a task."""
+        """Return the capability objects under `revision`, if a tool can run as a task."""
         tools = self._features.tools.values()
         if not any(tool.task_support in ("optional", "required") for tool in tools):
             return {}
@@ -352,7 +356,7 @@ class Tasks:
             return list(self._tasks.values())
 
     def forget(self, task: Task) -> None:
-        """Throw a task away, as if its time were over."""
+        """Cancel and remove a task, as if its time to live had passed."""
         task.cancel()
         with self._lock:
             self._tasks.pop(task.id, None)
@@ -363,7 +367,7 @@ class Tasks:
             task.cancel()
 
     def notify_changed(self, task: Task) -> None:
-        """A task has changed; whoever may be told is told."""
+        """Notify the client of a change, if `notify` is set."""
         if not self.notify:
             return
         session = task.call.session
@@ -373,7 +377,7 @@ class Tasks:
             session.notify("notifications/tasks/status", task.describe())
 
     def known_tasks(self, ids: list[Any], call: Call) -> list[str]:
-        """Return which of these tasks whoever listens is told of (2026-07-28).
+        """Return which of these tasks a client may listen for (2026-07-28).
 
         Raises:
             RpcError: The client did not declare the extension.
@@ -384,7 +388,7 @@ class Tasks:
         return [id for id in ids if id in known]
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`: with the tool's result, or a task."""
+        """Answer `tools/call`: with the tool's result, or with a task."""
         tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
@@ -414,9 +418,9 @@ class Tasks:
             self._tasks[task.id] = task
         with self.stats as stats:
             stats.tasks += 1
-        # Whoever gave up the request never learns of the task (2026-07-28).
+        # A client that cancels the request never learns the task's id (2026-07-28).
         context.call.add_done_callback(partial(_cancel_task, task))
-        described = task.describe()  # before it can have changed
+        described = task.describe()  # Before the tool can change it.
         self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in STATELESS:
             return {"resultType": "task", **described}
@@ -435,7 +439,7 @@ class Tasks:
         """Answer `tasks/get`."""
         task = self._find(params, context)
         task.polls += 1
-        with self.stats:  # whoever waits for a look at it
+        with self.stats:  # Wakes tests that wait for `polls`.
             pass
         return task.describe_detailed() if context.revision in STATELESS else task.describe()
 

@@ -1,6 +1,6 @@
-"""JSON-RPC 2.0 as this server reads and writes it.
+"""JSON-RPC 2.0 as the test server reads and writes it: messages, errors, batches; its counters.
 
-Written without a look at the client's half, so that the two check each other.
+It shares no code with the client, so that each is an independent check of the other.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def request(identifier: str | int, method: str, params: Message | None = None) -
 
 
 def reply(identifier: str | int, result: Message) -> Message:
-    """Return the answer to a request that went well."""
+    """Return the response with a result."""
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
 def error_reply(identifier: str | int | None, error: RpcError) -> Message:
-    """Return the answer to a request that failed; the id is null when it could not be read."""
+    """Return the response with an error; the id is null if that of the request is unknown."""
     body: Message = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -104,7 +104,7 @@ def is_identifier(value: object) -> bool:
 
 
 def id_key(identifier: str | int) -> tuple[type, str | int]:
-    """Return a table key that keeps `1` and `"1"` apart."""
+    """Return a dictionary key for a request id; `1` and `"1"` have different keys."""
     return type(identifier), identifier
 
 
@@ -138,31 +138,31 @@ def string_member(params: Message, name: str) -> str:
     return value
 
 
-# What the server has seen, and a way to wait for it without sleeping.
+# Counters of what a server has received and sent.
 
 
 class Stats:
-    """Counters of one server; read them under `with stats:` or through `wait_for`.
+    """Counters of one server; read them in a `with stats:` block or with `wait_for`.
 
     Attributes:
         requests: Requests received, by method.
         notifications: Notifications received, by method.
-        cancels: Request ids named by `notifications/cancelled`, in the order received.
-        cancelled: Calls that were stopped before they answered, for whatever reason.
-        disconnects: HTTP calls whose client went away before the answer.
-        replies: Answers sent (results and errors).
-        errors: Answers sent that were JSON-RPC errors.
-        responses: Answers received to the server's own requests.
-        late_answers: Those of them that came after the question was withdrawn.
+        cancels: The request ids of `notifications/cancelled`, in the order received.
+        cancelled: Calls that were cancelled before their answer, for whatever reason.
+        disconnects: Calls over HTTP whose client closed the stream before the answer (2026-07-28).
+        replies: Responses sent (results and errors).
+        errors: Responses sent that were JSON-RPC errors.
+        responses: Responses received to the server's own requests.
+        late_answers: Responses received after the question was withdrawn.
         questions: Questions asked, by method, in either era.
         tasks: Tasks that have not ended.
-        paused: Tools waiting for the retry of their request (2026-07-28).
-        violations: What clients did that the protocol forbids, one sentence each.
-        running: Calls being served now.
-        sessions: Sessions open now (connections in memory, stdio, stateful HTTP sessions).
+        paused: Tools that wait for the retry of their request (2026-07-28).
+        violations: Violations of the protocol by clients, one sentence each.
+        running: Calls that are being served.
+        sessions: Open sessions (in memory, over stdio, stateful over HTTP).
         opened: Sessions opened so far.
-        listeners: Open `subscriptions/listen` streams.
-        streams: HTTP event streams being read now.
+        listeners: Open `subscriptions/listen` requests.
+        streams: HTTP event streams with a reader.
     """
 
     def __init__(self) -> None:
@@ -191,12 +191,12 @@ class Stats:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # Whoever held the lock may have changed something.
+        # The block may have changed a counter.
         self._changed.notify_all()
         self._changed.release()
 
     def blame(self, violation: str) -> None:
-        """Record a breach of the protocol by a client."""
+        """Record a violation of the protocol by a client, one sentence."""
         with self:
             self.violations.append(violation)
 
@@ -204,7 +204,7 @@ class Stats:
         """Wait until `predicate(stats)` is true.
 
         Args:
-            predicate: Called under the lock; must not block.
+            predicate: Called on this thread, after each change, with the lock held; must not block.
             timeout: Seconds to wait at most.
 
         Returns:
@@ -214,24 +214,22 @@ class Stats:
             return self._changed.wait_for(lambda: predicate(self), timeout)
 
 
-# The protocol's published revisions, oldest first, and what separates them.
-#
-# Revision names are an enumerated list. They are never compared as strings: an unknown name must
-# not sort before or after a known one.
+# Revisions of the protocol. They are compared by their place in this list and never as strings: an
+# unknown name must not sort before or after a known one.
 
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Every revision this server speaks, oldest first."""
 
 STATELESS = ("2026-07-28",)
-"""Revisions without a handshake: each request says in `_meta` what it speaks."""
+"""Revisions without a handshake: the `_meta` of each request names the revision."""
 
 BATCH_REVISION = "2025-03-26"
 """The only revision with JSON-RPC batches."""
 
 
 def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
-    """Return `revisions` in order of age.
+    """Return `revisions` from the oldest to the newest.
 
     Raises:
         ValueError: One of them is unknown, or there are none.
@@ -249,33 +247,34 @@ def since(revision: str, first: str) -> bool:
 
 
 class Outlet(Protocol):
-    """Where the messages that belong to one request go."""
+    """Sends the messages that belong to one request."""
 
     def send(self, message: Message) -> None:
-        """Send a message that comes before the answer."""
+        """Send a message before the answer."""
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """Send the answer, or say that none will come."""
+        """Send the answer; `None` means that there will be none."""
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """Close the stream early, where there is one that can be taken up again."""
+        """Close the event stream before the answer, if the client can resume it."""
 
 
-# JSON-RPC batches (2025-03-26): an array in, an array out, the order kept.
+# JSON-RPC batches (2025-03-26).
 
 
 @dataclass(frozen=True)
 class Batches:
-    """How a server takes batches.
+    """How a server handles JSON-RPC batches (2025-03-26).
 
     Attributes:
-        parallel: Whether the requests of a batch run side by side; otherwise each begins when the
+        parallel: Whether the requests of a batch run concurrently; otherwise each starts when the
             one before it is answered.
-        max_size: How many messages a batch may hold; a larger one is refused as a whole.
-        timeout: Seconds after which what has no answer yet is cancelled and refused (-32603);
-            `None` for no limit.
-        together: Whether the answers come in one array when all are there; otherwise each comes
-            as a message of its own when it is there (not over HTTP that answers as JSON alone).
+        max_size: The maximum number of messages in a batch; a larger batch is refused as a whole.
+        timeout: Seconds after which the open requests of a batch are cancelled and answered with
+            the error -32603; `None` for no limit.
+        together: Whether all answers are sent in one array, in the order of the requests, once the
+            last one is there; otherwise each answer is sent as a message of its own at once. Over
+            HTTP with `response="json"` they are sent in one array in either case.
     """
 
     parallel: bool = True
@@ -285,7 +284,7 @@ class Batches:
 
 
 DEFAULT_BATCHES: Final = Batches()
-"""How they are taken unless a server is told otherwise."""
+"""The default of `Server(batches=)`."""
 
 
 def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> None:
@@ -306,10 +305,10 @@ class BatchOutlet:
     """Collects the answers of one batch.
 
     Args:
-        outlet: Where they go.
-        requests: Those that are answered.
-        together: Whether all answers go at once.
-        settled: Told of each answer.
+        outlet: Sends the answers.
+        requests: The members of the batch that are answered.
+        together: Whether all answers are sent in one array.
+        on_settled: Called after each answer.
     """
 
     def __init__(
@@ -325,16 +324,16 @@ class BatchOutlet:
         self._together = together
         self._on_settled = on_settled
         self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()  # Guards the two below.
+        self._lock = threading.Lock()  # Guards `_answers` and `_pending`.
         self._answers: list[Message | None] = [None] * len(requests)
         self._pending = set(range(len(requests)))
 
     def member_outlet(self, index: int) -> Outlet:
-        """Return where the request at `index` answers."""
+        """Return the outlet of the request at `index`."""
         return _MemberOutlet(self, self._outlet, index)
 
     def expire_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
-        """Refuse what has no answer after so many seconds, and `cancel(request)` it."""
+        """After `seconds`, answer each open request with an error, and `cancel(request)` it."""
 
         def end() -> None:
             with self._lock:
@@ -351,7 +350,7 @@ class BatchOutlet:
         self._timer.start()
 
     def settle(self, index: int, message: Any) -> None:
-        """Keep one answer, or send it; the last one sends them all."""
+        """Keep or send one answer, unless the request has one; the last one completes the batch."""
         with self._lock:
             if index not in self._pending:
                 return
@@ -371,16 +370,16 @@ class BatchOutlet:
 
 
 class StepQueue:
-    """Takes steps one after another: each when the one before it has ended."""
+    """Runs steps one after another, without recursion if a step runs the next one."""
 
     def __init__(self) -> None:
         self.steps: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()  # Guards the two below.
+        self._lock = threading.Lock()  # Guards `_requested` and `_busy`.
         self._requested = 0
         self._busy = False
 
     def run_next(self) -> None:
-        """Take the next step: here, or where one is being taken at this moment."""
+        """Run the next step: on this thread, or on the thread that is running a step now."""
         with self._lock:
             self._requested += 1
             if self._busy:
@@ -413,7 +412,7 @@ class _MemberOutlet:
 
 
 def expects_answer(message: Any) -> bool:
-    """Return whether a member of a batch gets an answer: a request, or nothing valid."""
+    """Return whether a message is answered: requests are, and invalid messages."""
     if not isinstance(message, dict):
         return True
     if "method" in message:
@@ -422,7 +421,7 @@ def expects_answer(message: Any) -> bool:
 
 
 def refuse(message: Any, reason: str) -> Message:
-    """Return the answer to a member that may not stand in a batch."""
+    """Return the -32600 error response to an invalid message, or to one not allowed here."""
     return error_reply(_id_of(message), RpcError(INVALID_REQUEST, reason))
 
 
