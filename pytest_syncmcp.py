@@ -32,11 +32,11 @@ __all__ = [
 _MODES = ("once", "all", "none")
 
 # The maximum length of a file name, in characters. Some file systems allow no more than 255.
-_LONGEST_NAME = 120
+_MAX_NAME_LENGTH = 120
 
 _REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
-_BEFORE: pytest.StashKey[Footprint] = pytest.StashKey()
+_FOOTPRINT: pytest.StashKey[Footprint] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,7 +70,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Check a test with `mcp_no_leaks` for leaks, after all of its fixtures were finalized."""
     yield
-    before = item.stash.get(_BEFORE, None)
+    before = item.stash.get(_FOOTPRINT, None)
     if before is not None and (leaks := before.left_behind()):
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
 
@@ -84,7 +84,7 @@ def mcp_no_leaks(request: pytest.FixtureRequest) -> None:
     """
     from syncmcp.testing.leaks import Footprint
 
-    request.node.stash[_BEFORE] = Footprint()
+    request.node.stash[_FOOTPRINT] = Footprint()
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ class Cassette:
         server: Any = target
         if callable(target) and not hasattr(target, "connect"):
             server = target()
-        recording = Recording(server, _unfinished(path), secrets=secrets, mask=mask)
+        recording = Recording(server, _partial_path(path), secrets=secrets, mask=mask)
         self._recordings[path] = recording
         return recording
 
@@ -206,11 +206,11 @@ class Cassette:
 def _file_name(name: str) -> str:
     """Return a valid file name; a checksum keeps different names different."""
     plain = re.sub(r"[^\w.-]+", "-", name.replace("::", ".")).strip("-.")
-    if plain == name.replace("::", ".") and len(plain) <= _LONGEST_NAME:
+    if plain == name.replace("::", ".") and len(plain) <= _MAX_NAME_LENGTH:
         return plain
-    return f"{plain[:_LONGEST_NAME]}-{zlib.crc32(name.encode()):08x}"
+    return f"{plain[:_MAX_NAME_LENGTH]}-{zlib.crc32(name.encode()):08x}"
 
 
-def _unfinished(path: Path) -> Path:
+def _partial_path(path: Path) -> Path:
     """Return the file to record to, which is renamed when the test has passed."""
     return path.with_name(f"{path.name}.part")

@@ -12,7 +12,7 @@ PATIENCE = 2.0
 """Seconds after which a resource that a test has left open counts as a leak."""
 
 # Seconds to wait before the garbage collector runs, which takes longer than most tests.
-_BEFORE_COLLECTING = 0.5
+_COLLECT_AFTER = 0.5
 
 # The polling interval, in seconds.
 _POLL_SECONDS = 0.002
@@ -90,7 +90,7 @@ class Footprint:
         Args:
             patience: Seconds to wait at most until all new resources are gone.
         """
-        early = min(patience, _BEFORE_COLLECTING)
+        early = min(patience, _COLLECT_AFTER)
         if not self._wait_gone(early):
             return []
         gc.collect()

@@ -103,7 +103,7 @@ class SecretMasks:
 
 
 # Shorter values would occur in many texts that do not have the secret.
-_SHORTEST_SECRET = 6
+_MIN_SECRET_LENGTH = 6
 
 
 class Recording(TransportSource):
@@ -196,8 +196,8 @@ def _checked_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
     if isinstance(secrets, str):
         raise UsageError("secrets are several: give a list of them")
     given = tuple(secrets)
-    if any(len(secret) < _SHORTEST_SECRET for secret in given):
-        raise UsageError(f"each secret must have at least {_SHORTEST_SECRET} characters")
+    if any(len(secret) < _MIN_SECRET_LENGTH for secret in given):
+        raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
     return given
 
 

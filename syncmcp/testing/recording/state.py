@@ -24,7 +24,7 @@ _GREETINGS = frozenset(("initialize", "server/discover"))
 _META_PREFIX = "io.modelcontextprotocol/"
 _TRANSIENT_META = frozenset(("baggage", "progressToken", "traceparent", "tracestate"))
 
-_LONGEST_VALUE = 80
+_MAX_VALUE_LENGTH = 80
 _MISSING = object()
 
 
@@ -89,7 +89,7 @@ def _shorten(value: Any) -> str:
     if value is _MISSING:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
 def member_at(value: Any, *names: str) -> Any:
@@ -320,7 +320,7 @@ class _Dependencies:
 
 Normalize = Callable[[str, Any], Any]
 
-_MOST_DIFFERENCES = 8
+_MAX_DIFFERENCES = 8
 
 
 class NotRecorded(UsageError):
@@ -435,7 +435,7 @@ class ReplayState:
             if exact:
                 break
         if fitting is None:
-            raise self._unknown(method, asked)
+            raise self._no_match_error(method, asked)
         places.remove(fitting)
         self._schedule.mark_done(fitting)
         message: dict[str, Any] = self.entries[fitting].value
@@ -461,7 +461,7 @@ class ReplayState:
         recorded = self._outcome(method, self.entries[position].value)
         found = list(differences(recorded, self._outcome(method, message)))
         if found:
-            raise _not_recorded(f"the answer to {method} was recorded otherwise", found)
+            raise _difference_error(f"the answer to {method} was recorded otherwise", found)
         self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
@@ -499,22 +499,22 @@ class ReplayState:
             self._recorded_params[position] = self._comparable(method, params)
         return self._recorded_params[position]
 
-    def _differs(self, position: int, method: str, asked: Any) -> list[str]:
+    def _differences_to(self, position: int, method: str, asked: Any) -> list[str]:
         return list(differences(self._comparable_recorded(position, method), asked))
 
-    def _unknown(self, method: str, asked: Any) -> NotRecorded:
+    def _no_match_error(self, method: str, asked: Any) -> NotRecorded:
         if not (recorded := self._recorded.get(method, ())):
             known = ", ".join(sorted(self._recorded)) or "nothing"
             return NotRecorded(f"it was not recorded; recorded are: {known}")
-        found = [self._differs(position, method, asked) for position in recorded]
+        found = [self._differences_to(position, method, asked) for position in recorded]
         if often := found.count([]):
             times = "once" if often == 1 else f"{often} times"
             return NotRecorded(f"it was recorded {times}, and has been asked as often already")
-        return _not_recorded("it was not recorded with these parameters", min(found, key=len))
+        return _difference_error("it was not recorded with these parameters", min(found, key=len))
 
 
-def _not_recorded(text: str, found: list[str]) -> NotRecorded:
+def _difference_error(text: str, found: list[str]) -> NotRecorded:
     lines = [redact(line) for line in found]
-    more = len(lines) - _MOST_DIFFERENCES
-    shown = lines[:_MOST_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+    more = len(lines) - _MAX_DIFFERENCES
+    shown = lines[:_MAX_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
     return NotRecorded("\n  ".join([f"{text}:", *shown]), differences=tuple(lines))

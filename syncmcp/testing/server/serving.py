@@ -23,9 +23,9 @@ SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_LARGEST_BODY = 64 * 1024 * 1024
-_LONGEST_LINE = 65536
-_MOST_HEADERS = 100
+_MAX_BODY_SIZE = 64 * 1024 * 1024
+_MAX_LINE_SIZE = 65536
+_MAX_HEADERS = 100
 
 
 def serve_http(
@@ -213,8 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.requestline = " ".join(words)
         self.command, self.path, self.request_version = words
         self._fields: dict[str, str] = {}
-        while line := self.rfile.readline(_LONGEST_LINE).strip():
-            if len(self._fields) == _MOST_HEADERS:
+        while line := self.rfile.readline(_MAX_LINE_SIZE).strip():
+            if len(self._fields) == _MAX_HEADERS:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 return False
             name, _, value = line.decode("latin-1").partition(":")
@@ -232,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self._fields.get("content-length", "")
         if not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED)
-        elif int(length) > _LARGEST_BODY:
+        elif int(length) > _MAX_BODY_SIZE:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         else:
             body = self.rfile.read(int(length))
