@@ -109,9 +109,8 @@ class RecordingFile:
             OSError: The file cannot be written.
         """
         with self._lock:
-            if (
-                self._process != os.getpid()
-            ):  # After a fork: the file and its lock are the parent's.
+            if self._process != os.getpid():
+                # After a fork: the file and its lock are the parent's.
                 self._process = os.getpid()
                 self._file, self._open_connections, self._connections = None, 0, 0
             if self._file is None:

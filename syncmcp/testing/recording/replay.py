@@ -52,7 +52,7 @@ _ERROR_CLASSES: dict[str, type[McpError]] = {
     and issubclass(kind, (TransportError, ProtocolError, LimitExceeded, ClosedError))
 }
 
-# The answer to a `server/discover` that was not recorded.
+# The answer to a `server/discover` for which no answer was recorded.
 _METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
 
 # The state of a request that was withdrawn before it was sent.
@@ -197,7 +197,7 @@ class ReplayTransport:
                 raise
             recorded = {}
         if method == "server/discover" and recorded.get("id") not in self._state.ended:
-            # It was recorded without an answer. The client need not wait for its timeout.
+            # No answer was recorded. With an error the client need not wait for its timeout.
             refusal = {"jsonrpc": "2.0", "id": id, "error": _METHOD_NOT_FOUND}
             self._local_replies.append((refusal, out))
             return
