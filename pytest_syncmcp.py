@@ -1,7 +1,7 @@
-"""The pytest plugin of syncmcp: fixtures for the tests of programs that use it.
+"""The pytest plugin of syncmcp: fixtures for tests of programs that use it.
 
-pytest loads it in every run where the package is installed. So it imports the library only when a
-test asks for one of the fixtures.
+pytest loads the plugin in every run if the package is installed. It therefore imports the library
+only when a test requests one of the fixtures.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 _MODES = ("once", "all", "none")
 
-# Characters of the name of a file: there are systems where 255 are the end of it.
-_LONGEST_NAME = 120
+# The maximum length of a file name, in characters. Some file systems allow no more than 255.
+_MAX_NAME_LENGTH = 120
 
 _REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
-_BEFORE: pytest.StashKey[Footprint] = pytest.StashKey()
+_FOOTPRINT: pytest.StashKey[Footprint] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how the phases of a test ended: a recording of one that failed is not kept."""
+    """Keep the report of each phase of a test: recordings of failed tests are discarded."""
     report = yield
     item.stash.setdefault(_REPORTS, {})[report.when or ""] = report
     return report
@@ -68,28 +68,28 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Look for what a test has left behind, once all of its fixtures have ended."""
+    """Check a test with `mcp_no_leaks` for leaks, after all of its fixtures were finalized."""
     yield
-    before = item.stash.get(_BEFORE, None)
+    before = item.stash.get(_FOOTPRINT, None)
     if before is not None and (leaks := before.left_behind()):
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
 
 
 @pytest.fixture
 def mcp_no_leaks(request: pytest.FixtureRequest) -> None:
-    """Fail a test that leaves a thread of the library, a child process or a socket behind.
+    """Fail a test that leaks a thread of the library, a child process, a socket or a pipe.
 
-    Child processes and sockets are seen on Linux only. For all tests of a module:
+    Child processes, sockets and pipes are found on Linux only. For all tests of a module:
     ``pytestmark = pytest.mark.usefixtures("mcp_no_leaks")``.
     """
     from syncmcp.testing.leaks import Footprint
 
-    request.node.stash[_BEFORE] = Footprint()
+    request.node.stash[_FOOTPRINT] = Footprint()
 
 
 @pytest.fixture
 def mcp_server() -> Iterator[Server]:
-    """A `syncmcp.testing.Server` without anything in it, closed after the test."""
+    """A `syncmcp.testing.Server` without tools, resources and prompts, closed after the test."""
     from syncmcp.testing import Server
 
     server = Server("mcp_server")
@@ -99,16 +99,16 @@ def mcp_server() -> Iterator[Server]:
 
 @pytest.fixture
 def mcp_client_options() -> Mapping[str, Any]:
-    """The options of `mcp_client`: define a fixture of this name to have others than none."""
+    """The options of `mcp_client`, by default none; override this fixture to set some."""
     return {}
 
 
 @pytest.fixture
 def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Iterator[Client]:
-    """A `syncmcp.Client` of `mcp_server`, in memory; closed after the test.
+    """A `syncmcp.Client` connected to `mcp_server` in memory, closed after the test.
 
-    It connects at its first call, or by `open()`: a server says what it has when it is connected
-    to, so fill it before that.
+    It connects at its first call, or by `open()`. Register the server's features before that: it
+    declares its capabilities when the client connects.
     """
     from syncmcp import Client
 
@@ -120,7 +120,7 @@ def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Ite
 
 @pytest.fixture
 def mcp_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
-    """Makes targets that are recorded in the first run of a test and replayed afterwards."""
+    """A `Cassette`: makes targets that are recorded in the first run and replayed afterwards."""
     mode = request.config.getoption("--mcp-record") or request.config.getini("mcp_record")
     if mode not in _MODES:
         raise pytest.UsageError(f"mcp_record is one of {', '.join(_MODES)}, not {mode!r}")
@@ -131,11 +131,11 @@ def mcp_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
 
 
 class Cassette:
-    """The recordings of one test: files in the directory `cassettes` next to it.
+    """The recordings of one test: files in the directory `cassettes` next to the test's file.
 
     Args:
-        test: The file that the test is in.
-        name: What the test is called there, with its class and parameters.
+        test: The file of the test.
+        name: The name of the test, with its class and parameters.
         mode: ``"once"``, ``"all"`` or ``"none"``; see the option ``--mcp-record``.
     """
 
@@ -147,7 +147,7 @@ class Cassette:
         self._replays: dict[Path, Replay] = {}
 
     def path(self, name: str | None = None) -> Path:
-        """The file of the recording of this name."""
+        """Return the file of the recording with this name."""
         full = self._name if name is None else f"{self._name}-{name}"
         return self._directory / f"{_file_name(full)}.jsonl"
 
@@ -160,12 +160,12 @@ class Cassette:
         mask: Callable[[str], str] | None = None,
         normalize: Callable[[str, Any], Any] | None = None,
     ) -> Recording | Replay:
-        """What to connect to instead of `target`.
+        """Return the target to connect to instead of `target`: a `Recording` or a `Replay`.
 
         Args:
-            target: The real server; or a function that returns it, which is called only if there
-                is something to be recorded.
-            name: Which one it is, in a test that connects to several servers.
+            target: The real server, or a function that returns it and is called only if it is
+                recorded.
+            name: A name for the recording, in a test that connects to several servers.
             secrets: See `syncmcp.testing.Recording`.
             mask: See `syncmcp.testing.Recording`.
             normalize: See `syncmcp.testing.Replay`.
@@ -183,12 +183,12 @@ class Cassette:
         server: Any = target
         if callable(target) and not hasattr(target, "connect"):
             server = target()
-        recording = Recording(server, _unfinished(path), secrets=secrets, mask=mask)
+        recording = Recording(server, _partial_path(path), secrets=secrets, mask=mask)
         self._recordings[path] = recording
         return recording
 
     def finish(self, *, passed: bool) -> None:
-        """Keep what was recorded if the test passed; fail it for what was not recorded."""
+        """Keep the recordings of a passed test; fail it for requests that were not recorded."""
         for path, recording in self._recordings.items():
             if passed and recording.path.exists():
                 os.replace(recording.path, path)
@@ -204,13 +204,13 @@ class Cassette:
 
 
 def _file_name(name: str) -> str:
-    """A name that every file system takes; two that differ in more than that get a number."""
+    """Return a valid file name; a checksum keeps different names different."""
     plain = re.sub(r"[^\w.-]+", "-", name.replace("::", ".")).strip("-.")
-    if plain == name.replace("::", ".") and len(plain) <= _LONGEST_NAME:
+    if plain == name.replace("::", ".") and len(plain) <= _MAX_NAME_LENGTH:
         return plain
-    return f"{plain[:_LONGEST_NAME]}-{zlib.crc32(name.encode()):08x}"
+    return f"{plain[:_MAX_NAME_LENGTH]}-{zlib.crc32(name.encode()):08x}"
 
 
-def _unfinished(path: Path) -> Path:
-    """Where a recording is made; it gets its name when the test has passed."""
+def _partial_path(path: Path) -> Path:
+    """Return the file to record to, which is renamed when the test has passed."""
     return path.with_name(f"{path.name}.part")

@@ -1,11 +1,18 @@
-"""A threaded MCP server for tests and demos, and a scripted peer.
+"""Tools for tests of programs that use MCP: a server, scripted peers, faults, recordings.
 
-`Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
-memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
-`ScriptedPeer` and its relatives play a part written with the steps of the module `script`, faults
-included. `FaultProxy` stands before any HTTP server and breaks its exchanges, and an
-`AuthorizationServer` issues the tokens that such a server may want. None shares code with the
-client, so that each is a second opinion on the other.
+`Server` is a threaded MCP server. It speaks every revision over stdio (`Server.run_stdio`,
+`python -m syncmcp.testing`), in memory (`Server.connect`) and over HTTP (`HttpEndpoint`,
+`SseEndpoint`, `wsgi_app`, `serve_http`). An `AuthorizationServer` issues the tokens that an HTTP
+server may require.
+
+`ScriptedPeer` plays a script, a list of steps made by the module `script`, and can violate the
+protocol. `FaultProxy` is a proxy in front of any HTTP server that cuts, delays or slows down its
+exchanges. These servers, peers and proxies share no protocol code with the client, so that each is
+an independent check of the other.
+
+`Recording` writes the messages of a connection to a file, and `Replay` plays them without a server.
+
+The submodules are imported when one of their names is first used.
 """
 
 from __future__ import annotations
@@ -16,45 +23,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from syncmcp.testing import script
     from syncmcp.testing.demo import demo_server
-    from syncmcp.testing.faults.faults import Cut, Drip, Exchange, Fault, Hold, Planned
+    from syncmcp.testing.faults import Cut, Drip, Exchange, Fault, Hold, Planned
     from syncmcp.testing.faults.proxy import FaultProxy, UnusedFaults
     from syncmcp.testing.recording.record import Recording
     from syncmcp.testing.recording.replay import Replay
-    from syncmcp.testing.recording.score import NotRecorded
+    from syncmcp.testing.recording.state import NotRecorded
+    from syncmcp.testing.scripted import Received, Transcript
     from syncmcp.testing.scripted.peer import ScriptedConnection, ScriptedPeer
-    from syncmcp.testing.scripted.player import Received, Transcript
-    from syncmcp.testing.server.asking import Question, Withdrawn
     from syncmcp.testing.server.authorization import AuthorizationServer
-    from syncmcp.testing.server.calls import Batches
     from syncmcp.testing.server.context import ToolContext
-    from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
+    from syncmcp.testing.server.events import HttpReply
+    from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
+    from syncmcp.testing.server.questions import (
+        MissingCapability,
+        Question,
+        UrlElicitationRequired,
+        Withdrawn,
+    )
     from syncmcp.testing.server.server import Server
     from syncmcp.testing.server.serving import HttpServer, serve_http, wsgi_app
     from syncmcp.testing.server.session import Session
-    from syncmcp.testing.server.wire import (
-        MissingCapability,
-        RpcError,
-        Stats,
-        UrlElicitationRequired,
-    )
+    from syncmcp.testing.server.wire import Batches, RpcError, Stats
 
 _HOMES = {
     "AuthorizationServer": "server.authorization",
-    "Batches": "server.calls",
-    "Cut": "faults.faults",
-    "Drip": "faults.faults",
-    "Exchange": "faults.faults",
-    "Fault": "faults.faults",
+    "Batches": "server.wire",
+    "Cut": "faults",
+    "Drip": "faults",
+    "Exchange": "faults",
+    "Fault": "faults",
     "FaultProxy": "faults.proxy",
-    "Hold": "faults.faults",
+    "Hold": "faults",
     "HttpEndpoint": "server.http",
-    "HttpReply": "server.http",
+    "HttpReply": "server.events",
     "HttpServer": "server.serving",
-    "MissingCapability": "server.wire",
-    "NotRecorded": "recording.score",
-    "Planned": "faults.faults",
-    "Question": "server.asking",
-    "Received": "scripted.player",
+    "MissingCapability": "server.questions",
+    "NotRecorded": "recording.state",
+    "Planned": "faults",
+    "Question": "server.questions",
+    "Received": "scripted",
     "Recording": "recording.record",
     "Replay": "recording.replay",
     "RpcError": "server.wire",
@@ -65,10 +72,10 @@ _HOMES = {
     "SseEndpoint": "server.http",
     "Stats": "server.wire",
     "ToolContext": "server.context",
-    "Transcript": "scripted.player",
+    "Transcript": "scripted",
     "UnusedFaults": "faults.proxy",
-    "UrlElicitationRequired": "server.wire",
-    "Withdrawn": "server.asking",
+    "UrlElicitationRequired": "server.questions",
+    "Withdrawn": "server.questions",
     "demo_server": "demo",
     "serve_http": "server.serving",
     "wsgi_app": "server.serving",

@@ -1,4 +1,4 @@
-"""The demo server: a little of everything, tools that ask, nothing from the environment."""
+"""The demo server: tools, resources and prompts of every kind, without external effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.wire import REVISIONS, Message, since
 
-# Tools of the demo server that ask the client something.
+# Tools that ask the client questions.
 
 
 _ASKS = {"readOnlyHint": True, "openWorldHint": False}
@@ -35,7 +35,7 @@ class FileCount(TypedDict):
 
 
 def add_asking_tools(server: Server) -> None:
-    """Register the tools of this module with `server`."""
+    """Register the tools that ask the client questions."""
     _add_sampling(server)
     _add_forms(server)
 
@@ -143,7 +143,7 @@ def _fill_in(
 def _titled(
     context: ToolContext, titles: Mapping[str, str], *, title: str, default: str | None = None
 ) -> Message:
-    """Return a choice whose options have titles, as the revision writes it."""
+    """Return the schema of a choice with titles, as the revision has it."""
     field: Message = {"type": "string", "title": title}
     if since(context.revision, "2025-11-25"):
         field["oneOf"] = [{"const": value, "title": text} for value, text in titles.items()]
@@ -214,7 +214,7 @@ def _path_of(uri: str) -> Path:
 
 
 def _count(place: Path) -> int:
-    """Count the files at or below `place`, following no links, which may lead outside."""
+    """Count the files at or below `place`, without following links, which may lead outside."""
     if place.is_file():
         return 1
     return sum(
@@ -247,7 +247,13 @@ def demo_server(
     revisions: Iterable[str] = REVISIONS,
     page_size: int | None = None,
 ) -> Server:
-    """Return a new demo server; the arguments are those of `Server`."""
+    """Return a new demo server: a `Server` with tools, resources and prompts of every kind.
+
+    Args:
+        name: The server's name.
+        revisions: The protocol revisions it speaks.
+        page_size: Entries in one page of a list; `None` sends all entries in one page.
+    """
     server = Server(
         name,
         version="1.0",

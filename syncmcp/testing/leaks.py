@@ -1,4 +1,4 @@
-"""What a test leaves behind: threads of the library, child processes, open sockets and pipes."""
+"""Detection of leaks in tests: threads of the library, child processes, open sockets and pipes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import time
 from pathlib import Path
 
 PATIENCE = 2.0
-"""Seconds after which what a test left behind counts as a leak: far more than any end needs."""
+"""Seconds after which a resource that a test has left open counts as a leak."""
 
-# Seconds of it that pass before the garbage collector runs, which costs more than most tests.
-_BEFORE_COLLECTING = 0.5
+# Seconds to wait before the garbage collector runs, which takes longer than most tests.
+_COLLECT_AFTER = 0.5
 
-# Seconds between two looks at what is left.
-_LOOK = 0.002
+# The polling interval, in seconds.
+_POLL_SECONDS = 0.002
 
-# One per process, kept for the life of the process.
+# Threads of which each process has one, which never end.
 _PERMANENT = frozenset(("syncmcp-reaper", "syncmcp-timer"))
 
 
 def library_threads() -> set[threading.Thread]:
-    """The running threads that the library started for a client or a server."""
+    """Return the running threads that the library has started for clients and servers."""
     return {
         thread
         for thread in threading.enumerate()
@@ -31,23 +31,23 @@ def library_threads() -> set[threading.Thread]:
 
 
 def child_processes() -> set[int]:
-    """The ids of this process's children, those not yet waited for included (Linux)."""
+    """Return the ids of this process's children, including zombies (Linux only)."""
     children: set[int] = set()
     for task in Path("/proc/self/task").glob("*/children"):
         try:
             children.update(int(word) for word in task.read_text().split())
-        except OSError:  # the thread ended while we looked
+        except OSError:  # The thread has ended meanwhile.
             continue
     return children
 
 
 def open_channels() -> set[tuple[int, str]]:
-    """The open sockets and pipes as pairs of descriptor and identity (Linux)."""
+    """Return the open sockets and pipes as pairs of descriptor and inode name (Linux only)."""
     channels: set[tuple[int, str]] = set()
     for entry in Path("/proc/self/fd").glob("*"):
         try:
             target = os.readlink(entry)
-        except OSError:  # the descriptor that listed the directory
+        except OSError:  # The descriptor of the directory listing itself.
             continue
         if target.startswith(("socket:", "pipe:")):
             channels.add((int(entry.name), target))
@@ -55,9 +55,14 @@ def open_channels() -> set[tuple[int, str]]:
 
 
 class Footprint:
-    """What the process holds at one moment.
+    """A snapshot of the threads, child processes, sockets and pipes of this process.
 
-    Child processes, sockets and pipes are seen on Linux only.
+    Child processes, sockets and pipes are found on Linux only.
+
+    Attributes:
+        threads: The running threads of the library.
+        processes: The ids of the child processes.
+        channels: The open sockets and pipes, as pairs of descriptor and inode name.
     """
 
     def __init__(self) -> None:
@@ -66,7 +71,7 @@ class Footprint:
         self.channels = open_channels()
 
     def grown_since(self, earlier: Footprint) -> list[str]:
-        """What is here now and was not then, in words."""
+        """Return what this snapshot has and `earlier` has not, one text for each resource."""
         threads = sorted(thread.name for thread in self.threads - earlier.threads)
         processes = sorted(self.processes - earlier.processes)
         channels = sorted(self.channels - earlier.channels)
@@ -77,27 +82,27 @@ class Footprint:
         ]
 
     def left_behind(self, patience: float = PATIENCE) -> list[str]:
-        """What has come since then and does not go away, in words.
+        """Return the leaks since this snapshot, one text for each resource.
 
-        Things that are ending end within milliseconds, so they are waited for first. Only if that
-        was not enough, the garbage collector runs, for a client that the test abandoned.
+        A resource is a leak if it still exists after `patience` seconds. If any is left after half
+        a second, the garbage collector runs, which closes clients that the test has abandoned.
 
         Args:
-            patience: Seconds that everything together gets to go away.
+            patience: Seconds to wait at most until all new resources are gone.
         """
-        early = min(patience, _BEFORE_COLLECTING)
-        if not self._outlasting(early):
+        early = min(patience, _COLLECT_AFTER)
+        if not self._wait_gone(early):
             return []
         gc.collect()
-        return self._outlasting(patience - early)
+        return self._wait_gone(patience - early)
 
-    def _outlasting(self, seconds: float) -> list[str]:
-        """Wait until everything new has gone away, so long at most; return what has not."""
+    def _wait_gone(self, seconds: float) -> list[str]:
+        """Wait until all new resources are gone, `seconds` at most; return those that are left."""
         deadline = time.monotonic() + seconds
         while leaks := Footprint().grown_since(self):
             left = deadline - time.monotonic()
             if left <= 0.0:
                 break
-            # Children and descriptors cannot be joined, so all kinds are looked at alike.
-            time.sleep(min(left, _LOOK))
+            # Descriptors cannot be waited for, so all kinds of resources are polled.
+            time.sleep(min(left, _POLL_SECONDS))
         return leaks

@@ -1,9 +1,9 @@
-"""The vocabulary of scripted peers: one set of steps for memory, stdio and HTTP.
+"""The steps of the scripts that a `ScriptedPeer` plays in memory, over stdio and over HTTP.
 
-A script is a list of steps, played in order on one connection (on HTTP: for the whole
-endpoint). Steps are plain JSON values, so that a script can travel to a child process. In what a
-step sends, the strings `"$id"` and `"$token"` stand for the id and the progress token of the
-message the step answers::
+A script is a list of steps, which are played in order on one connection (over HTTP: on the whole
+endpoint). The functions of this module return steps. Steps are JSON values, so that a script can be
+sent to a child process. In a value that a step sends, the strings `"$id"` and `"$token"` are
+replaced by the id and the progress token of the message that the step answers::
 
     from syncmcp.testing import ScriptedPeer, script as s
 
@@ -59,34 +59,35 @@ ID = "$id"
 PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
 
 
-# Taking part in the conversation
+# Messages
 
 
 def expect(method: str, *, label: str | None = None) -> Step:
-    """Wait for a message of this method (on HTTP also "GET" and "DELETE").
+    """Wait for a message of this method. The steps after this one answer it.
 
-    The following steps answer it. Other messages wait for an `expect` of their own.
+    Messages of other methods are kept until an `expect` of their own.
 
     Args:
-        method: The method, or "response" for an answer to a request of the script.
-        label: A name by which later steps can come back to this message (`to=`).
+        method: The method; "response" for the answer to a request of the script; "batch" for a
+            batch; over HTTP also "GET" and "DELETE".
+        label: A name by which later steps can answer this message (`to=`).
     """
     return {"do": "expect", "method": method, "label": label}
 
 
 def reply(result: Any, *, to: str | None = None) -> Step:
-    """Answer with a result."""
+    """Answer with a result. `to` is the label of the message; see `message`."""
     return message({"jsonrpc": "2.0", "id": ID, "result": result}, to=to)
 
 
 def error(code: int, text: str, data: Any = None, *, to: str | None = None) -> Step:
-    """Answer with a JSON-RPC error."""
+    """Answer with a JSON-RPC error. `to` is the label of the message; see `message`."""
     body = {"code": code, "message": text, **({} if data is None else {"data": data})}
     return message({"jsonrpc": "2.0", "id": ID, "error": body}, to=to)
 
 
 def notify(method: str, params: Any = None, *, to: str | None = None) -> Step:
-    """Send a notification."""
+    """Send a notification, over HTTP on the response to the message with the label `to`."""
     body = {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
     return message(body, to=to, final=False)
 
@@ -94,7 +95,7 @@ def notify(method: str, params: Any = None, *, to: str | None = None) -> Step:
 def progress(
     value: float, total: float | None = None, text: str | None = None, *, to: str | None = None
 ) -> Step:
-    """Report progress of the message being answered."""
+    """Send `notifications/progress` for the message that is being answered."""
     params: dict[str, Any] = {"progressToken": PROGRESS_TOKEN, "progress": value}
     if total is not None:
         params["total"] = total
@@ -106,7 +107,7 @@ def progress(
 def request(
     method: str, params: Any = None, *, identifier: str | int = 1, to: str | None = None
 ) -> Step:
-    """Ask the client something."""
+    """Send the client a request; `expect("response")` waits for the answer."""
     body = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         body["params"] = params
@@ -116,7 +117,7 @@ def request(
 def withdraw(
     identifier: str | int = 1, reason: str | None = None, *, to: str | None = None
 ) -> Step:
-    """Withdraw the request of that id."""
+    """Send `notifications/cancelled` for the script's request with this id."""
     params = {"requestId": identifier, **({} if reason is None else {"reason": reason})}
     return notify("notifications/cancelled", params, to=to)
 
@@ -127,12 +128,12 @@ def input_required(
     *,
     to: str | None = None,
 ) -> Step:
-    """Answer that the client must answer something and ask again (2026-07-28).
+    """Answer with an `input_required` result: questions to answer in a retry (2026-07-28).
 
     Args:
-        questions: Method and params of each question, by its key; `None` leaves them out.
+        questions: Method and params of each question, by key; `None` leaves out `inputRequests`.
         state: The `requestState`; `None` leaves it out.
-        to: The label of the message it answers.
+        to: The label of the message to answer; see `message`.
     """
     result: dict[str, Any] = {"resultType": "input_required"}
     if questions is not None:
@@ -150,8 +151,8 @@ def message(value: Any, *, to: str | None = None, final: bool = True) -> Step:
 
     Args:
         value: The value; `"$id"` and `"$token"` in it are replaced.
-        to: The label of the message it answers; the last one expected unless given.
-        final: Whether an HTTP response ends with it.
+        to: The label of the message to answer; by default the message of the last `expect`.
+        final: Whether the HTTP response ends with it.
     """
     return {"do": "message", "value": value, "to": to, "final": final}
 
@@ -159,12 +160,13 @@ def message(value: Any, *, to: str | None = None, final: bool = True) -> Step:
 def handshake(
     revision: str = "2025-11-25", *, capabilities: Any = None, probe: bool = False
 ) -> list[Step]:
-    """Return the steps of an ordinary start.
+    """Return the steps of an ordinary handshake.
 
     Args:
         revision: The revision to speak; 2026-07-28 answers `server/discover` instead.
-        capabilities: The server's capabilities; tools, resources, prompts and logging if absent.
-        probe: Whether a `server/discover` comes first and is refused as unknown.
+        capabilities: The server's capabilities; by default tools, resources, prompts and logging.
+        probe: Whether the client sends `server/discover` first, which is answered with the error
+            -32601 (not with 2026-07-28).
     """
     offered = capabilities
     if offered is None:
@@ -191,31 +193,31 @@ def handshake(
     ]
 
 
-# Faults on every wire
+# Faults on every transport
 
 
 def raw(data: bytes, *, to: str | None = None) -> Step:
-    """Write exactly these bytes; no line end, chunk frame or head is added."""
+    """Write these bytes unchanged: without a line end, chunk size or head."""
     return {"do": "raw", "data": data.decode("latin-1"), "to": to}
 
 
 def garbage(lines: int = 1) -> Step:
-    """Write lines that are not JSON, as a stray `print` would (in memory: one frame)."""
+    """Write lines that are not JSON, as a stray `print` would (in memory: one frame each)."""
     return raw(b"Loading model... 42% {not json\xff\n" * lines)
 
 
 def delay(seconds: float) -> Step:
-    """Do nothing for some seconds."""
+    """Wait for some seconds."""
     return {"do": "delay", "seconds": seconds}
 
 
 def gate(name: str) -> Step:
-    """Wait until the test calls `peer.open(name)`."""
+    """Wait until the test calls `ScriptedPeer.open(name)`."""
     return {"do": "gate", "name": name}
 
 
 def drip(step: Step, every: float) -> Step:
-    """Play `step`, but write one byte every so many seconds."""
+    """Play `step`, but write one byte at a time, with `every` seconds after each."""
     return {"do": "drip", "step": step, "every": every}
 
 
@@ -225,46 +227,46 @@ def part(step: Step, size: int) -> Step:
 
 
 def cut(code: int = 0, *, reset: bool = False, to: str | None = None) -> Step:
-    """End the connection now.
+    """End the connection at once.
 
     Args:
-        code: The exit code (stdio); negative means that signal.
-        reset: Send a reset instead of an orderly end (HTTP).
-        to: The label of the exchange to cut (HTTP).
+        code: The exit code of the process (stdio); `-n` means that it ends by signal `n`.
+        reset: Send a TCP reset instead of an orderly end (HTTP).
+        to: The label of the message on whose connection this happens (HTTP).
     """
     return {"do": "cut", "code": code, "reset": reset, "to": to}
 
 
 def silence() -> Step:
-    """Say nothing more until the client ends the connection."""
+    """Send nothing more; wait until the client ends the connection."""
     return {"do": "silence"}
 
 
 def repeat(steps: Script, times: int | None = None) -> Step:
-    """Play `steps` again and again; without `times` until the client has gone."""
+    """Play `steps` repeatedly: `times` times, or until the client ends the connection."""
     return {"do": "repeat", "steps": list(steps), "times": times}
 
 
-# Faults of a process (stdio; elsewhere they are an error)
+# Faults of a process (over stdio only; on other transports the script fails)
 
 
 def stderr(data: bytes) -> Step:
-    """Write to the standard error output."""
+    """Write to stderr."""
     return {"do": "stderr", "data": data.decode("latin-1")}
 
 
 def ignore_eof() -> Step:
-    """Go on living after the end of stdin."""
+    """Do not exit at the end of stdin."""
     return {"do": "ignore_eof"}
 
 
 def ignore_sigterm() -> Step:
-    """Record SIGTERM and live on."""
+    """Do not exit on SIGTERM; it is recorded as the event "sigterm"."""
     return {"do": "ignore_sigterm"}
 
 
 def stop_reading() -> Step:
-    """Read nothing more from stdin, which stays open; as the first step, nothing at all."""
+    """Stop reading stdin, which stays open; as the first step, nothing is read at all."""
     return {"do": "stop_reading"}
 
 
@@ -273,11 +275,11 @@ def spawn_grandchild(seconds: float = 60) -> Step:
     return {"do": "spawn_grandchild", "seconds": seconds}
 
 
-# HTTP in detail (HTTP only, but `accept`)
+# HTTP responses (over HTTP only, except `accept`)
 
 
 def accept(status: int = 202, *, to: str | None = None) -> Step:
-    """Answer with a status and no body; elsewhere this does nothing."""
+    """Answer with a status and no body; over other transports this does nothing."""
     return {"do": "accept", "status": status, "to": to}
 
 
@@ -288,14 +290,14 @@ def head(
     chunked: bool = True,
     to: str | None = None,
 ) -> Step:
-    """Write a status line and headers; what follows is the body.
+    """Write a status line and headers; the next steps write the body.
 
     Args:
         status: The status code.
-        headers: The headers; an event stream's content type unless they name one.
-        chunked: Whether the body is sent in chunks (else as it is, ended by `cut`, unless
-            the headers give a length).
-        to: The label of the exchange.
+        headers: The headers; the default `content-type` is that of an event stream.
+        chunked: Whether the body is sent in chunks. If not, it ends with the connection (`cut`),
+            unless the headers have a length.
+        to: The label of the message to answer; see `message`.
     """
     return {"do": "head", "status": status, "headers": headers or {}, "chunked": chunked, "to": to}
 
@@ -316,12 +318,12 @@ def event(
     """Write one server-sent event.
 
     Args:
-        value: A JSON value for its data (`"$id"` is replaced); a `str` is taken as it is;
-            `None` leaves the data out, `""` is a priming event.
-        identifier: Its id.
+        value: The data: a JSON value, in which `"$id"` is replaced, or a `str` that is sent as it
+            is; `None` leaves the data out, `""` makes a priming event.
+        identifier: The event id.
         retry: The reconnection time, in milliseconds.
-        kind: Its event type.
-        to: The label of the exchange.
+        kind: The event type.
+        to: The label of the message to answer; see `message`.
     """
     return {
         "do": "event",
@@ -339,5 +341,5 @@ def comment(text: str = "", *, to: str | None = None) -> Step:
 
 
 def end(*, to: str | None = None) -> Step:
-    """End the body in good order."""
+    """End the body of the response."""
     return {"do": "end", "to": to}

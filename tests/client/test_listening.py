@@ -14,7 +14,8 @@ import pytest
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
 from syncmcp.testing import Server, ToolContext, serve_http
-from syncmcp.testing.server.http import HttpEndpoint, HttpReply
+from syncmcp.testing.server.events import HttpReply
+from syncmcp.testing.server.http import HttpEndpoint
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,

@@ -55,7 +55,7 @@ class Office(Server):
             action(task)
             if context.revision == STATELESS:
                 return {}
-            if task.over:
+            if task.ended:
                 raise RpcError(INVALID_PARAMS, f"The task is {task.status}")
             return task.describe()
 

@@ -29,7 +29,6 @@ IGNORED = {
 # modules of which packages. It may become less.
 KNOWN = {
     ("_connection",): 9,
-    ("testing",): 12,
 }
 
 

@@ -220,7 +220,7 @@ def test_a_disk_that_was_full_at_first_may_have_room_later(
     server = shop()
     client = syncmcp.Client(Recording(server, path))
     with monkeypatch.context() as patch:
-        patch.setattr("syncmcp.testing.recording.tape.os.write", full)
+        patch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.ConnectFailed, match="No space left"):
             client.open()
     with client:
@@ -237,7 +237,7 @@ def test_a_full_disk_ends_the_session_and_says_so(
 
     server = shop()
     with syncmcp.connect(Recording(server, path)) as client, monkeypatch.context() as patch:
-        patch.setattr("syncmcp.testing.recording.tape.os.write", full)
+        patch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.TransportError, match="No space left"):
             client.call_tool("price", {"item": "pear"})
     server.close()

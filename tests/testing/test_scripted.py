@@ -20,7 +20,7 @@ import pytest
 import syncmcp.testing
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
-from syncmcp.testing.scripted.player import ScriptError
+from syncmcp.testing.scripted import ScriptError
 from tests.testing.wires import PATIENCE, Http, decoded, read_event
 
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"_meta": {"progressToken": "t"}}}

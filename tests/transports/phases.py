@@ -17,7 +17,7 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.config import Http
 from syncmcp.testing import FaultProxy, Hold, Server, serve_http
-from syncmcp.testing.faults.faults import Fault, Planned
+from syncmcp.testing.faults import Fault, Planned
 
 WAIT = 30.0
 """A ceiling for everything that has to happen soon, in seconds."""

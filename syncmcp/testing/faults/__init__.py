@@ -1,1 +1,302 @@
-"""A proxy that cuts, delays and spoils what passes through it."""
+"""The faults of a `FaultProxy`, and its log of exchanges.
+
+::
+
+    from syncmcp.testing import Cut, FaultProxy, Hold
+
+    with FaultProxy(server.url) as proxy:
+        proxy.queue(Cut("head", after=20, reset=True), method="tools/call")
+        held = proxy.queue(Hold("sent"), method="tools/list", nth=2)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+__all__ = ["Cut", "Drip", "Ending", "Exchange", "Fault", "Hold", "Place", "Planned", "Record"]
+
+
+Place = Literal["connect", "request", "sent", "head", "body", "event"]
+"""A point of an HTTP exchange at which a fault happens, in the order of time:
+
+"connect"
+    the connection was accepted, and no byte was read (with TLS: before the handshake);
+"request"
+    `after` bytes of the request's body were read, and nothing was sent to the server;
+"sent"
+    the whole request was sent to the server, and nothing of the response was read;
+"head"
+    the head of the response was read, and `after` bytes of it were sent to the client;
+"body"
+    `after` bytes of the response's body, without chunk sizes, were sent to the client;
+"event"
+    `after` server-sent events and half of the next one were sent to the client; the proxy has
+    received that one completely.
+"""
+
+_COUNTED = ("request", "head", "body", "event")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault at a point of an exchange; the base class of `Cut`, `Hold` and `Drip`.
+
+    Attributes:
+        at: The point: "connect", "request", "sent", "head", "body" or "event".
+        after: The number of bytes ("request", "head", "body") or events ("event") before the
+            fault; 0 at the other points.
+
+    Raises:
+        ValueError: There is no such point, or `after` is negative or not 0 at "connect" or "sent".
+    """
+
+    at: Place
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        if self.at not in get_args(Place):
+            raise ValueError(f"there is no place {self.at!r}, but {', '.join(get_args(Place))}")
+        if self.after < 0 or (self.after and self.at not in _COUNTED):
+            raise ValueError(f"after={self.after} means nothing at {self.at!r}")
+
+
+@dataclass(frozen=True)
+class Cut(Fault):
+    """Ends both connections of the exchange, to the client and to the server.
+
+    Attributes:
+        reset: Whether the client's connection ends with a TCP reset instead of an orderly end.
+    """
+
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Hold(Fault):
+    """Stops the exchange until `Planned.release` is called; then it goes on.
+
+    It also ends when the client disconnects, which the proxy cannot notice at "connect" and
+    "request", where it does not read.
+
+    Attributes:
+        seconds: Seconds after which the exchange goes on without a release; `None` for no limit.
+    """
+
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Drip(Fault):
+    """Sends the rest of the response in small pieces ("head", "body" and "event" only).
+
+    Attributes:
+        size: The number of bytes in one piece.
+        every: Seconds before each piece; `None` sends one piece for each `Planned.release`.
+
+    Raises:
+        ValueError: As for `Fault`; or the point is before the response, or `size` is less than 1.
+    """
+
+    size: int = 1
+    every: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at not in ("head", "body", "event"):
+            raise ValueError(f"only an answer can drip, and there is none at {self.at!r}")
+        if self.size < 1:
+            raise ValueError(f"size={self.size} would let nothing pass")
+
+
+class Planned:
+    """A queued fault, returned by `FaultProxy.queue`. Its methods may be called from any thread.
+
+    Attributes:
+        fault: The fault.
+        exchange: The exchange to which it was assigned; `None` before that, and at "connect".
+        happened: Whether the exchange has reached the point of the fault.
+    """
+
+    def __init__(
+        self,
+        fault: Fault,
+        verb: str | None,
+        method: str | None,
+        nth: int,
+        changed: threading.Condition,
+    ) -> None:
+        self.fault = fault
+        self.exchange: Exchange | None = None
+        self.happened = False
+        self._verb = verb
+        self._method = method
+        self._left = nth
+        self._changed = changed  # Guards all attributes.
+        self._releases = 0
+        self._wake: Callable[[], None] | None = None
+
+    def wait(self, timeout: float = 10.0) -> None:
+        """Wait until the fault has happened; a `Cut`, until the connections are cut.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: It did not happen in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.happened, timeout):
+                raise TimeoutError(f"{self!r} did not happen within {timeout:g} s")
+
+    def release(self, times: int = 1) -> None:
+        """End a `Hold`, or send that many pieces of a `Drip`; may be called in advance."""
+        with self._changed:
+            self._releases += times
+            wake = self._wake
+        if wake is not None:
+            wake()
+
+    def __repr__(self) -> str:
+        filters = {"verb": self._verb, "method": self._method}
+        given = "".join(f", {name}={value!r}" for name, value in filters.items() if value)
+        return f"{self.fault!r}{given}"
+
+    # Called by the proxy
+
+    def _matches(self, verb: str | None, method: str | None) -> bool:
+        """Count an exchange that matches; return whether it is the n-th or a later one."""
+        if self._verb not in (None, verb) or self._method not in (None, method):
+            return False
+        self._left -= 1
+        return self._left <= 0
+
+    def _mark_reached(self, wake: Callable[[], None]) -> None:
+        """Record that the fault happens; `wake` wakes the thread that waits in it."""
+        with self._changed:
+            self.happened = True
+            self._wake = wake
+            self._changed.notify_all()
+
+    def _take_release(self) -> bool:
+        """Consume one release; return whether there was one."""
+        with self._changed:
+            if not self._releases:
+                return False
+            self._releases -= 1
+            return True
+
+
+# The log of a `FaultProxy`, and its queue of faults.
+
+
+Ending = Literal["complete", "cut", "reset", "client left", "server left", "closed"]
+"""How an exchange ended: with the whole response, by a `Cut` ("cut" or "reset"), because the client
+or the server closed its connection, or because the proxy was closed."""
+
+# The method is expected in the first bytes of a message, so that a long one need not be read whole.
+_METHOD = re.compile(rb'"method"\s*:\s*"([^"\\]+)"')
+
+
+@dataclass
+class Exchange:
+    """One HTTP request and its response, as the proxy has passed them on.
+
+    Attributes:
+        number: The number of the exchange, from 0, over all connections.
+        connection: The number of the client's connection, from 0.
+        verb: The HTTP method.
+        path: The request's target.
+        headers: The request's headers, names in lower case.
+        method: The JSON-RPC method in the body, or `None`.
+        body: The request's body, as far as it was read.
+        sent: Whether the whole request was sent to the server.
+        status: The HTTP status of the response, or `None` before it was read.
+        passed: The number of bytes of the response's body that were sent to the client.
+        ended: How the exchange ended: "complete", "cut", "reset", "client left", "server left" or
+            "closed"; `None` before that. "complete" is set shortly after the last byte was sent.
+    """
+
+    number: int
+    connection: int
+    verb: str
+    path: str
+    headers: dict[str, str]
+    method: str | None = None
+    body: bytes = field(default=b"", repr=False)
+    sent: bool = False
+    status: int | None = None
+    passed: int = 0
+    ended: Ending | None = None
+
+    @property
+    def message(self) -> Any:
+        """The body, decoded from JSON; raises `ValueError` if it is not JSON."""
+        return json.loads(self.body)
+
+
+class ExchangeLog:
+    """The exchanges of one proxy and its queue of faults, shared by all its threads.
+
+    Attributes:
+        changed: Guards all attributes, and the exchanges; notified of each change.
+        exchanges: All exchanges so far.
+        planned: All faults that were queued so far.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.exchanges: list[Exchange] = []
+        self.planned: list[Planned] = []
+        self._queue: list[Planned] = []
+
+    def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
+        """Add a fault to the queue."""
+        planned = Planned(fault, verb, method, nth, self.changed)
+        with self.changed:
+            self.planned.append(planned)
+            self._queue.append(planned)
+        return planned
+
+    def take_connect_fault(self) -> Planned | None:
+        """Remove and return the fault for a new connection, or `None`."""
+        return self._take(None, None, at_connect=True)
+
+    def begin_exchange(
+        self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[Exchange, Planned | None]:
+        """Add an exchange, of whose body the beginning was read; return it and its fault."""
+        found = _METHOD.search(body)
+        method = found.group(1).decode("utf-8", "replace") if found else None
+        with self.changed:
+            number = len(self.exchanges)
+            exchange = Exchange(number, connection, verb, path, headers, method, body)
+            self.exchanges.append(exchange)
+            planned = self._take(verb, method, at_connect=False)
+            if planned is not None:
+                planned.exchange = exchange
+            self.changed.notify_all()
+        return exchange, planned
+
+    def update(self, exchange: Exchange, **facts: Any) -> None:
+        """Set attributes of an exchange."""
+        with self.changed:
+            for name, value in facts.items():
+                setattr(exchange, name, value)
+            self.changed.notify_all()
+
+    def _take(self, verb: str | None, method: str | None, *, at_connect: bool) -> Planned | None:
+        with self.changed:
+            due = [
+                planned
+                for planned in self._queue
+                if (planned.fault.at == "connect") is at_connect and planned._matches(verb, method)
+            ]
+            if not due:
+                return None
+            self._queue.remove(due[0])
+            return due[0]

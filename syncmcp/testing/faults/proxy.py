@@ -1,4 +1,4 @@
-"""A proxy on loopback that breaks HTTP exchanges where a test wants them broken."""
+"""A proxy on loopback that injects faults into HTTP exchanges."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
-from syncmcp.testing.faults.faults import Exchange, Fault, Planned, Record
+from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
 
 __all__ = ["FaultProxy", "UnusedFaults"]
 
 _HOST = "127.0.0.1"
 _BACKLOG = 128
-# What has been told to end needs far less, in seconds.
-_PATIENCE = 10.0
+# Seconds to wait for a thread that was told to end; it needs far less.
+_JOIN_SECONDS = 10.0
 
 
 class UnusedFaults(AssertionError):
-    """A fault was queued and never happened: what the test wanted to show, it did not."""
+    """A queued fault has never happened, so the test has not tested what it was meant to."""
 
 
 class FaultProxy:
-    """Stands between a client and an HTTP server and does to their exchanges what is queued.
+    """A proxy between a client and an HTTP server that injects queued faults into their exchanges.
 
-    What no fault meets passes unchanged, one thread per connection. Faults are met in the order in
-    which they were queued, one by each exchange at most.
+    Each connection is passed on by a thread of its own, without change where there is no fault. An
+    exchange has at most one fault: the first of the queued faults that are due. The others happen
+    in later exchanges that match.
 
     ::
 
@@ -45,10 +46,10 @@ class FaultProxy:
 
     Args:
         target: The URL of the server, ``http://``.
-        tls: Makes the proxy speak TLS with its clients; the server is reached without.
+        tls: If given, clients connect with TLS; the proxy connects to the server without.
 
     Attributes:
-        url: The URL for the client.
+        url: The URL that clients connect to.
 
     Raises:
         ValueError: The target is no ``http://`` URL.
@@ -56,33 +57,33 @@ class FaultProxy:
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._record = Record()
-        self._changed = self._record.changed  # Guards everything below.
-        self._address, path = _parts(target)
+        self._log = ExchangeLog()
+        self._changed = self._log.changed  # Guards all attributes below.
+        self._address, path = _split_target(target)
         self._path = path
         self._relays: set[Relay] = set()
         self._accepted = 0
         self._closed = False
-        self._listening = _Listening(0, self._accept)
-        self._port = self._listening.port
+        self._listener_thread = _Listener(0, self._accept)
+        self._port = self._listener_thread.port
         self.url = f"{'https' if tls else 'http'}://{_HOST}:{self._port}{path}"
 
-    # What it does
+    # Control
 
     def queue(
         self, fault: Fault, *, verb: str | None = None, method: str | None = None, nth: int = 1
     ) -> Planned:
-        """Let `fault` meet an exchange to come.
+        """Queue `fault` for a later exchange.
 
         Args:
             fault: A `Cut`, `Hold` or `Drip`.
-            verb: Meet only requests with this HTTP method.
-            method: Meet only requests whose body names this JSON-RPC method.
-            nth: Meet the n-th of the matching exchanges from now on; at "connect", of the
-                connections.
+            verb: Only requests with this HTTP method match.
+            method: Only requests whose body has this JSON-RPC method match.
+            nth: The fault happens in the n-th matching exchange from now on; at "connect", on the
+                n-th connection.
 
         Returns:
-            A handle: wait there until it has happened, release there what it holds.
+            The queued fault, with methods to wait until it happens and to release it.
 
         Raises:
             ValueError: `nth` is less than 1, or a fault at "connect" has a verb or a method.
@@ -91,86 +92,89 @@ class FaultProxy:
             raise ValueError(f"nth={nth}: the next exchange is the first")
         if fault.at == "connect" and (verb is not None or method is not None):
             raise ValueError("a connection has neither verb nor method")
-        return self._record.plan(fault, verb, method, nth)
+        return self._log.queue(fault, verb, method, nth)
 
     def retarget(self, target: str) -> None:
-        """Pass all exchanges from the next one on to another server.
+        """Connect to another server from the next exchange on.
 
-        Those that are running stay with the old one.
+        Running exchanges stay with the previous server.
+
+        Args:
+            target: The URL of the server, with the same path as the first one.
 
         Raises:
-            ValueError: The target is no ``http://`` URL, or has another path than the first.
+            ValueError: The target is no ``http://`` URL, or its path differs from the first one's.
         """
-        address, path = _parts(target)
+        address, path = _split_target(target)
         if path != self._path:
             raise ValueError(f"the path of the new target is {path!r}, not {self._path!r}")
         with self._changed:
             self._address = address
 
     def drop_idle(self) -> None:
-        """End all connections that carry no exchange; return when the client can know it.
+        """Close all connections without a running exchange; return when they are closed.
 
-        An exchange is over when it has `ended`, a moment after the client has its answer.
+        An exchange runs until its `ended` is set, shortly after the client has the response.
         """
         with self._changed:
             idle = [relay for relay in self._relays if relay.idle]
             for relay in idle:
-                relay.drop()
-            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _PATIENCE)
+                relay.close_when_idle()
+            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _JOIN_SECONDS)
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Cut every connection and refuse new ones while the context lasts."""
-        self._listening.close()
-        self._end_all()
+        """Cut all connections and refuse new ones during the `with` block."""
+        self._listener_thread.close()
+        self._abort_all()
         try:
             yield
         finally:
-            self._listening = _Listening(self._port, self._accept)
+            self._listener_thread = _Listener(self._port, self._accept)
 
-    # What it saw
+    # Observation
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """All exchanges so far, in the order in which their requests came."""
+        """All exchanges so far, in the order of their requests."""
         with self._changed:
-            return list(self._record.exchanges)
+            return list(self._log.exchanges)
 
     def sends(self, method: str) -> int:
-        """How many requests with this JSON-RPC method clients have sent, passed on or not."""
+        """Return how many requests with this JSON-RPC method have come, passed on or not."""
         return sum(exchange.method == method for exchange in self.exchanges)
 
     @property
     def connections(self) -> int:
-        """How many connections were accepted so far."""
+        """The number of connections accepted so far."""
         with self._changed:
             return self._accepted
 
     @property
     def open_connections(self) -> int:
-        """How many connections clients hold open now; one that is cut counts until they close."""
+        """The number of open connections; one that was cut counts until its client closes it."""
         with self._changed:
             return len(self._relays)
 
     def unused(self) -> list[Planned]:
-        """The queued faults that have not happened: never matched, or their place not reached."""
+        """Return the queued faults that have not happened: no exchange matched or got so far."""
         with self._changed:
-            return [planned for planned in self._record.planned if not planned.happened]
+            return [planned for planned in self._log.planned if not planned.happened]
 
     def wait_for(self, predicate: Callable[[FaultProxy], bool], timeout: float = 10.0) -> bool:
         """Wait until `predicate(proxy)` is true; return whether it became so.
 
         Args:
-            predicate: Called under a lock; must not block.
+            predicate: Called on this thread, after each change, with a lock held; must not block.
             timeout: Seconds to wait at most.
         """
         with self._changed:
             return self._changed.wait_for(lambda: predicate(self), timeout)
 
-    # Its end
+    # Closing
 
     def close(self) -> None:
-        """Stop listening, end all connections, wait for their threads.
+        """Stop listening, end all connections and wait for their threads. Idempotent.
 
         Raises:
             UnusedFaults: A queued fault has never happened.
@@ -179,8 +183,8 @@ class FaultProxy:
             if self._closed:
                 return
             self._closed = True
-        self._listening.close()
-        self._end_all()
+        self._listener_thread.close()
+        self._abort_all()
         unused = self.unused()
         if unused:
             raise UnusedFaults(f"never happened: {', '.join(map(repr, unused))}")
@@ -197,20 +201,20 @@ class FaultProxy:
         try:
             self.close()
         except UnusedFaults:
-            if error is None:  # else that one says more
+            if error is None:  # The exception of the block says more.
                 raise
 
     def _accept(self, accepted: socket.socket) -> None:
         with self._changed:
             relay = Relay(
-                accepted, self._accepted, self._target, self._tls, self._record, self._forget
+                accepted, self._accepted, self._target, self._tls, self._log, self._remove_relay
             )
             self._accepted += 1
             self._relays.add(relay)
             self._changed.notify_all()
         relay.thread.start()
 
-    def _forget(self, relay: Relay) -> None:
+    def _remove_relay(self, relay: Relay) -> None:
         with self._changed:
             self._relays.discard(relay)
             self._changed.notify_all()
@@ -219,16 +223,16 @@ class FaultProxy:
         with self._changed:
             return self._address
 
-    def _end_all(self) -> None:
+    def _abort_all(self) -> None:
         with self._changed:
             relays = list(self._relays)
         for relay in relays:
-            relay.end()
+            relay.abort()
         for relay in relays:
-            relay.thread.join(_PATIENCE)
+            relay.thread.join(_JOIN_SECONDS)
 
 
-class _Listening:
+class _Listener:
     """Accepts connections on a thread of its own."""
 
     def __init__(self, port: int, accept: Callable[[socket.socket], None]) -> None:
@@ -243,7 +247,7 @@ class _Listening:
         self._closing = True
         # Not every system wakes a thread that accepts when its socket is closed.
         with suppress(OSError), socket.create_connection((_HOST, self.port)):
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         with self._listener:
@@ -255,7 +259,7 @@ class _Listening:
                 self._accept(accepted)
 
 
-def _parts(target: str) -> tuple[Address, str]:
+def _split_target(target: str) -> tuple[Address, str]:
     parts = urlsplit(target)
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError(f"{target!r} is no http:// URL")

@@ -1,4 +1,4 @@
-"""One connection through a `FaultProxy`: exchange after exchange, each with its fault."""
+"""One connection through a `FaultProxy`: it passes on exchanges and applies their faults."""
 
 from __future__ import annotations
 
@@ -14,66 +14,63 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from syncmcp.testing.faults.faults import Cut, Drip, Ending, Exchange, Hold, Place, Planned, Record
+from syncmcp.testing.faults import Cut, Drip, Ending, Exchange, ExchangeLog, Hold, Place, Planned
 
-__all__ = ["Framing", "Head", "Relay", "Source", "events", "in_frame", "pieces", "request_framing"]
-
-
-# HTTP/1.1 messages as bytes: where a head ends, how a body is framed, where an event ends.
+# Parsing of HTTP/1.1 messages and of event streams.
 
 
 Framing = Literal["none", "length", "chunked", "end"]
-"""How a body's end is known: there is none, by its length, by its chunks, by the connection's."""
+"""How a body is delimited: no body, by its length, in chunks, by the end of the connection."""
 
 _PIECE = 65536
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-class Source:
-    """Bytes that come from `receive`, which returns none at the end."""
+class ByteReader:
+    """Reads from `receive`, which returns no bytes at the end."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
         self._buffer = b""
 
     @property
-    def ahead(self) -> bool:
-        """Whether there are bytes that came and were not asked for yet."""
+    def has_buffered(self) -> bool:
+        """Whether bytes were received and not read yet."""
         return bool(self._buffer)
 
-    def put(self, data: bytes) -> None:
-        """Add what was received elsewhere."""
+    def feed(self, data: bytes) -> None:
+        """Add bytes that were received elsewhere."""
         self._buffer += data
 
-    def head(self) -> Head | None:
-        """The next message's head, or `None` when nothing comes any more.
+    def read_head(self) -> Head | None:
+        """Read the head of the next message; `None` at the end.
 
         Raises:
-            EOFError: It broke off.
+            EOFError: The connection ended in the head.
         """
-        if not self._buffer and not self._more():
+        if not self._buffer and not self._fill_buffer():
             return None
-        return Head.of(self._through(b"\r\n\r\n"))
+        return Head.of(self._read_until(b"\r\n\r\n"))
 
-    def line(self) -> bytes:
-        """The next line, with its end. Raises `EOFError` when it breaks off."""
-        return self._through(b"\r\n")
+    def read_line(self) -> bytes:
+        """Read a line with its end. Raises `EOFError`."""
+        return self._read_until(b"\r\n")
 
-    def some(self, limit: int = _PIECE) -> bytes:
-        """At least one byte and at most `limit`; none at the end."""
+    def read_some(self, limit: int = _PIECE) -> bytes:
+        """Read at least one byte and at most `limit`; none at the end."""
         if not self._buffer:
-            self._more()
+            self._fill_buffer()
         piece, self._buffer = self._buffer[:limit], self._buffer[limit:]
         return piece
 
-    def _through(self, mark: bytes) -> bytes:
+    def _read_until(self, mark: bytes) -> bytes:
         while mark not in self._buffer:
-            if not self._more():
+            if not self._fill_buffer():
                 raise EOFError
         before, _, self._buffer = self._buffer.partition(mark)
         return before + mark
 
-    def _more(self) -> bool:
+    def _fill_buffer(self) -> bool:
         data = self._receive()
         self._buffer += data
         return bool(data)
@@ -81,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Head:
-    """A message's head.
+    """The head of an HTTP message.
 
     Attributes:
         raw: Its bytes, with the blank line.
@@ -95,7 +92,7 @@ class Head:
 
     @classmethod
     def of(cls, raw: bytes) -> Head:
-        """Read a head."""
+        """Parse a head."""
         first, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
         one, two, three = [*first.split(" ", 2), "", ""][:3]
         fields = (line.partition(":") for line in lines)
@@ -103,12 +100,12 @@ class Head:
 
     @property
     def status(self) -> int:
-        """The status of an answer."""
+        """The status code of a response."""
         return int(self.words[1])
 
     @property
     def length(self) -> int:
-        """The length that it announces."""
+        """The value of `Content-Length`, or 0."""
         return int(self.headers.get("content-length", "0"))
 
     @property
@@ -116,8 +113,8 @@ class Head:
         """Whether the connection ends with this message."""
         return self.headers.get("connection", "").lower() == "close" or "HTTP/1.0" in self.words
 
-    def answer_framing(self, verb: str) -> Framing:
-        """How the body of an answer is framed."""
+    def response_framing(self, verb: str) -> Framing:
+        """Return how the body of a response to `verb` is delimited."""
         if verb == "HEAD" or self.status < 200 or self.status in (204, 304):
             return "none"
         framing = request_framing(self)
@@ -125,52 +122,52 @@ class Head:
 
 
 def request_framing(head: Head) -> Framing:
-    """How the body of a request is framed."""
+    """Return how the body of a request is delimited."""
     if "chunked" in head.headers.get("transfer-encoding", "").lower():
         return "chunked"
     return "length" if head.length else "none"
 
 
-def pieces(source: Source, head: Head, framing: Framing) -> Iterator[bytes]:
-    """The pieces of a body as they come, without chunk sizes.
+def body_pieces(source: ByteReader, head: Head, framing: Framing) -> Iterator[bytes]:
+    """Yield the pieces of a body as they are received, without chunk sizes.
 
     Raises:
-        EOFError: It broke off.
+        EOFError: The connection ended in the body.
     """
     if framing == "length":
-        yield from _exactly(source, head.length)
+        yield from _read_exactly(source, head.length)
     elif framing == "end":
-        while piece := source.some():
+        while piece := source.read_some():
             yield piece
     elif framing == "chunked":
-        while size := int(source.line().partition(b";")[0], 16):
-            yield from _exactly(source, size)
-            source.line()
-        while source.line() != b"\r\n":
-            continue  # a trailer, which nobody here needs
+        while size := int(source.read_line().partition(b";")[0], 16):
+            yield from _read_exactly(source, size)
+            source.read_line()
+        while source.read_line() != b"\r\n":
+            continue  # Trailers are ignored.
 
 
-def _exactly(source: Source, count: int) -> Iterator[bytes]:
+def _read_exactly(source: ByteReader, count: int) -> Iterator[bytes]:
     while count:
-        piece = source.some(min(count, _PIECE))
+        piece = source.read_some(min(count, _PIECE))
         if not piece:
             raise EOFError
         count -= len(piece)
         yield piece
 
 
-def in_frame(piece: bytes, framing: Framing) -> tuple[bytes, int]:
-    """A piece as it is written, and where in that the piece begins; no bytes are the end."""
+def frame_piece(piece: bytes, framing: Framing) -> tuple[bytes, int]:
+    """Return a piece with its framing, and the offset of the piece; no bytes mark the end."""
     if framing != "chunked":
         return piece, 0
     size = b"%x\r\n" % len(piece)
     return size + piece + b"\r\n", len(size)
 
 
-def events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Cut an event stream where its events end; says of each part whether it is an event.
+def split_events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Split an event stream after each blank line; yield each part and whether it is an event.
 
-    Comments are none, and neither is what follows the last blank line.
+    Comments are no events, and neither is the rest after the last blank line.
     """
     rest = b""
     for piece in body:
@@ -182,15 +179,15 @@ def events(body: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         yield rest, False
 
 
-# So much of a long request is read before its method is looked for.
-_ENOUGH = 4096
+# The number of bytes of a request in which its method is searched.
+_METHOD_SEARCH_BYTES = 4096
 _RECEIVE = 65536
 
 Address = tuple[str, int]
 
 
-class _Over(Exception):
-    """The connection is over, and this is how its exchange ended."""
+class _ConnectionEnded(Exception):
+    """The connection ends; `how` is the ending of its exchange."""
 
     def __init__(self, how: Ending) -> None:
         super().__init__(how)
@@ -201,7 +198,7 @@ class Relay:
     """Passes exchanges on between a client and a server, on a thread of its own.
 
     Attributes:
-        idle: Whether the connection is between two exchanges. Guarded by `Record.changed`.
+        idle: Whether no exchange is running. Guarded by `ExchangeLog.changed`.
     """
 
     def __init__(
@@ -210,7 +207,7 @@ class Relay:
         number: int,
         target: Callable[[], Address],
         tls: ssl.SSLContext | None,
-        record: Record,
+        log: ExchangeLog,
         on_end: Callable[[Relay], None],
     ) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -218,264 +215,266 @@ class Relay:
         self._number = number
         self._target = target
         self._tls = tls
-        self._record = record
+        self._log = log
         self._on_end = on_end
         self._client = accepted
         self._server: socket.socket | None = None
         self._address: Address | None = None  # of the server
-        self._from_client = Source(self._receive_from_client)
-        self._from_server = Source(self._receive_from_server)
+        self._from_client = ByteReader(self._receive_from_client)
+        self._from_server = ByteReader(self._receive_from_server)
         self._exchange: Exchange | None = None
         self._planned: Planned | None = None
         self._drip: Drip | None = None
-        # Whatever another thread wants of this one, it says so and sends a byte.
-        self._doorbell, self._bell = socket.socketpair()
+        # Other threads set a flag and send a byte here to wake this one.
+        self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
         self._closing = False
-        self._dropping = False
+        self._closing_when_idle = False
         self.thread = threading.Thread(
             target=self._run, name="syncmcp-testing-connection", daemon=True
         )
 
-    def drop(self) -> None:
-        """End it in order as soon as it is idle; called from any thread."""
-        self._dropping = True
-        self._ring()
+    def close_when_idle(self) -> None:
+        """Close the connection in order as soon as it is idle; called from any thread."""
+        self._closing_when_idle = True
+        self._wake_up()
 
-    def end(self) -> None:
-        """End it at once; called from any thread."""
+    def abort(self) -> None:
+        """Abort the connection now; called from any thread."""
         self._closing = True
         for sock in (self._client, self._server):
             if sock is not None:
-                _shut(sock, socket.SHUT_RDWR)
-        self._ring()
+                _shutdown(sock, socket.SHUT_RDWR)
+        self._wake_up()
 
-    def _ring(self) -> None:
-        with suppress(OSError):  # it has ended, or has not yet heard the bell so often
-            self._bell.send(b"!")
+    def _wake_up(self) -> None:
+        with suppress(OSError):  # The relay has ended, or the socket's buffer is full.
+            self._wakeup_sender.send(b"!")
 
     # The thread
 
     def _run(self) -> None:
-        self._doorbell.setblocking(False)
-        self._bell.setblocking(False)
+        self._wakeup_receiver.setblocking(False)
+        self._wakeup_sender.setblocking(False)
         how: Ending = "client left"
         try:
             self._open()
             while self._pass_exchange():
                 continue
             how = "complete"
-        except _Over as over:
+        except _ConnectionEnded as over:
             how = over.how
         except OSError:
             how = "client left"
         finally:
-            self._finish("closed" if self._closing and how != "reset" else how)
+            self._end_connection("closed" if self._closing and how != "reset" else how)
 
-    def _finish(self, how: Ending) -> None:
+    def _end_connection(self, how: Ending) -> None:
         if self._server is not None:
             self._server.close()
         if self._exchange is not None:
-            # Before the client can know it: what it does next may be to look here.
-            self._record.note(self._exchange, ended=how)
+            # Recorded before the client can notice the end: the test may read it next.
+            self._log.update(self._exchange, ended=how)
         if how == "reset":
             linger = struct.pack("ii", 1, 0)
             with suppress(OSError):
                 self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self._client.close()
         else:
-            _shut(self._client, socket.SHUT_WR)
-        with self._record.changed:
+            _shutdown(self._client, socket.SHUT_WR)
+        with self._log.changed:
             self.idle = False
-            self._record.changed.notify_all()
+            self._log.changed.notify_all()
         if self._planned is not None and isinstance(self._planned.fault, Cut):
-            self._planned._begin(self._ring)
+            self._planned._mark_reached(self._wake_up)
         if how in ("cut", "server left", "complete"):
-            # Closed with bytes unread, the socket would send a reset after all.
+            # A socket that is closed with unread bytes would send a reset.
             with suppress(OSError):
                 while self._client.recv(_RECEIVE):
                     continue
         self._client.close()
-        self._doorbell.close()
-        self._bell.close()
+        self._wakeup_receiver.close()
+        self._wakeup_sender.close()
         self._on_end(self)
 
     def _open(self) -> None:
-        self._planned = self._record.connected()
+        self._planned = self._log.take_connect_fault()
         if self._planned is not None:
-            self._strike(self._planned)
+            self._apply_fault(self._planned)
         self._planned = None
         if self._tls is not None:
             raw = self._client
             self._client = self._tls.wrap_socket(
                 raw, server_side=True, do_handshake_on_connect=False
             )
-            if self._closing:  # `end` may have had the socket that is none any more
-                raise _Over("closed")
+            if self._closing:  # `abort` may have shut down the socket before it was wrapped.
+                raise _ConnectionEnded("closed")
             assert isinstance(self._client, ssl.SSLSocket)
             self._client.do_handshake()
 
     def _pass_exchange(self) -> bool:
-        """Pass one request and its answer; return whether the connection goes on."""
+        """Pass on one request and its response; return whether the connection goes on."""
         self._wait_for_request()
         try:
-            head = self._from_client.head()
+            head = self._from_client.read_head()
             if head is None:
-                raise _Over("client left")
+                raise _ConnectionEnded("client left")
             request = self._read_request(head)
         except EOFError:
-            raise _Over("client left") from None
+            raise _ConnectionEnded("client left") from None
         exchange = self._exchange
         assert exchange is not None
         try:
             self._connect().sendall(request)
-            self._record.note(exchange, sent=True)
-            self._reach("sent")
+            self._log.update(exchange, sent=True)
+            self._apply_fault_at("sent")
             goes_on = self._pass_answer(exchange)
         except (EOFError, OSError):
-            raise _Over("server left") from None
+            raise _ConnectionEnded("server left") from None
         goes_on = goes_on and not head.closes
-        with self._record.changed:
-            self._record.note(exchange, ended="complete")
+        with self._log.changed:
+            self._log.update(exchange, ended="complete")
             self.idle = goes_on
         self._exchange = self._planned = self._drip = None
         return goes_on
 
     def _wait_for_request(self) -> None:
-        with self._record.changed:
+        with self._log.changed:
             self.idle = True
-            self._record.changed.notify_all()
-        while not self._from_client.ahead:
-            if self._dropping:
-                raise _Over("cut")
-            if self._look(server=True):
-                self._lose_server()
-        with self._record.changed:
-            self.idle = self._dropping = False
+            self._log.changed.notify_all()
+        while not self._from_client.has_buffered:
+            if self._closing_when_idle:
+                raise _ConnectionEnded("cut")
+            if self._wait_ready(server=True):
+                self._close_idle_server()
+        with self._log.changed:
+            self.idle = self._closing_when_idle = False
 
-    def _lose_server(self) -> None:
-        """An idle connection goes with its server, unless there is another target now."""
+    def _close_idle_server(self) -> None:
+        """Handle that the server closed an idle connection; unless retargeted, close both."""
         assert self._server is not None
         if self._target() == self._address:
-            raise _Over("server left")
+            raise _ConnectionEnded("server left")
         self._server.close()
         self._server = None
 
     def _read_request(self, head: Head) -> bytes:
         framing = request_framing(head)
-        incoming = pieces(self._from_client, head, framing)
-        body = _gather(incoming, b"", _ENOUGH)
+        incoming = body_pieces(self._from_client, head, framing)
+        body = _collect(incoming, b"", _METHOD_SEARCH_BYTES)
         verb, path, _ = head.words
-        self._exchange, self._planned = self._record.begin(
+        self._exchange, self._planned = self._log.begin_exchange(
             self._number, verb, path, head.headers, body
         )
-        after = self._after("request")
+        after = self._left_before_fault("request")
         if after is not None:
-            body = _gather(incoming, body, after)
+            body = _collect(incoming, body, after)
             if len(body) >= after:
-                self._reach("request")
+                self._apply_fault_at("request")
         body += b"".join(incoming)
-        self._record.note(self._exchange, body=body)
+        self._log.update(self._exchange, body=body)
         if framing == "none":
             return head.raw
-        end = in_frame(b"", framing)[0] if body else b""
-        return head.raw + in_frame(body, framing)[0] + end
+        end = frame_piece(b"", framing)[0] if body else b""
+        return head.raw + frame_piece(body, framing)[0] + end
 
     def _connect(self) -> socket.socket:
         address = self._target()
-        if self._server is not None and (address != self._address or self._look(0, server=True)):
+        if self._server is not None and (
+            address != self._address or self._wait_ready(0, server=True)
+        ):
             self._server.close()
             self._server = None
         if self._server is None:
             try:
                 self._server = socket.create_connection(address)
             except OSError:
-                raise _Over("server left") from None
+                raise _ConnectionEnded("server left") from None
             self._server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._address = address
             if self._closing:
-                raise _Over("closed")
+                raise _ConnectionEnded("closed")
         return self._server
 
     def _pass_answer(self, exchange: Exchange) -> bool:
         while True:
-            head = self._from_server.head()
+            head = self._from_server.read_head()
             if head is None:
                 raise EOFError
             if head.status >= 200:
                 break
             self._write(head.raw)
-        self._record.note(exchange, status=head.status)
-        self._write_around(head.raw, self._after("head"))
-        framing = head.answer_framing(exchange.verb)
-        if self._after("body") == 0:
-            self._reach("body")
-        body = pieces(self._from_server, head, framing)
-        if self._after("event") is None:
+        self._log.update(exchange, status=head.status)
+        self._write_with_fault(head.raw, self._left_before_fault("head"))
+        framing = head.response_framing(exchange.verb)
+        if self._left_before_fault("body") == 0:
+            self._apply_fault_at("body")
+        body = body_pieces(self._from_server, head, framing)
+        if self._left_before_fault("event") is None:
             self._pass_body(exchange, body, framing)
         else:
             self._pass_events(exchange, body, framing)
-        self._write(in_frame(b"", framing)[0])
+        self._write(frame_piece(b"", framing)[0])
         return framing != "end" and not head.closes
 
     def _pass_body(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
         for piece in body:
-            left = self._after("body", exchange.passed)
-            raw, begin = in_frame(piece, framing)
+            left = self._left_before_fault("body", exchange.passed)
+            raw, begin = frame_piece(piece, framing)
             if left is not None and 0 < left <= len(piece):
-                self._record.note(exchange, passed=exchange.passed + left)
-                self._write_around(raw, begin + left)
-                self._record.note(exchange, passed=exchange.passed + len(piece) - left)
+                self._log.update(exchange, passed=exchange.passed + left)
+                self._write_with_fault(raw, begin + left)
+                self._log.update(exchange, passed=exchange.passed + len(piece) - left)
             else:
                 self._write(raw)
-                self._record.note(exchange, passed=exchange.passed + len(piece))
+                self._log.update(exchange, passed=exchange.passed + len(piece))
 
     def _pass_events(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
         count = 0
-        for part, is_event in events(body):
-            raw, begin = in_frame(part, framing)
+        for part, is_event in split_events(body):
+            raw, begin = frame_piece(part, framing)
             middle = len(part) // 2
-            if is_event and self._after("event", count) == 0:
-                self._record.note(exchange, passed=exchange.passed + middle)
-                self._write_around(raw, begin + middle)
-                self._record.note(exchange, passed=exchange.passed + len(part) - middle)
+            if is_event and self._left_before_fault("event", count) == 0:
+                self._log.update(exchange, passed=exchange.passed + middle)
+                self._write_with_fault(raw, begin + middle)
+                self._log.update(exchange, passed=exchange.passed + len(part) - middle)
             else:
                 self._write(raw)
-                self._record.note(exchange, passed=exchange.passed + len(part))
+                self._log.update(exchange, passed=exchange.passed + len(part))
             count += is_event
 
     # Faults
 
-    def _after(self, place: Place, already: int = 0) -> int | None:
-        """What still has to come before the fault, if it is one of this place."""
+    def _left_before_fault(self, place: Place, already: int = 0) -> int | None:
+        """Return the number of bytes or events before the fault, `None` if it is not here."""
         planned = self._planned
         if planned is None or planned.fault.at != place:
             return None
         return planned.fault.after - already
 
-    def _reach(self, place: Place) -> None:
+    def _apply_fault_at(self, place: Place) -> None:
         planned = self._planned
         if planned is not None and planned.fault.at == place:
-            self._strike(planned)
+            self._apply_fault(planned)
 
-    def _strike(self, planned: Planned) -> None:
+    def _apply_fault(self, planned: Planned) -> None:
         fault = planned.fault
         if isinstance(fault, Cut):
-            raise _Over("reset" if fault.reset else "cut")
-        planned._begin(self._ring)
+            raise _ConnectionEnded("reset" if fault.reset else "cut")
+        planned._mark_reached(self._wake_up)
         if isinstance(fault, Drip):
             self._drip = fault
         elif isinstance(fault, Hold):
-            self._rest(planned, fault.seconds)
+            self._wait_for_release(planned, fault.seconds)
 
-    def _rest(self, planned: Planned, seconds: float | None) -> None:
-        """Wait for a release, or so many seconds."""
+    def _wait_for_release(self, planned: Planned, seconds: float | None) -> None:
+        """Wait for a release, `seconds` at most."""
         until = None if seconds is None else time.monotonic() + seconds
         reads = planned.fault.at not in ("connect", "request")
         while not planned._take_release():
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 return
-            self._look(left, client=reads)
+            self._wait_ready(left, client=reads)
 
     def _write(self, data: bytes) -> None:
         drip = self._drip
@@ -484,17 +483,17 @@ class Relay:
             return
         assert self._planned is not None
         for start in range(0, len(data), drip.size):
-            self._rest(self._planned, drip.every)
+            self._wait_for_release(self._planned, drip.every)
             self._send(data[start : start + drip.size])
 
-    def _write_around(self, data: bytes, place: int | None) -> None:
-        """Write `data` with the fault in it, if it has a place there."""
+    def _write_with_fault(self, data: bytes, place: int | None) -> None:
+        """Write `data`, and apply the fault at offset `place` of it, if that is within."""
         if place is None or place > len(data):
             self._write(data)
             return
         self._write(data[:place])
         assert self._planned is not None
-        self._strike(self._planned)
+        self._apply_fault(self._planned)
         self._write(data[place:])
 
     # Bytes
@@ -503,61 +502,61 @@ class Relay:
         try:
             self._client.sendall(data)
         except OSError:
-            raise _Over("client left") from None
+            raise _ConnectionEnded("client left") from None
 
     def _receive_from_client(self) -> bytes:
         return self._client.recv(_RECEIVE)
 
     def _receive_from_server(self) -> bytes:
-        while not self._look(server=True):
+        while not self._wait_ready(server=True):
             continue
         assert self._server is not None
         try:
             return self._server.recv(_RECEIVE)
         except OSError:
-            raise _Over("server left") from None
+            raise _ConnectionEnded("server left") from None
 
-    def _look(
+    def _wait_ready(
         self, seconds: float | None = None, *, client: bool = True, server: bool = False
     ) -> bool:
-        """Wait until something happens; return whether the server can be read.
+        """Wait for a readable socket or a wake-up; return whether the server is readable.
 
         Raises:
-            _Over: The client has gone, or the proxy is closing.
+            _ConnectionEnded: The client has disconnected, or the proxy is closing.
         """
         with selectors.DefaultSelector() as selector:
-            selector.register(self._doorbell, selectors.EVENT_READ)
+            selector.register(self._wakeup_receiver, selectors.EVENT_READ)
             if client:
                 selector.register(self._client, selectors.EVENT_READ)
             if server and self._server is not None:
                 selector.register(self._server, selectors.EVENT_READ)
             ready: set[Any] = {key.fileobj for key, _ in selector.select(seconds)}
-        if self._doorbell in ready:
+        if self._wakeup_receiver in ready:
             with suppress(OSError):
-                self._doorbell.recv(_RECEIVE)
+                self._wakeup_receiver.recv(_RECEIVE)
         if self._closing:
-            raise _Over("closed")
+            raise _ConnectionEnded("closed")
         if self._client in ready:
-            self._hear_client()
+            self._read_client_early()
         return self._server in ready
 
-    def _hear_client(self) -> None:
-        """Take what the client says without being asked, most of all that it goes."""
+    def _read_client_early(self) -> None:
+        """Read from the client outside of a request, to notice that it has disconnected."""
         self._client.setblocking(False)
         try:
             data = self._client.recv(_RECEIVE)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
-            raise _Over("client left") from None
+            raise _ConnectionEnded("client left") from None
         finally:
             self._client.setblocking(True)
         if not data:
-            raise _Over("client left")
-        self._from_client.put(data)
+            raise _ConnectionEnded("client left")
+        self._from_client.feed(data)
 
 
-def _gather(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:
+def _collect(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:
     while len(body) < enough:
         piece = next(incoming, b"")
         if not piece:
@@ -566,7 +565,7 @@ def _gather(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:
     return body
 
 
-def _shut(sock: socket.socket, how: int) -> None:
-    # An SSLSocket's own shutdown() drops its TLS state under the thread that uses it.
+def _shutdown(sock: socket.socket, how: int) -> None:
+    # The `shutdown()` of an SSLSocket would discard TLS state that another thread uses.
     with suppress(OSError):
         socket.socket.shutdown(sock, how)

@@ -1,4 +1,4 @@
-"""Writes down what goes over a connection, and takes the secrets out of it."""
+"""Records the messages of a connection to a file, with secrets masked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncmcp._base.text import MASK, names_a_secret, redact
 from syncmcp._client.opening import settled
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
-from syncmcp.testing.recording.tape import Entry, Tape
+from syncmcp.testing.recording import Entry, RecordingFile
 from syncmcp.transports.base import HasServerStream, Resumable, TransportSource
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport
 
 
-# Takes the secrets out of messages that are about to be written down.
+# Masking of secrets.
 
 
-MASKED = re.compile(rf"{re.escape(MASK)}\d*")
-"""What stands in the place of a secret: the mask, and a number that tells secrets apart."""
+MASK_PATTERN = re.compile(rf"{re.escape(MASK)}\d*")
+"""Matches what replaces a secret: the mask and the number of the secret."""
 
-# Members whose values are words of the protocol or of JSON Schema. A variable of the environment
-# may well be called the same, and a message without them would be none.
-_WORDS = frozenset(
+# Members whose values are keywords of the protocol or of JSON Schema. These are never masked: an
+# environment variable may have the same value, and a message without them would be invalid.
+_KEYWORDS = frozenset(
     (
         "action",
         "jsonrpc",
@@ -51,14 +51,13 @@ _WORDS = frozenset(
 
 
 class SecretMasks:
-    """Replaces secrets, each by a mask of its own, the same one wherever it occurs.
+    """Replaces each secret by a numbered mask, the same one wherever the secret occurs.
 
-    So a cursor that comes back can still be told from another one. Not to be used by several
-    threads at once.
+    So different cursors, for example, stay different. Not thread-safe.
 
     Args:
-        secrets: Values that are secret wherever they occur, names of members included.
-        more: Given each text; returns it with ``***`` for what else is a secret in it.
+        secrets: Values that are masked wherever they occur, also in names of members.
+        more: Called with each text; returns it with ``***`` in place of other secrets.
     """
 
     def __init__(
@@ -69,65 +68,66 @@ class SecretMasks:
         self._known = set(self._secrets)
         self._numbers: dict[str, int] = {}
 
-    def learn(self, secrets: Iterable[str]) -> None:
-        """Note more values that are secret, except in the names of members."""
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Add values to be masked, except in names of members."""
         self._known.update(secrets)
 
-    def value(self, value: Any, member: str = "") -> Any:
-        """Return a JSON value without its secrets; `member` is what it is called."""
+    def mask_value(self, value: Any, member: str = "") -> Any:
+        """Return a JSON value with its secrets masked; `member` is the name of its member."""
         if isinstance(value, str):
-            if member in _WORDS:
+            if member in _KEYWORDS:
                 return value
-            return self._numbered(value, MASK) if self._is_secret(member) else self.text(value)
+            return self._number(value, MASK) if self._is_secret(member) else self.mask_text(value)
         if isinstance(value, dict):
-            return {self._name(name): self.value(item, name) for name, item in value.items()}
+            return {self._name(name): self.mask_value(item, name) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.value(item, member) for item in value]
+            return [self.mask_value(item, member) for item in value]
         return value
 
-    def text(self, text: str) -> str:
-        """Return a text without its secrets."""
+    def mask_text(self, text: str) -> str:
+        """Return a text with its secrets masked."""
         shown = redact(text, self._known)
-        return self._numbered(text, shown if self._more is None else self._more(shown))
+        return self._number(text, shown if self._more is None else self._more(shown))
 
     def _is_secret(self, member: str) -> bool:
         return bool(member) and names_a_secret(member)
 
     def _name(self, name: str) -> str:
-        return self._numbered(name, redact(name, self._secrets)) if self._secrets else name
+        return self._number(name, redact(name, self._secrets)) if self._secrets else name
 
-    def _numbered(self, text: str, shown: str) -> str:
+    def _number(self, text: str, shown: str) -> str:
         if shown == text or not text:
             return text
         number = self._numbers.setdefault(text, len(self._numbers) + 1)
         return shown.replace(MASK, f"{MASK}{number}")
 
 
-# Shorter ones are not masked anywhere: they would be found in every text.
-_SHORTEST_SECRET = 6
+# Shorter values would occur in many texts that do not have the secret.
+_MIN_SECRET_LENGTH = 6
 
 
 class Recording(TransportSource):
-    """A target whose connections are written to a file, to be played by a `Replay`.
+    """A target that records its connections to a file, which a `Replay` can play.
 
-    ``syncmcp.connect(Recording(target, path))``. The file has a line for each message, which is
-    there as soon as the message is, so a program that is interrupted leaves what has happened so
-    far. What was in the file before is replaced when the first connection opens; connections after
-    that one are added. HTTP headers are not recorded. In messages, ``***1``, ``***2`` and so on
-    stand for secrets: what looks like one, or is called like one, tokens, cursors and states of
-    requests among them, and every value of the environment, of a header or of a URL's query that
-    the target was given.
+    ``syncmcp.connect(Recording(target, path))``. Each message is written as a line of the file at
+    once, so that the file of an interrupted program has the messages so far. The first connection
+    replaces an existing file; later connections are appended. HTTP headers are not recorded.
+
+    In messages, secrets are replaced by ``***1``, ``***2`` and so on, each by the same mask
+    wherever it occurs: values that look like secrets, values of members whose names are those of
+    secrets (tokens, cursors and request states among them), and all values of environment
+    variables, headers and URL queries that the target was given.
 
     Args:
         target: What to connect to.
-        path: The file; its directory is made if need be.
-        secrets: More values that are to be masked wherever they occur.
-        mask: Given each text; returns it with ``***`` in the place of what else is a secret. Runs
-            on the threads that send and read, and must not block.
+        path: The file; its directory is created if necessary.
+        secrets: Other values to mask wherever they occur; each has at least six characters.
+        mask: Called with each text; returns it with ``***`` in place of other secrets. Runs on the
+            threads that send and read, and must not block.
 
     Raises:
-        UsageError: The target is none that can be recorded, or a secret is shorter than six
-            characters.
+        UsageError: The target cannot be recorded (a `Recording` or `Replay`, or HTTP with a
+            `session_id`), `secrets` is a `str`, or one of them is shorter than six characters.
     """
 
     def __init__(
@@ -144,18 +144,18 @@ class Recording(TransportSource):
         if isinstance(server, Http) and server.session_id is not None:
             raise UsageError("a session that another client began cannot be played again")
         self._target = server
-        self._secrets = _checked(secrets)
+        self._secrets = _checked_secrets(secrets)
         self._mask = mask
         self._path = Path(path)
-        # Guards the masks: they learn.
+        # Guards the masks, to which transports add secrets.
         self._lock = threading.RLock()
         self._masks = SecretMasks(self._secrets, mask)
-        self._masks.learn(_secrets_of(server))
-        self._tape = Tape(self._path, self._masks.text(self.label))
+        self._masks.add_secrets(_secrets_of(server))
+        self._file = RecordingFile(self._path, self._masks.mask_text(self.label))
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The file of the recording."""
         return self._path
 
     @property
@@ -172,86 +172,88 @@ class Recording(TransportSource):
     def transport(self, inner: Transport | None) -> Recorder:
         """See `TransportSource`."""
         assert inner is not None
-        return Recorder(inner, self._tape, self._clean)
+        return Recorder(inner, self._file, self._mask_secrets)
 
     def __repr__(self) -> str:
         return f"Recording({self._target!r}, {str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._target, self._path, self._secrets, self._mask)
+        return _unpickle, (self._target, self._path, self._secrets, self._mask)
 
-    def _clean(self, value: Any, secrets: Iterable[str]) -> Any:
+    def _mask_secrets(self, value: Any, secrets: Iterable[str]) -> Any:
         with self._lock:
-            self._masks.learn(secrets)
-            return self._masks.value(value)
+            self._masks.add_secrets(secrets)
+            return self._masks.mask_value(value)
 
 
-def _again(
+def _unpickle(
     target: Any, path: Path, secrets: tuple[str, ...], mask: Callable[[str], str] | None
 ) -> Recording:
     return Recording(target, path, secrets=secrets, mask=mask)
 
 
-def _checked(secrets: Iterable[str]) -> tuple[str, ...]:
+def _checked_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
     if isinstance(secrets, str):
         raise UsageError("secrets are several: give a list of them")
     given = tuple(secrets)
-    if any(len(secret) < _SHORTEST_SECRET for secret in given):
-        raise UsageError(f"each secret must have at least {_SHORTEST_SECRET} characters")
+    if any(len(secret) < _MIN_SECRET_LENGTH for secret in given):
+        raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
     return given
 
 
 def _secrets_of(server: Stdio | Http | InProcessServer) -> Iterator[str]:
-    """What a target was given that is nobody else's business."""
+    """Yield the values in the settings of a target that are treated as secrets."""
     if isinstance(server, Stdio):
         yield from server.env.values()
     if not isinstance(server, Http):
         return
     if isinstance(server.headers, Mapping):
-        yield from _words(server.headers.values())
+        yield from _header_secrets(server.headers.values())
     if isinstance(server.auth, tuple):
         yield from server.auth
     if server.session is not None:
         named = server.session.headers.items()
-        yield from _words(str(value) for name, value in named if names_a_secret(name))
+        yield from _header_secrets(str(value) for name, value in named if names_a_secret(name))
     for url in (server.url, *(server.proxies or {}).values()):
         parts = urlsplit(url)
         yield from (part for part in (parts.username, parts.password) if part)
         yield from (value for _, value in parse_qsl(parts.query))
 
 
-def _words(values: Iterable[str]) -> Iterator[str]:
-    """Header values, and what follows a scheme in them: that may turn up without it."""
+def _header_secrets(values: Iterable[str]) -> Iterator[str]:
+    """Yield header values, and their words after the first: a token after its scheme."""
     for value in values:
         yield value
         yield from value.split()[1:]
 
 
 class Recorder:
-    """Stands between a connection and its transport; each takes it for the other.
+    """Wraps a transport, and records what it sends and receives.
+
+    To the connection it is a transport, to the transport it is the receiver.
 
     Args:
         inner: The transport, not opened yet.
-        tape: What is written.
-        clean: Takes the secrets out of a value, those given with it included.
+        file: The recording.
+        clean: Returns a value with its secrets masked, including those given as second argument.
     """
 
     def __init__(
-        self, inner: Transport, tape: Tape, clean: Callable[[Any, Iterable[str]], Any]
+        self, inner: Transport, file: RecordingFile, clean: Callable[[Any, Iterable[str]], Any]
     ) -> None:
         self._inner = inner
         self.label = inner.label
         self.blocking = inner.blocking
         self.ordered = inner.ordered
-        self._tape = tape
-        self._clean = clean
+        self._file = file
+        self._mask_secrets = clean
         self._receiver: Receiver
         self._connection = 0
-        # Guards the two below: a connection is begun once and ended once.
+        # Guards `_recording`, so that the connection is ended in the file only once.
         self._lock = threading.RLock()
         self._recording = False
 
-    # Towards the transport
+    # As a transport
 
     @property
     def session_id(self) -> str | None:
@@ -275,40 +277,42 @@ class Recorder:
             UsageError: The file is being recorded by another client.
         """
         self._receiver = receiver
-        self._inner.label = self.label  # the connection may have its own name for the server
+        self._inner.label = self.label  # The connection may have changed the label.
         try:
-            self._connection = self._tape.begin()
+            self._connection = self._file.begin_connection()
         except OSError as error:
             raise ConnectFailed(f"the recording cannot be written: {error}") from error
         self._recording = True
-        self._note("opened", {"blocking": self.blocking, "ordered": self.ordered})
+        self._record("opened", {"blocking": self.blocking, "ordered": self.ordered})
         try:
             self._inner.open(self, deadline)
         except McpError as error:
-            self._note("failed", facts_of(error))
+            self._record("failed", error_to_json(error))
             raise
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
         """See `Transport`."""
         session = self.session_id
-        self._note("adopted", {"stateful": stateful}, secrets=() if session is None else [session])
+        self._record(
+            "adopted", {"stateful": stateful}, secrets=() if session is None else [session]
+        )
         self._inner.adopt(headers, stateful=stateful)
 
     def send(self, out: Outgoing) -> None:
         """See `Transport`."""
-        self._note_sent(out)
+        self._record_sent(out)
         self._inner.send(out)
 
     def post(self, out: Outgoing) -> None:
         """See `Transport`."""
-        self._note_sent(out)
+        self._record_sent(out)
         self._inner.post(out)
 
     def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`."""
         delivery = self._inner.cancel(out)
         if out.id is not None:
-            self._note("withdrawn", out.id)
+            self._record("withdrawn", out.id)
         return delivery
 
     def describe(self) -> str:
@@ -320,22 +324,22 @@ class Recorder:
         try:
             self._inner.close(deadline)
         finally:
-            self._note("closed", True)
+            self._record("closed", True)
             with self._lock:
-                ours, self._recording = self._recording, False
-            if ours:
-                self._tape.end()
+                was_recording, self._recording = self._recording, False
+            if was_recording:
+                self._file.end_connection()
 
-    # Towards the connection
+    # As a receiver
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         """See `Receiver`."""
         about = None if out is None else out.id
         status = 0 if out is None else out.status
         try:
-            self._note("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
+            self._record("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
         except ValueError:
-            self._note("got_text", frame.decode(errors="replace"), about, status)
+            self._record("got_text", frame.decode(errors="replace"), about, status)
         return self._receiver.receive(frame, out)
 
     def alive(self, out: Outgoing | None) -> None:
@@ -348,27 +352,27 @@ class Recorder:
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
-        self._note("silent", opened)
+        self._record("silent", opened)
         self._receiver.server_stream_ended(opened=opened)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
-        if out.id is not None:  # what else fails concerns nobody but the connection
-            self._note("failed", facts_of(error), out.id)
+        if out.id is not None:  # Failed notifications are not recorded.
+            self._record("failed", error_to_json(error), out.id)
         self._receiver.failed(out, error)
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
-        self._note("lost", facts_of(error))
+        self._record("lost", error_to_json(error))
         self._receiver.lost(error)
 
-    # The tape
+    # Writing
 
-    def _note_sent(self, out: Outgoing) -> None:
+    def _record_sent(self, out: Outgoing) -> None:
         own = [value for name, value in out.headers.items() if not name.lower().startswith("mcp-")]
-        self._note("sent", pydantic_core.from_json(out.body), secrets=own)
+        self._record("sent", pydantic_core.from_json(out.body), secrets=own)
 
-    def _note(
+    def _record(
         self,
         kind: str,
         value: Any,
@@ -380,19 +384,19 @@ class Recorder:
         if not self._recording:
             return
         try:
-            cleaned = self._clean(value, secrets)
-            self._tape.write(self._connection, Entry(kind, cleaned, about, status))
-        except Exception as error:  # the disk, or the program's `mask`
-            # A session with a gap in its recording is worth nothing.
+            cleaned = self._mask_secrets(value, secrets)
+            self._file.write(self._connection, Entry(kind, cleaned, about, status))
+        except Exception as error:  # The file system, or the program's `mask`.
+            # A recording with a gap is useless: end the connection.
             self._recording = False
-            self._tape.end()
+            self._file.end_connection()
             lost = ConnectionLost(f"the recording cannot be written: {error}")
             lost.__cause__ = error
             self._receiver.lost(lost)
 
 
-def facts_of(error: McpError) -> dict[str, Any]:
-    """An error as JSON: its class, its message, and what else is plain in it."""
+def error_to_json(error: McpError) -> dict[str, Any]:
+    """Return an error as JSON: its class, its message, and its plain attributes."""
     facts = {
         name: value
         for name, value in error.__dict__.items()

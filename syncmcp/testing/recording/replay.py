@@ -1,4 +1,4 @@
-"""Plays a recorded session: a target that needs no server, and its transport."""
+"""Replay of recordings: a target that needs no server, and its transport."""
 
 from __future__ import annotations
 
@@ -23,76 +23,76 @@ from syncmcp.errors import (
     UsageError,
     fresh,
 )
-from syncmcp.testing.recording.score import (
+from syncmcp.testing.recording import Entry, read
+from syncmcp.testing.recording.state import (
     SUBSCRIPTION_ID,
     Normalize,
     NotRecorded,
     ReplayState,
-    completed,
     id_of,
     is_answer,
+    member_at,
     messages,
-    plain,
+    with_endings,
 )
-from syncmcp.testing.recording.tape import Entry, read
 from syncmcp.transports.base import TransportSource, reader_failed
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
-    from syncmcp.testing.recording.score import Order
+    from syncmcp.testing.recording.state import Order
     from syncmcp.transports.base import Outgoing, Receiver, Transport
 
 
-# What ends an exchange or a connection. What a server answers is recorded as its answer.
-_KINDS: dict[str, type[McpError]] = {
+# The errors that end an exchange or a connection. Errors of the server are recorded as messages.
+_ERROR_CLASSES: dict[str, type[McpError]] = {
     name: kind
     for name, kind in vars(errors).items()
     if isinstance(kind, type)
     and issubclass(kind, (TransportError, ProtocolError, LimitExceeded, ClosedError))
 }
 
-# What a server answers that has not been asked while it was recorded.
+# The answer to a `server/discover` for which no answer was recorded.
 _METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
 
-# A request that was withdrawn before it was sent.
+# The state of a request that was withdrawn before it was sent.
 _WITHDRAWN = threading.Event()
 
 
 class ReplayTransport:
-    """Moves the frames of a recorded connection; one thread delivers them.
+    """The transport of a recorded connection; one thread delivers its messages.
 
     Args:
-        label: What errors call it.
-        play: The connection.
-        note: Told what was not recorded.
+        label: The name in errors.
+        state: The recorded connection.
+        note: Called with each error for a request that was not recorded.
     """
 
-    def __init__(self, label: str, play: ReplayState, note: Callable[[NotRecorded], None]) -> None:
+    def __init__(self, label: str, state: ReplayState, note: Callable[[NotRecorded], None]) -> None:
         self.label = label
-        self.blocking = play.blocking
-        self.ordered = play.ordered
-        self._play = play
-        self._note = note
+        self.blocking = state.blocking
+        self.ordered = state.ordered
+        self._state = state
+        self._add_unexpected = note
         self._receiver: Receiver
         self._wake: SimpleQueue[bool] = SimpleQueue()
-        # Guards the play and everything below; nothing is delivered under it.
+        # Guards `_state` and all attributes below; not held while a message is delivered.
         self._lock = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
-        # What was not recorded and is answered all the same.
-        self._courtesies: deque[tuple[dict[str, Any], Outgoing]] = deque()
-        # By the recorded id: the request that came for it, and its id; by the recorded token: its.
-        self._outs: dict[int, Outgoing] = {}
+        # Answers to requests that were not recorded and are answered all the same.
+        self._local_replies: deque[tuple[dict[str, Any], Outgoing]] = deque()
+        # By recorded id: the current request and its id. By recorded progress token: the current.
+        self._outgoing: dict[int, Outgoing] = {}
         self._ids: dict[int, int] = {}
         self._tokens: dict[int | str, int | str] = {}
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """See `Transport`."""
         self._receiver = receiver
-        refusal = self._play.refusal
+        refusal = self._state.refusal
         if refusal is not None:
-            raise error_of(refusal)
+            raise error_from_json(refusal)
         self._thread = threading.Thread(
             target=self._read, name=f"syncmcp-read[{self.label}]", daemon=True
         )
@@ -100,7 +100,7 @@ class ReplayTransport:
         self._wake.put(True)
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`. Nothing depends on it here."""
+        """See `Transport`. Does nothing."""
 
     def send(self, out: Outgoing) -> None:
         """See `Transport`."""
@@ -109,18 +109,18 @@ class ReplayTransport:
             if self._closed:
                 raise ConnectionLost("the connection was closed", delivery="not_sent")
             if out.state is not None:
-                return  # withdrawn before it was sent
+                return  # It was withdrawn before it was sent.
             out.state = over
-        self._take(out)
+        self._handle_sent(out)
         self._wake.put(True)
         if self.blocking and out.id is not None:
-            # Ended by the answer, or by `withdraw` when the call's own limits have passed.
+            # Set by the answer, or by `withdraw` when the call has timed out.
             while not over.wait(out.deadline.remaining()) and not out.deadline.expired:
                 pass
 
     def post(self, out: Outgoing) -> None:
         """See `Transport`."""
-        self._take(out)
+        self._handle_sent(out)
         self._wake.put(True)
 
     def cancel(self, out: Outgoing) -> Delivery:
@@ -134,110 +134,110 @@ class ReplayTransport:
         return "unknown"
 
     def describe(self) -> str:
-        """See `Transport`. There is no server that could be asked."""
+        """See `Transport`. There is no server to describe."""
         return ""
 
     def close(self, deadline: Deadline) -> None:
         """See `Transport`."""
         with self._lock:
             self._closed = True
-            outs = list(self._outs.values())
-        for out in outs:
+            outgoing = list(self._outgoing.values())
+        for out in outgoing:
             out.state.set()
         self._wake.put(False)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(deadline.remaining())
 
-    # What the client says
+    # From the client
 
-    def _take(self, out: Outgoing) -> None:
+    def _handle_sent(self, out: Outgoing) -> None:
         said = pydantic_core.from_json(out.body)
         for message in said if isinstance(said, list) else [said]:
             with self._lock:
-                concerned = self._concerned(message, out)
+                affected = self._affected_calls(message, out)
             try:
                 with self._lock:
-                    self._hear(message, out)
+                    self._handle(message, out)
             except NotRecorded as error:
                 error.method = error.method or message.get("method")
-                self._note(error)
-                for other in concerned:
+                self._add_unexpected(error)
+                for other in affected:
                     self._receiver.failed(other, fresh(error))
                     other.state.set()
 
-    def _concerned(self, message: dict[str, Any], out: Outgoing) -> list[Outgoing]:
-        """Whose calls fail if this is not what was recorded."""
+    def _affected_calls(self, message: dict[str, Any], out: Outgoing) -> list[Outgoing]:
+        """Return the requests that fail if this message was not recorded."""
         if not is_answer(message):
             return [out] if out.id is not None else []
-        owner = self._play.owner(message)
-        if owner in self._outs:
-            return [self._outs[owner]]
-        return list(self._outs.values())
+        owner = self._state.owner(message)
+        if owner in self._outgoing:
+            return [self._outgoing[owner]]
+        return list(self._outgoing.values())
 
-    def _hear(self, message: dict[str, Any], out: Outgoing) -> None:
-        """Take one message; called with the lock held."""
+    def _handle(self, message: dict[str, Any], out: Outgoing) -> None:
+        """Process one message; called with the lock held."""
         id, method = id_of(message), message.get("method")
         if method is None:
-            self._play.answer(message)
+            self._state.answer(message)
         elif id is None:
-            self._play.notification(method)
+            self._state.notification(method)
         else:
-            self._hear_request(id, method, message, out)
+            self._handle_request(id, method, message, out)
 
-    def _hear_request(
+    def _handle_request(
         self, id: int | str, method: str, message: dict[str, Any], out: Outgoing
     ) -> None:
         try:
-            recorded = self._play.request(method, message.get("params"))
+            recorded = self._state.request(method, message.get("params"))
         except NotRecorded:
             if method == "ping":
-                self._courtesies.append(({"jsonrpc": "2.0", "id": id, "result": {}}, out))
+                self._local_replies.append(({"jsonrpc": "2.0", "id": id, "result": {}}, out))
                 return
             if method != "server/discover":
                 raise
             recorded = {}
-        if method == "server/discover" and recorded.get("id") not in self._play.ended:
-            # A client that finds out what it has to do with need not wait until it gives up.
+        if method == "server/discover" and recorded.get("id") not in self._state.ended:
+            # No answer was recorded. With an error the client need not wait for its timeout.
             refusal = {"jsonrpc": "2.0", "id": id, "error": _METHOD_NOT_FOUND}
-            self._courtesies.append((refusal, out))
+            self._local_replies.append((refusal, out))
             return
         known: Any = recorded["id"]
-        self._outs[known] = out
+        self._outgoing[known] = out
         self._ids[known] = id  # type: ignore[assignment]
         before, now = (
-            plain(given, "params", "_meta", "progressToken") for given in (recorded, message)
+            member_at(given, "params", "_meta", "progressToken") for given in (recorded, message)
         )
         if before is not None and now is not None:
             self._tokens[before] = now
 
-    # What the client is told
+    # To the client
 
     def _read(self) -> None:
         try:
             while self._wake.get():
                 while (found := self._next()) is not None:
                     self._deliver(*found)
-        except Exception as error:  # without its reader a connection would only time out
+        except Exception as error:  # Without its reader, calls would wait for their timeouts.
             self._receiver.lost(reader_failed(self.label, error))
 
     def _next(self) -> tuple[Entry, Outgoing | None, list[Outgoing]] | None:
-        """What to deliver, the request on whose stream it comes, and those that it answers."""
+        """Return the next entry, the request on whose stream it is sent, and those that it ends."""
         with self._lock:
             if self._closed:
                 return None
-            if self._courtesies:
-                message, out = self._courtesies.popleft()
+            if self._local_replies:
+                message, out = self._local_replies.popleft()
                 return Entry("got", message), out if self.blocking else None, [out]
-            entry = self._play.next()
+            entry = self._state.take_next()
             if entry is None:
                 return None
-            about = None if entry.id is None else self._outs.get(entry.id)
+            about = None if entry.id is None else self._outgoing.get(entry.id)
             ids = [id_of(message) for message in messages(entry) if is_answer(message)]
             if entry.kind == "failed":
                 ids.append(entry.id)
-            over = [self._outs[id] for id in ids if type(id) is int and id in self._outs]
+            over = [self._outgoing[id] for id in ids if type(id) is int and id in self._outgoing]
             if entry.kind == "got":
-                entry = entry._replace(value=self._translated(entry.value))
+                entry = entry._replace(value=self._translate(entry.value))
             return entry, about, over
 
     def _deliver(self, entry: Entry, out: Outgoing | None, over: list[Outgoing]) -> None:
@@ -245,12 +245,12 @@ class ReplayTransport:
         if out is not None:
             out.status = entry.status
         if entry.kind == "lost":
-            receiver.lost(error_of(entry.value))
+            receiver.lost(error_from_json(entry.value))
         elif entry.kind == "silent":
             receiver.server_stream_ended(opened=entry.value is True)
         elif entry.kind == "failed":
             for failed in over:
-                receiver.failed(failed, error_of(entry.value))
+                receiver.failed(failed, error_from_json(entry.value))
         else:
             raw = entry.kind == "got_text"
             frame = entry.value.encode() if raw else pydantic_core.to_json(entry.value)
@@ -259,72 +259,73 @@ class ReplayTransport:
         for done in over:
             done.state.set()
 
-    def _translated(self, value: Any) -> Any:
-        """A message with the ids and tokens of now in the place of the recorded ones."""
+    def _translate(self, value: Any) -> Any:
+        """Return a message with the current ids and tokens in place of the recorded ones."""
         if isinstance(value, list):
-            return [self._translated(item) for item in value]
+            return [self._translate(item) for item in value]
         if not isinstance(value, dict):
             return value
         if is_answer(value):
-            value = {**value, "id": self._id(value.get("id"))}
+            value = {**value, "id": self._current_id(value.get("id"))}
         for part in ("params", "result"):
             if isinstance(value.get(part), dict):
-                value = {**value, part: self._inside(value[part], value.get("method"))}
+                value = {**value, part: self._translate_member(value[part], value.get("method"))}
         return value
 
-    def _inside(self, inside: dict[str, Any], method: Any) -> dict[str, Any]:
+    def _translate_member(self, member: dict[str, Any], method: Any) -> dict[str, Any]:
         changed: dict[str, Any] = {}
         if method == "notifications/progress":
-            token = inside.get("progressToken")
+            token = member.get("progressToken")
             if type(token) in (int, str):
                 changed["progressToken"] = self._tokens.get(token, token)  # type: ignore[arg-type]
-        if method == "notifications/cancelled" and not self._play.stateful:
-            # Of a request of ours; until 2025-11-25 it is about one of the server's.
-            changed["requestId"] = self._id(inside.get("requestId"))
-        meta = inside.get("_meta")
+        if method == "notifications/cancelled" and not self._state.stateful:
+            # The id of a client's request. Up to 2025-11-25 it is that of a server's request.
+            changed["requestId"] = self._current_id(member.get("requestId"))
+        meta = member.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
-            changed["_meta"] = {**meta, SUBSCRIPTION_ID: self._id(meta[SUBSCRIPTION_ID])}
-        return {**inside, **changed} if changed else inside
+            changed["_meta"] = {**meta, SUBSCRIPTION_ID: self._current_id(meta[SUBSCRIPTION_ID])}
+        return {**member, **changed} if changed else member
 
-    def _id(self, recorded: Any) -> Any:
+    def _current_id(self, recorded: Any) -> Any:
         return self._ids.get(recorded, recorded) if type(recorded) is int else recorded
 
 
-def error_of(facts: Any) -> McpError:
-    """The error that a recording tells of."""
+def error_from_json(facts: Any) -> McpError:
+    """Return the error of an entry."""
     given = dict(facts) if isinstance(facts, dict) else {}
     message = str(given.pop("message", "the recording does not say why"))
-    kind = _KINDS.get(str(given.pop("class", "")), ConnectionLost)
+    kind = _ERROR_CLASSES.get(str(given.pop("class", "")), ConnectionLost)
     return kind(message, **given)
 
 
-# Plays recorded sessions: a target that needs no server.
+# The target.
 
 
 class Replay(TransportSource):
     """A target that answers as a recorded server did: ``syncmcp.connect(Replay(path))``.
 
-    A request gets the answer that was recorded for the same method and parameters, and what the
-    server said before it: notifications in their order, and questions, which have to be answered
-    as they were. The same request gets the answers one after another in the order in which they
-    were recorded. ``***`` in a recorded parameter fits anything. Not compared are the parameters
-    of `initialize` and `server/discover`, and what a client puts into `_meta` by itself. A `ping`
-    is always answered.
+    A request is answered with the answer that was recorded for the same method and params. Before
+    it, the client receives the notifications of the request in their order, and its questions,
+    which have to be answered as in the recording. If the same request was recorded several times,
+    its answers are used one after another. A mask such as ``***1`` in a recorded param matches any
+    text. The params of `initialize` and `server/discover`, and the members that a client itself
+    adds to `_meta`, are not compared. A `ping` is always answered.
 
-    The n-th connection plays the n-th one that was recorded, and later ones the last. A call whose
+    The n-th connection plays the n-th recorded connection, and later ones the last. A call whose
     request was not recorded fails with `NotRecorded`.
 
     Args:
-        path: A file that a `Recording` has written. It is read at once.
-        order: ``"causal"``: what belongs to one request keeps its order, and requests may come in
-            any order. ``"recorded"``: everything keeps the order of the recording; a client that
-            does not do the same at the same time waits until its own limits.
-        normalize: Given the method and the parameters of a request (or the method of a question
-            and the client's answer to it), recorded or asked, before they are compared; returns
-            what is to be compared. Runs on the threads that send.
+        path: A file that a `Recording` has written. It is read by the constructor.
+        order: ``"causal"``: the messages of one request keep their order, and the client may send
+            its requests in any order. ``"recorded"``: all messages keep the order of the
+            recording; a client that does not send the same messages in that order waits until its
+            own timeouts.
+        normalize: Called as `normalize(method, params)` with the params of a request, or with the
+            result of a question, both of the recorded and of the current one, before these are
+            compared; returns the value to compare. Runs on the threads that send.
 
     Raises:
-        UsageError: The file cannot be read, or is no recording.
+        UsageError: The file cannot be read, or is no recording, or `order` is unknown.
     """
 
     def __init__(
@@ -340,19 +341,19 @@ class Replay(TransportSource):
         self._order: Order = order
         self._normalize = normalize
         sessions = read(self._path)
-        # Attempts that led to nothing belong to the way in which that server was reached.
+        # Connections without a negotiated revision are failed attempts to reach the server.
         opened = [session for session in sessions if session.has("adopted")]
-        self._sessions = [completed(session) for session in opened or sessions]
+        self._sessions = [with_endings(session) for session in opened or sessions]
         if not self._sessions:
             raise UsageError(f"{self._path} is the recording of nothing")
-        # Guards the two below.
+        # Guards `_unexpected` and `_states`.
         self._lock = threading.RLock()
         self._unexpected: list[NotRecorded] = []
-        self._plays: list[ReplayState] = []
+        self._states: list[ReplayState] = []
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The file of the recording."""
         return self._path
 
     @property
@@ -367,30 +368,30 @@ class Replay(TransportSource):
 
     @property
     def unexpected(self) -> list[NotRecorded]:
-        """What clients asked that was not recorded, even if they went on regardless."""
+        """The errors for requests and answers that were not recorded, even if they were caught."""
         with self._lock:
             return list(self._unexpected)
 
     @property
     def unplayed(self) -> list[str]:
-        """The methods of requests that were recorded and that nobody has asked (yet)."""
+        """The methods of the recorded requests that no client has sent so far."""
         with self._lock:
-            plays = list(self._plays)
-        rest = [method for play in plays for method in play.unasked]
-        for session in self._sessions[len(plays) :]:
-            rest += ReplayState(session, self._order, self._normalize).unasked
+            states = list(self._states)
+        rest = [method for state in states for method in state.missing_requests]
+        for session in self._sessions[len(states) :]:
+            rest += ReplayState(session, self._order, self._normalize).missing_requests
         return rest
 
     def transport(self, inner: Transport | None) -> ReplayTransport:
         """See `TransportSource`."""
         assert inner is None
         with self._lock:
-            session = self._sessions[min(len(self._plays), len(self._sessions) - 1)]
-            play = ReplayState(session, self._order, self._normalize)
-            self._plays.append(play)
-        return ReplayTransport(self.label, play, self._note)
+            session = self._sessions[min(len(self._states), len(self._sessions) - 1)]
+            state = ReplayState(session, self._order, self._normalize)
+            self._states.append(state)
+        return ReplayTransport(self.label, state, self._add_unexpected)
 
-    def _note(self, error: NotRecorded) -> None:
+    def _add_unexpected(self, error: NotRecorded) -> None:
         with self._lock:
             self._unexpected.append(error)
 
@@ -398,8 +399,8 @@ class Replay(TransportSource):
         return f"Replay({str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._path, self._order, self._normalize)
+        return _unpickle, (self._path, self._order, self._normalize)
 
 
-def _again(path: Path, order: Order, normalize: Normalize | None) -> Replay:
+def _unpickle(path: Path, order: Order, normalize: Normalize | None) -> Replay:
     return Replay(path, order=order, normalize=normalize)

@@ -1,13 +1,15 @@
-"""`python -m syncmcp.testing.scripted.stdio SCRIPT.json`: a scripted peer as a process.
+"""A scripted peer as a child process: `python -m syncmcp.testing.scripted.stdio SCRIPT.json`.
 
-The script is a JSON array of steps. `tcp:PORT:WHOSE` in its place is how `ScriptedPeer.command`
-hands it over: the script comes over a loopback connection, and what the process sees goes back.
+The script is a JSON array of steps. `ScriptedPeer.command` has `tcp:PORT:TOKEN` in its place: the
+process then receives the script over a control connection on loopback, to that port of the
+`ScriptedPeer`, and reports over it what it receives.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -15,12 +17,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from syncmcp.testing.script import Step
-from syncmcp.testing.scripted.player import Ended, Inbox, Player, ScriptError, encode, read_frame
+from syncmcp.testing.script import Script, Step
+from syncmcp.testing.scripted import (
+    Inbox,
+    Player,
+    Received,
+    ScriptEnded,
+    ScriptError,
+    Transcript,
+    encode,
+    read_frame,
+)
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
@@ -28,7 +40,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 def main(source: str) -> int:
     """Play the script from `source` and return the exit code."""
     inbox = Inbox()
-    line = _Line(int(source.split(":")[1])) if source.startswith("tcp:") else None
+    line = _ControlClient(int(source.split(":")[1])) if source.startswith("tcp:") else None
     script = json.loads(Path(source).read_text("utf-8")) if line is None else line.open(inbox)
     process = _Process(inbox, line)
     process.report({"event": f"started: {os.getpid()}"})
@@ -38,8 +50,8 @@ def main(source: str) -> int:
         Player(script, inbox, process).play()
         process.report({"event": "finished"})
         process.wait(None)
-    except Ended:
-        pass  # stdin has ended: so does a good server.
+    except ScriptEnded:
+        pass  # stdin has ended: a server exits then.
     except ScriptError as error:
         process.report({"event": f"failed: {error}"})
         return 70
@@ -50,7 +62,7 @@ def main(source: str) -> int:
 class _Process:
     """This process as the channel of a script."""
 
-    def __init__(self, inbox: Inbox, line: _Line | None) -> None:
+    def __init__(self, inbox: Inbox, line: _ControlClient | None) -> None:
         self._inbox = inbox
         self._line = line
         self._ignores_eof = False
@@ -106,13 +118,13 @@ class _Process:
         self._reader.start()
 
     def outlive_eof(self) -> None:
-        """Stay until a signal comes, if the script said so."""
+        """Wait for a signal, if the script has a step `ignore_eof`."""
         while self._ignores_eof:
             time.sleep(60)
 
     def _ignore_sigterm(self) -> None:
-        # Reported from a thread: a handler runs only when the main thread comes to it, and a
-        # signal that arrives while one runs may wait until the next.
+        # Reported by a thread: the main thread runs a signal handler only between bytecodes, and a
+        # signal that arrives while a handler runs may be delayed until the next signal.
         heard, told = socket.socketpair()
         told.setblocking(False)
         signal.set_wakeup_fd(told.detach())
@@ -134,7 +146,7 @@ class _Process:
             if not data:
                 self.report({"event": "disconnected"})
                 if not self._ignores_eof:
-                    self._inbox.end()
+                    self._inbox.close()
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
@@ -143,22 +155,22 @@ class _Process:
                 self._inbox.put(incoming)
 
 
-class _Line:
-    """The connection to the test that wrote the script."""
+class _ControlClient:
+    """The child process's end of the control connection."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._lock = threading.Lock()  # Keeps reports whole.
 
     def open(self, inbox: Inbox) -> list[Step]:
-        """Return the script, and let gates reach `inbox` from now on."""
+        """Return the script; from now on pass opened gates to `inbox`."""
         orders = self._socket.makefile("rb")
         first = json.loads(orders.readline())
         for gate in first["gates"]:
             inbox.open_gate(gate)
 
         def listen() -> None:
-            # The test may go before this process does; its gates are closed then.
+            # The test may end before this process.
             with suppress(OSError):
                 for order in orders:
                     inbox.open_gate(json.loads(order)["gate"])
@@ -168,9 +180,112 @@ class _Line:
         return script
 
     def send(self, value: Any) -> None:
-        # Nobody is left to be told once the test has gone.
+        # The test may have ended.
         with suppress(OSError), self._lock:
             self._socket.sendall(encode(value) + b"\n")
+
+
+class ControlServer:
+    """The peer's end of the control connections to its child processes.
+
+    It sends them scripts and opened gates, and records in the transcript what they report.
+
+    Args:
+        next_script: Returns the number and the script of a new child process.
+        gates: Returns the gates opened so far.
+        transcript: Where reports are recorded.
+    """
+
+    def __init__(
+        self,
+        next_script: Callable[[], tuple[int, Script]],
+        gates: Callable[[], set[str]],
+        transcript: Transcript,
+    ) -> None:
+        self._next_script = next_script
+        self._gates = gates
+        self._transcript = transcript
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        # The token makes each command unique: clients cache facts by command, and the system may
+        # reuse the port for another peer.
+        self.source = f"tcp:{self.port}:{secrets.token_hex(8)}"
+        self._lock = threading.Lock()  # Guards `_lines` and `_closing`.
+        self._lines: dict[socket.socket, threading.Thread] = {}
+        self._closing = False
+        self._thread = threading.Thread(
+            target=self._accept, name="syncmcp-testing-control", daemon=True
+        )
+        self._thread.start()
+
+    def open_gate(self, name: str) -> None:
+        """Tell every child process that a gate is open."""
+        with self._lock:
+            lines = list(self._lines)
+        for line in lines:
+            _send(line, {"gate": name})
+
+    def close(self) -> None:
+        """Stop listening and end all control connections."""
+        with self._lock:
+            self._closing = True
+            lines = dict(self._lines)
+        # This connection wakes the accepting thread, on every platform.
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join(5)
+        self._listener.close()
+        for line, thread in lines.items():
+            _shut(line)
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            line, _ = self._listener.accept()
+            with self._lock:
+                if self._closing:
+                    line.close()
+                    return
+                number, script = self._next_script()
+                thread = threading.Thread(
+                    target=self._listen,
+                    args=(line, number),
+                    name="syncmcp-testing-control",
+                    daemon=True,
+                )
+                self._lines[line] = thread
+            _send(line, {"script": list(script), "gates": sorted(self._gates())})
+            thread.start()
+
+    def _listen(self, line: socket.socket, number: int) -> None:
+        transcript = self._transcript
+        try:
+            with line, line.makefile("rb") as reports:
+                for report in reports:
+                    said = json.loads(report)
+                    if "event" in said:
+                        transcript.add_event(said["event"])
+                    else:
+                        received = Received(said["received"], said["method"], number)
+                        transcript.add_received(received)
+        except ConnectionError:
+            pass  # A killed child may reset the connection; it has exited either way.
+        with self._lock:
+            self._lines.pop(line, None)
+        transcript.add_event("exited")
+
+
+def _send(line: socket.socket, value: Any) -> None:
+    try:
+        line.sendall(encode(value) + b"\n")
+    except OSError:
+        return  # The child has exited; `_listen` records it.
+
+
+def _shut(line: socket.socket) -> None:
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # The connection has ended.
 
 
 if __name__ == "__main__":

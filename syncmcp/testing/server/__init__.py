@@ -1,1 +1,5 @@
-"""A server in this process that speaks every revision, for tests of clients."""
+"""The test server: its protocol, sessions and handlers, and its transports.
+
+`wire` and `events` are formats. A `session` receives messages; `dispatch` finds the handler of each
+request, which gets a `context`. `server` is the public class; `http` and `serving` are HTTP.
+"""

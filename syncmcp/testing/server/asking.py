@@ -1,4 +1,4 @@
-"""How a handler's questions travel, as requests or in rounds; and what may be answered."""
+"""How a handler asks its client: by requests, or in rounds (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -6,126 +6,21 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.calls import Call
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    STATELESS,
-    Message,
+from syncmcp.testing.server.questions import (
     MissingCapability,
-    RpcError,
-    Stats,
+    Progress,
+    Question,
+    Withdrawn,
+    find_violations,
     missing_for,
-    since,
 )
+from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, Stats
 
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.session import Session
-
-
-# A request of the server to its client (stateful revisions).
-
-
-Progress = Callable[[float, "float | None", "str | None"], object]
-
-
-class Withdrawn(Exception):
-    """A question ended without an answer: it was withdrawn, or its call has ended."""
-
-
-class Question:
-    """A question that waits for its answer. Its methods may be called from any thread.
-
-    Attributes:
-        id: The request's id; also its progress token, if it was given one.
-    """
-
-    def __init__(
-        self,
-        identifier: int,
-        method: str,
-        *,
-        withdraw: Callable[[Question, str | None], bool],
-        progress: Progress | None,
-    ) -> None:
-        self.id = identifier
-        self._method = method
-        self._withdraw = withdraw
-        self._progress = progress
-        self._reached: float | None = None
-        # What came from the client, in order; an exception when nothing more will come.
-        self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
-
-    def result(self, timeout: float = 300.0) -> Any:
-        """Wait for the result, an object unless the client errs.
-
-        Progress callbacks run on this thread.
-
-        Args:
-            timeout: Seconds to wait at most; progress starts them anew. When they have passed,
-                the question is withdrawn.
-
-        Raises:
-            RpcError: The client answered with an error.
-            TimeoutError: No answer came in time.
-            Withdrawn: The question was withdrawn, or the call it belongs to has ended.
-            ConnectionError: The session has ended.
-        """
-        while True:
-            try:
-                item = self._inbox.get(timeout=timeout)
-            except queue.Empty:
-                text = f"the client did not answer {self._method} in {timeout} s"
-                self._withdraw(self, text)
-                raise TimeoutError(text) from None
-            if isinstance(item, Exception):
-                raise item
-            if "method" not in item:
-                return _result(item)
-            params: Message = item["params"]
-            if self._progress is not None:
-                self._progress(params["progress"], params.get("total"), params.get("message"))
-
-    def cancel(self, reason: str | None = None) -> bool:
-        """Withdraw the question; the client is told. Return whether it was still open."""
-        if not self._withdraw(self, reason):
-            return False
-        self.end(Withdrawn(reason or f"{self._method} was withdrawn"))
-        return True
-
-    def answered(self, message: Message) -> None:
-        """Take the client's answer; called by the session."""
-        self._inbox.put(message)
-
-    def progressed(self, params: Message) -> str | None:
-        """Take a progress notification; return what is wrong with it."""
-        reached = params.get("progress")
-        if self._progress is None:
-            return f"progress of question {self.id}, which has no progress token"
-        if not isinstance(reached, (int, float)) or isinstance(reached, bool):
-            return f"progress of question {self.id} is not a number: {reached!r}"
-        if self._reached is not None and reached <= self._reached:
-            return f"progress of question {self.id} went from {self._reached} to {reached}"
-        self._reached = reached
-        self._inbox.put({"method": "notifications/progress", "params": params})
-        return None
-
-    def end(self, error: Exception) -> None:
-        """Have whoever waits raise `error`."""
-        self._inbox.put(error)
-
-
-def _result(answer: Message) -> Any:
-    error = answer.get("error")
-    if isinstance(error, dict):
-        raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
-    return answer.get("result")
-
-
-# Tools that wait for the retry of their request (2026-07-28, `input_required`).
+# Rounds (2026-07-28): a result `input_required` with questions, and the retry with the answers.
 
 
 METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -142,9 +37,9 @@ class Round:
     """One `input_required` result and the thread that waits for the retry.
 
     Attributes:
-        state: The `requestState` that names it.
+        state: Its `requestState`, which identifies it.
         keys: The keys of its questions.
-        call: The request it answered.
+        call: The request that it answers.
     """
 
     def __init__(self, call: Call, keys: frozenset[str]) -> None:
@@ -154,11 +49,11 @@ class Round:
         self._inbox: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
 
     def put(self, item: Call | Exception) -> None:
-        """Wake the thread that waits: with the retry, or with what it is to raise."""
+        """Wake the thread that waits: with the retry, or with an exception to raise."""
         self._inbox.put(item)
 
     def wait(self, timeout: float | None) -> Call:
-        """Return the retry. Raises what was put, or `queue.Empty`."""
+        """Return the retry. Raises an exception that was put, or `queue.Empty`."""
         item = self._inbox.get(timeout=timeout)
         if isinstance(item, Exception):
             raise item
@@ -166,20 +61,30 @@ class Round:
 
 
 class Rounds:
-    """Every round of one server that waits for its retry, over all transports."""
+    """The open rounds of one server, over all its transports.
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
+    Args:
+        stats: The server's counters.
+        info: The server's name and version, which every result carries.
+        answer: Answers a call and counts it; returns whether the call was still open.
+    """
+
+    def __init__(
+        self, stats: Stats, info: Message, answer: Callable[[Call, Message], bool]
+    ) -> None:
+        self.stats = stats
+        self.info = info
+        self.answer = answer
         self._lock = threading.Lock()  # Guards both tables.
         self._open: dict[str, Round] = {}
         self._ended: dict[str, str] = {}
 
     def open(self, call: Call, keys: frozenset[str]) -> Round:
-        """Register a round before its result is sent, for the retry may follow at once."""
+        """Open a round. Called before its result is sent: the retry may follow at once."""
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
-        with self._stats as stats:
+        with self.stats as stats:
             stats.paused += 1
         return opened
 
@@ -193,51 +98,51 @@ class Rounds:
         try:
             return opened.wait(timeout)
         except queue.Empty:
-            if self.drop(opened):
+            if self.remove(opened):
                 raise TimeoutError(f"no retry of the request within {timeout} s") from None
-        return opened.wait(None)  # Whoever took it out of the table has put something.
+        return opened.wait(None)  # Another thread has removed the round and puts its outcome.
 
-    def drop(self, opened: Round, why: str = _GIVEN_UP) -> bool:
-        """Have a round wait no longer; return whether it still did."""
+    def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
+        """Remove a round; return whether it was open. Whoever gets true decides its outcome."""
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
         if known:
-            with self._stats as stats:
+            with self.stats as stats:
                 stats.paused -= 1
         return known
 
-    def end(self, session: Session | None = None) -> None:
-        """End the waiting tools of `session`, or all."""
+    def close(self, session: Session | None = None) -> None:
+        """End the open rounds of `session`, or all: their tools raise `Withdrawn`."""
         with self._lock:
             rounds = list(self._open.values())
         for opened in rounds:
-            if (session is None or opened.call.session is session) and self.drop(opened):
+            if (session is None or opened.call.session is session) and self.remove(opened):
                 opened.put(Withdrawn("nobody is left to send the request again"))
 
-    def knows(self, call: Call) -> bool:
-        """Return whether a round waits for this request."""
+    def is_open(self, call: Call) -> bool:
+        """Return whether the request has the state of an open round."""
         with self._lock:
             return str(call.params.get(STATE)) in self._open
 
     def resume(self, call: Call) -> None:
-        """Give a retry to the thread that waits for it.
+        """Pass a retry to the thread that waits for it.
 
         Raises:
-            RpcError: No round of this client waits for this request (code -32602).
+            RpcError: It belongs to no open round of this client (code -32602).
         """
         state = call.params.get(STATE)
         with self._lock:
             opened = self._open.get(state) if isinstance(state, str) else None
             problem = self._refusal(opened, call)
-        if problem is None and opened is not None and self.drop(opened, _USED):
-            for fault in _faults(opened, call):
-                self._stats.blame(fault)
+        if problem is None and opened is not None and self.remove(opened, _USED):
+            for fault in _retry_problems(opened, call):
+                self.stats.blame(fault)
             opened.put(call)
             return
-        problem = problem or _known(_USED)
-        if problem != _known(_GIVEN_UP):
-            self._stats.blame(f"{call.method}: {problem}")
+        problem = problem or _state_error(_USED)
+        if problem != _state_error(_GIVEN_UP):
+            self.stats.blame(f"{call.method}: {problem}")
         raise RpcError(INVALID_PARAMS, problem)
 
     def _refusal(self, opened: Round | None, call: Call) -> str | None:
@@ -246,28 +151,30 @@ class Rounds:
         if STATE not in call.params:
             return f"{RESPONSES} without {STATE}"
         if opened is None:
-            return _known(self._ended.get(str(call.params[STATE]), "not one of this server's"))
+            return _state_error(
+                self._ended.get(str(call.params[STATE]), "not one of this server's")
+            )
         if opened.call.session is not call.session:
             return f"{STATE} belongs to another client"
-        if _original(opened.call) != _original(call):
+        if _retry_key(opened.call) != _retry_key(call):
             return f"{STATE} belongs to another request"
         return None
 
 
-def _known(what: str) -> str:
+def _state_error(what: str) -> str:
     return f"{STATE} is {what}"
 
 
-def _original(call: Call) -> tuple[str, Message]:
-    """Return what a retry repeats unchanged."""
+def _retry_key(call: Call) -> tuple[str, Message]:
+    """Return the method and params that a retry must repeat unchanged."""
     own = ("_meta", STATE, RESPONSES)
     return call.method, {name: value for name, value in call.params.items() if name not in own}
 
 
-def _faults(opened: Round, call: Call) -> list[str]:
-    """Return what the retry does wrong although it can be served."""
+def _retry_problems(opened: Round, call: Call) -> list[str]:
+    """Return the violations of the protocol in a retry that can be served all the same."""
     faults: list[str] = []
-    if opened.call.session is not None and wire.identity(call.request_id) == wire.identity(
+    if opened.call.session is not None and wire.id_key(call.request_id) == wire.id_key(
         opened.call.request_id
     ):
         faults.append(f"{call.method}: the retry has the id of the request before")
@@ -279,90 +186,9 @@ def _faults(opened: Round, call: Call) -> list[str]:
 
 
 def responses(call: Call) -> Mapping[str, Any]:
-    """Return the answers that a retry carries, by key."""
+    """Return the answers in a retry, by key."""
     given = call.params.get(RESPONSES, {})
     return given if isinstance(given, dict) else {}
-
-
-# What a client may answer: every breach of the protocol in one sentence.
-
-
-_ACTIONS = ("accept", "decline", "cancel")
-
-
-def breaches(method: str, params: Message, answer: Any, revision: str) -> list[str]:
-    """Return what is wrong with `answer`, the result of a question under `revision`."""
-    if not isinstance(answer, dict):
-        return [f"{method}: the answer is not an object"]
-    found: list[str] = [
-        f"{name} in an answer" for name in ("jsonrpc", "id", "resultType") if name in answer
-    ]
-    if method == "sampling/createMessage":
-        found += _sampling(params, answer, revision)
-    elif method == "elicitation/create":
-        found += _elicitation(params, answer)
-    elif method == "roots/list":
-        found += _roots(answer)
-    return [f"{method}: {breach}" for breach in found]
-
-
-def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
-    found: list[str] = []
-    if answer.get("role") not in ("user", "assistant"):
-        found.append(f"role is {answer.get('role')!r}")
-    if not isinstance(answer.get("model"), str):
-        found.append("model is not a string")
-    if not isinstance(answer.get("stopReason", ""), str):
-        found.append("stopReason is not a string")
-    content = answer.get("content")
-    if isinstance(content, list) and not since(revision, "2025-11-25"):
-        found.append(f"content is an array, which {revision} does not have")
-    kinds = ["text", "image"]
-    if since(revision, "2025-03-26"):
-        kinds.append("audio")
-    if params.get("tools"):
-        kinds.append("tool_use")
-    for block in content if isinstance(content, list) else [content]:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind not in kinds:
-            found.append(f"a content block of type {kind!r}")
-    return found
-
-
-def _elicitation(params: Message, answer: Message) -> list[str]:
-    action = answer.get("action")
-    form = params.get("mode", "form") == "form"
-    if action not in _ACTIONS:
-        return [f"action is {action!r}"]
-    if action != "accept" or not form:
-        return ["content that nobody asked for"] if answer.get("content") is not None else []
-    return _content(params["requestedSchema"], answer.get("content", {}))
-
-
-def _content(schema: Message, content: Any) -> list[str]:
-    # Loaded late: most servers never ask.
-    from jsonschema import Draft202012Validator
-
-    validator = Draft202012Validator(
-        {**schema, "additionalProperties": False},
-        format_checker=Draft202012Validator.FORMAT_CHECKER,
-    )
-    return [
-        f"content{''.join(f'.{step}' for step in error.absolute_path)}: {error.message}"
-        for error in validator.iter_errors(content)
-    ]
-
-
-def _roots(answer: Message) -> list[str]:
-    roots = answer.get("roots")
-    if not isinstance(roots, list):
-        return ["roots is not an array"]
-    uris = [root.get("uri") if isinstance(root, dict) else None for root in roots]
-    return [f"a root with the uri {uri!r}" for uri in uris if not _is_file(uri)]
-
-
-def _is_file(uri: Any) -> bool:
-    return isinstance(uri, str) and uri.startswith("file:///")
 
 
 Asked = tuple[str, "Message | None"]
@@ -370,22 +196,22 @@ Asked = tuple[str, "Message | None"]
 
 
 class Asker:
-    """Asks for one handler, whose request changes with every round.
+    """Sends the questions of one handler.
 
     Attributes:
-        call: The request being served: the latest, if the client had to send it again.
-        cancelled: Set when the caller gave up, or did not come back with the request.
+        call: The request that the handler serves: after a round, the retry.
+        cancelled: Set when the request was cancelled, or its retry did not come.
     """
 
-    def __init__(self, call: Call, server: Server) -> None:
+    def __init__(self, call: Call, rounds: Rounds) -> None:
         self.call = call
         self.cancelled = threading.Event()
-        self._server = server
-        self._lock = threading.Lock()  # Guards `_waiting`.
-        self._waiting: set[Question] = set()
-        # One `input_required` at a time: there is one request to answer with it.
-        self._turn = threading.Lock()
-        call.at_end(self._call_ended)
+        self._rounds = rounds
+        self._lock = threading.Lock()  # Guards `_questions`.
+        self._questions: set[Question] = set()
+        # Held for a whole round: there is only one request to answer.
+        self._round_lock = threading.Lock()
+        call.add_done_callback(self._call_ended)
 
     def check(self, method: str, params: Message | None) -> None:
         """Raise `MissingCapability` unless the client declared what the question needs."""
@@ -395,7 +221,7 @@ class Asker:
             raise MissingCapability(missing, call.revision)
 
     def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
-        """Ask one thing and wait for the result."""
+        """Ask one question and wait for the result."""
         self.check(*asked)
         if self.call.revision in STATELESS:
             return self._ask_in_rounds({"question": asked}, timeout)["question"]
@@ -403,10 +229,10 @@ class Asker:
         try:
             return self._checked(asked, question.result(timeout))
         finally:
-            self.done(question)
+            self.discard(question)
 
     def ask_all(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
-        """Ask several things at once and wait for all results."""
+        """Ask several questions at once and wait for all results."""
         for asked in questions.values():
             self.check(*asked)
         if self.call.revision in STATELESS:
@@ -422,63 +248,63 @@ class Asker:
         finally:
             for question in sent.values():
                 question.cancel("another question failed")
-                self.done(question)
+                self.discard(question)
 
     def send(self, method: str, params: Message | None, progress: Progress | None) -> Question:
-        """Send a request on the stream of the call (stateful revisions), unchecked."""
+        """Send a request on the stream of the call (up to 2025-11-25), unchecked."""
         call, session = self.call, self.call.session
         if session is None or session.revision != call.revision:
             raise RpcError(wire.INTERNAL_ERROR, f"{call.revision} has no requests from servers")
         question = session.question(method, params, send=call.send, progress=progress)
         with self._lock:
-            self._waiting.add(question)
+            self._questions.add(question)
         if not call.open:
             self._call_ended(call)
         return question
 
-    def done(self, question: Question) -> None:
-        """Forget a question that was sent."""
+    def discard(self, question: Question) -> None:
+        """Forget a question that was sent; the end of the call no longer withdraws it."""
         with self._lock:
-            self._waiting.discard(question)
+            self._questions.discard(question)
 
     def round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
-        """Answer the request with `input_required`, wait for the retry, go on under it.
+        """Answer the request with `input_required` and wait for the retry, which replaces it.
 
         Returns:
-            What the retry answers, by key.
+            The answers in the retry, by key.
 
         Raises:
             TimeoutError: No retry came in time.
             Withdrawn: The call ended first.
         """
-        server = self._server
-        with self._turn:
+        rounds = self._rounds
+        with self._round_lock:
             call = self.call
-            opened = server.rounds.open(call, frozenset(questions))
+            opened = rounds.open(call, frozenset(questions))
             result: Message = {
                 "resultType": "input_required",
                 STATE: opened.state,
-                "_meta": {wire.SERVER_INFO: server.info},
+                "_meta": {wire.SERVER_INFO: rounds.info},
             }
             if questions:
                 result["inputRequests"] = {
                     key: {"method": method} | ({} if params is None else {"params": params})
                     for key, (method, params) in questions.items()
                 }
-            with server.stats as stats:
+            with rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
-            if not server.answer(call, wire.reply(call.request_id, result)):
-                server.rounds.drop(opened)
-                with server.stats as stats:
+            if not rounds.answer(call, wire.reply(call.request_id, result)):
+                rounds.remove(opened)
+                with rounds.stats as stats:
                     stats.questions.subtract(method for method, _ in questions.values())
                 raise Withdrawn("the call has ended")
             try:
-                retry = self.call = server.rounds.wait(opened, timeout)
+                retry = self.call = rounds.wait(opened, timeout)
             except (TimeoutError, Withdrawn):
                 self.cancelled.set()
                 raise
-        # Runs at once if the client has given up already.
-        retry.at_end(self._call_ended)
+        # Runs at once if the retry was cancelled meanwhile.
+        retry.add_done_callback(self._call_ended)
         return responses(retry)
 
     def _ask_in_rounds(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
@@ -492,14 +318,14 @@ class Asker:
 
     def _checked(self, asked: Asked, answer: Any) -> Message:
         method, params = asked
-        for breach in breaches(method, params or {}, answer, self.call.revision):
-            self._server.stats.blame(breach)
+        for breach in find_violations(method, params or {}, answer, self.call.revision):
+            self._rounds.stats.blame(breach)
         return answer if isinstance(answer, dict) else {}
 
     def _call_ended(self, call: Call) -> None:
         if call.cancelled.is_set():
             self.cancelled.set()
         with self._lock:
-            waiting = list(self._waiting)
+            waiting = list(self._questions)
         for question in waiting:
             question.cancel("the call has ended")

@@ -1,4 +1,4 @@
-"""An authorization server for tests and demos: whoever is sent there agrees at once."""
+"""An OAuth authorization server for tests and demos, which grants every request at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from syncmcp.testing.server.http import HttpReply
+from syncmcp.testing.server.events import HttpReply
 
 _METADATA = "/.well-known/oauth-authorization-server"
 _RESOURCES = "/resources/"
@@ -25,7 +25,7 @@ _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 
 @dataclass(frozen=True)
 class _Grant:
-    """What somebody agreed to."""
+    """What a code or token was granted for."""
 
     client: str
     resource: str
@@ -35,16 +35,16 @@ class _Grant:
     expires: float = 0.0
 
 
-class _Refused(Exception):
-    """An OAuth error (RFC 6749 §5.2); the text is its code."""
+class _OAuthError(Exception):
+    """An OAuth error (RFC 6749 §5.2); its text is the error code."""
 
 
 class AuthorizationServer:
     """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
 
-    It registers every client, asks nobody for a password, and checks what OAuth wants checked: PKCE
-    with S256, the redirect address, the resource; codes and refresh tokens are good once. Nothing
-    in it is safe enough for anything but tests.
+    It registers every client and grants authorization without a password. It checks PKCE with
+    S256, the redirect URI and the resource; codes and refresh tokens are valid once. It is not
+    safe enough for anything but tests.
 
     ::
 
@@ -54,14 +54,15 @@ class AuthorizationServer:
 
     Args:
         port: The port; 0 picks a free one.
-        lifetime: How long an access token is good, in seconds.
-        scopes: What it says that it knows.
+        lifetime: The lifetime of access tokens, in seconds.
+        scopes: The `scopes_supported` of its metadata, and the default scope of a grant.
 
     Attributes:
         issuer: Its URL.
-        lifetime: As given.
-        agrees: Whether whoever is sent to it agrees.
-        granted: The kind of each grant so far, such as ``"authorization_code"``.
+        lifetime: The lifetime of access tokens from now on, in seconds.
+        agrees: Whether authorization requests are granted; if false, the answer is
+            ``access_denied``.
+        granted: The type of each grant so far, such as ``"authorization_code"``.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class AuthorizationServer:
         self.agrees = True
         self.granted: list[str] = []
         self._scopes = list(scopes)
-        self._lock = threading.Lock()  # Guards what follows.
+        self._lock = threading.Lock()  # Guards all attributes up to `_refresh`, and `granted`.
         self._numbers = itertools.count(1)
         self._clients: dict[str, list[str]] = {}
-        self._resources: dict[str, str] = {}  # where what is known of each is published
+        self._resources: dict[str, str] = {}  # The path of the metadata of each resource.
         self._codes: dict[str, _Grant] = {}
         self._access: dict[str, _Grant] = {}
         self._refresh: dict[str, _Grant] = {}
@@ -89,18 +90,18 @@ class AuthorizationServer:
         self._thread.start()
 
     def expire(self) -> None:
-        """Let no access token be good any more, as after `lifetime` seconds."""
+        """Invalidate all access tokens, as their lifetime does."""
         with self._lock:
             self._access.clear()
 
     def forget(self) -> None:
-        """Let nothing be good any more that was granted so far."""
+        """Invalidate all codes, access tokens and refresh tokens."""
         with self._lock:
             for kept in (self._codes, self._access, self._refresh):
                 kept.clear()
 
     def close(self) -> None:
-        """Stop listening, and wait for what is being answered."""
+        """Stop listening, and wait for the requests being answered."""
         self._listener.shutdown()
         self._listener.server_close()
         self._thread.join()
@@ -117,10 +118,10 @@ class AuthorizationServer:
         self.close()
 
     def refusal(self, headers: Mapping[str, str], resource: str) -> HttpReply | None:
-        """What `resource` answers to a request with these headers; `None`: it is let through.
+        """Return the 401 reply to a request without a valid token, or `None` if it is authorized.
 
         Args:
-            headers: The headers; names in lower case.
+            headers: The request's headers, names in lower case.
             resource: The URL of the MCP server.
         """
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -135,7 +136,7 @@ class AuthorizationServer:
             challenge += ', error="invalid_token"'
         return HttpReply(401, {"www-authenticate": challenge})
 
-    # What it answers
+    # Requests
 
     def _get(self, path: str, query: Mapping[str, str]) -> HttpReply:
         if path == _METADATA:
@@ -156,7 +157,7 @@ class AuthorizationServer:
         }
         try:
             return answers[path](body) if path in answers else HttpReply(404)
-        except _Refused as refused:
+        except _OAuthError as refused:
             return _reply(400, {"error": str(refused)})
         except (KeyError, ValueError):
             return _reply(400, {"error": "invalid_request"})
@@ -187,7 +188,7 @@ class AuthorizationServer:
         client, back = query.get("client_id", ""), query.get("redirect_uri", "")
         with self._lock:
             known = back in self._clients.get(client, [])
-        if not known:  # whoever asks must not be helped to send people anywhere
+        if not known:  # An unknown redirect URI must not be redirected to.
             return _reply(400, {"error": "unknown client or redirect address"})
         answer = {"state": query.get("state", ""), "iss": self.issuer}
         challenge, resource = query.get("code_challenge"), query.get("resource")
@@ -211,14 +212,14 @@ class AuthorizationServer:
                 digest = hashlib.sha256(form["code_verifier"].encode()).digest()
                 proof = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
                 if grant and (grant.challenge, grant.redirect_uri) != (proof, form["redirect_uri"]):
-                    raise _Refused("invalid_grant")
+                    raise _OAuthError("invalid_grant")
             elif kind == "refresh_token":
                 grant = self._refresh.pop(form["refresh_token"], None)
             else:
-                raise _Refused("unsupported_grant_type")
+                raise _OAuthError("unsupported_grant_type")
             asked = (form["client_id"], form["resource"])
             if grant is None or asked != (grant.client, grant.resource):
-                raise _Refused("invalid_grant")
+                raise _OAuthError("invalid_grant")
             access, refresh = secrets.token_urlsafe(), secrets.token_urlsafe()
             self._access[access] = replace(grant, expires=time.monotonic() + self.lifetime)
             self._refresh[refresh] = grant
@@ -266,6 +267,6 @@ class _Listener(ThreadingHTTPServer):
                 self.wfile.write(reply.body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: it is seen through what it has granted."""
+                """Log nothing: tests read `granted`."""
 
         super().__init__(("127.0.0.1", port), Handler)

@@ -1,31 +1,21 @@
-"""What a tool sees of the request it serves."""
+"""The context of a request: what a handler knows of it, sends and asks."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Asked, Asker, Progress, Question
-from syncmcp.testing.server.calls import Call
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    STATELESS,
-    Message,
-    RpcError,
-    declared,
-    since,
-)
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.asking import Asked, Asker
+from syncmcp.testing.server.questions import Progress, Question, declared
+from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, since
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-PATIENCE = 300.0
-"""Seconds a question waits for its answer unless told otherwise."""
+QUESTION_TIMEOUT = 300.0
+"""The default timeout of a question, in seconds."""
 
 
 def check_level(level: object) -> str:
@@ -40,30 +30,31 @@ def check_level(level: object) -> str:
 
 
 class ToolContext:
-    """The request being served. A parameter annotated `ToolContext` receives it.
+    """The context of a request that is being served.
 
-    Its methods may be called from any thread. After the request was answered or cancelled
-    they send nothing.
+    A parameter annotated `ToolContext` of a tool, prompt or resource function receives it. Its
+    methods may be called from any thread. After the request was answered or cancelled they send
+    nothing.
 
-    What asks the client something blocks until the answer is there, in either era, and serves
-    prompts and resources as well as tools. Up to 2025-11-25 it is a request on the stream of
-    this call. In 2026-07-28 the call is answered with `input_required`, the thread waits for
-    the retry and then goes on under it: id, `_meta`, progress token and stream are then those
-    of the retry.
+    The methods that ask the client a question (`sample`, `elicit`, `elicit_url`, `list_roots`,
+    `ask_all`, `request`) block until the answer has come, in either era. Up to 2025-11-25 the
+    question is a request on the stream of this call. In 2026-07-28 the call is answered with
+    `input_required`, the thread waits for the client's retry of the request and goes on with it:
+    from then on `request_id`, `meta`, the progress token and the stream are those of the retry.
 
     Attributes:
-        cancelled: Set when the caller gave up: by `notifications/cancelled`, by closing the
-            response stream (2026-07-28 over HTTP), by ending the session, or by not sending the
-            request again.
+        cancelled: Set when the client has cancelled the request: by `notifications/cancelled`, by
+            closing the response stream (2026-07-28 over HTTP), by ending the session, or by not
+            sending the retry in time.
     """
 
-    def __init__(self, call: Call, server: Server) -> None:
-        self._asker = Asker(call, server)
-        self.cancelled = self._asker.cancelled
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self.cancelled = asker.cancelled
 
     @property
     def call(self) -> Call:
-        """The request on the wire: the latest one, if the client had to send it again."""
+        """The request: the latest retry, if the client has sent it again (2026-07-28)."""
         return self._asker.call
 
     @property
@@ -93,12 +84,12 @@ class ToolContext:
 
     @property
     def client_info(self) -> Message | None:
-        """What the client said of itself, or `None`."""
+        """The client's `clientInfo`, or `None`."""
         return self.call.client_info
 
     @property
     def client_capabilities(self) -> Message:
-        """What the client can do, as it declared it."""
+        """The capabilities that the client declared."""
         return self.call.client_capabilities
 
     @property
@@ -108,12 +99,12 @@ class ToolContext:
 
     @property
     def session(self) -> Session | None:
-        """The session the request came in, `None` where there is none (2026-07-28 over HTTP)."""
+        """The session of the request; `None` in 2026-07-28 over HTTP, which has no sessions."""
         return self.call.session
 
     @property
     def session_id(self) -> str | None:
-        """The session's id over stateful HTTP, else `None`."""
+        """The session's id over HTTP, `None` over other transports or without a session."""
         return self.session.id if self.session is not None else None
 
     @property
@@ -121,17 +112,17 @@ class ToolContext:
         """Position and size `(index, size)` when the request came in a JSON-RPC batch."""
         return self.call.batch
 
-    # What it tells the client
+    # Notifications
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Send `notifications/progress`; nothing is sent unless the caller gave a token.
+        """Send `notifications/progress`, if the request has a progress token.
 
         Args:
-            progress: How far the work is; must grow from call to call.
-            total: Where it ends, if known.
-            message: What is happening, briefly (not sent before 2025-03-26).
+            progress: The progress so far; must grow from call to call.
+            total: The progress at the end, if known.
+            message: A short text for people (not sent in 2024-11-05, which does not have it).
         """
         token = self.meta.get("progressToken")
         if not wire.is_identifier(token):
@@ -144,13 +135,19 @@ class ToolContext:
         self.notify("notifications/progress", params)
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send `notifications/message` if the client wants this level.
+        """Send `notifications/message`, if the client wants messages of this level.
 
-        Stateful revisions: at or above the level of `logging/setLevel`, "info" before that.
-        2026-07-28: only when the request's `_meta` asked, at or above the level it named.
+        Stateful revisions: at or above the level of `logging/setLevel`, or "info" without one.
+        2026-07-28: at or above the level in the request's `_meta`; nothing is sent without one.
+
+        Args:
+            level: One of "debug", "info", "notice", "warning", "error", "critical", "alert" and
+                "emergency".
+            data: Any JSON value.
+            logger: The name of the logger.
 
         Raises:
-            RpcError: `level` is not a level of the protocol.
+            RpcError: `level` is not a level of the protocol (code -32602).
         """
         wanted = self.call.log_level
         if self.session is not None and self.session.revision == self.revision:
@@ -168,26 +165,28 @@ class ToolContext:
         self.call.notify(method, params)
 
     def describe_task(self, message: str) -> None:
-        """Have the task in which the tool runs say `message`; without one this does nothing."""
+        """Set the status message of the task in which the tool runs; otherwise does nothing."""
 
     def close_stream(self, retry_ms: int | None = None) -> None:
-        """Drop the HTTP event stream of this call while it goes on (2025-11-25, polling).
+        """Close the HTTP event stream of this call while the call goes on (2025-11-25, polling).
 
-        The client comes back with `Last-Event-ID` and receives what it missed. Elsewhere this
-        does nothing.
+        The client reconnects with `Last-Event-ID` and receives the events that it missed. With
+        other revisions and transports this does nothing.
 
         Args:
-            retry_ms: Milliseconds the client is told to wait before it comes back.
+            retry_ms: The reconnection time to send, in milliseconds; `None` sends none.
         """
         self.call.interrupt(retry_ms)
 
-    # What it asks the client
+    # Questions
 
     def can(self, feature: str) -> bool:
-        """Return whether the client declared a feature the revision has.
+        """Return whether the revision has a feature and the client declared it.
 
-        "sampling", "sampling.tools", "sampling.context", "elicitation", "elicitation.form",
-        "elicitation.url", "roots", "roots.listChanged", or the path of any other capability.
+        Args:
+            feature: "sampling", "sampling.tools", "sampling.context", "elicitation",
+                "elicitation.form", "elicitation.url", "roots", "roots.listChanged", or the path of
+                any other capability.
         """
         return declared(self.client_capabilities, feature, self.revision)
 
@@ -199,21 +198,24 @@ class ToolContext:
         system_prompt: str | None = None,
         tools: list[Message] | None = None,
         tool_choice: Message | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
         **params: Any,
     ) -> Message:
-        """Have the client's model answer; return the result (`role`, `content`, `model`).
+        """Ask the client's model (`sampling/createMessage`).
 
         Args:
-            messages: The conversation; a text is one message of the user.
-            max_tokens: How many tokens it may take.
+            messages: The conversation; a text is one message with the role "user".
+            max_tokens: The maximum number of tokens of the answer.
             system_prompt: The system prompt.
-            tools: Tools it may ask for (2025-11-25 and newer).
-            tool_choice: Whether it may or must (2025-11-25 and newer).
+            tools: Tools that the model may call (2025-11-25 and newer).
+            tool_choice: Whether the model may or must call one (2025-11-25 and newer).
             timeout: Seconds to wait at most.
             progress: As for `ask` (not in 2026-07-28).
-            params: Any other param, in camel case (`temperature`, `modelPreferences`, ...).
+            params: Any other params, in camel case (`temperature`, `modelPreferences`, ...).
+
+        Returns:
+            The result: `role`, `content`, `model`, and more.
 
         Raises:
             MissingCapability: The client did not declare what this needs.
@@ -231,19 +233,22 @@ class ToolContext:
         message: str,
         schema: Mapping[str, Any],
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
     ) -> Message:
-        """Have a person fill in a form; return the result (`action`, and `content` on accept).
+        """Ask the user to fill in a form (`elicitation/create`).
 
         Args:
-            message: What it is about.
+            message: The text that is shown with the form.
             schema: The JSON Schema of the content: a flat object.
             timeout: Seconds to wait at most.
             progress: As for `ask` (not in 2026-07-28).
 
+        Returns:
+            The result: `action`, and `content` if that is "accept".
+
         Raises:
-            MissingCapability: The client did not declare forms.
+            MissingCapability: The client did not declare form elicitation.
             RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
         """
         params: Message = {"message": message, "requestedSchema": dict(schema)}
@@ -257,21 +262,24 @@ class ToolContext:
         url: str,
         elicitation_id: str | None = None,
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
         progress: Progress | None = None,
     ) -> Message:
-        """Have a person visit `url`; the result's `action` says whether they agreed to.
+        """Ask the user to visit `url` (`elicitation/create` with the mode "url").
 
         Args:
-            message: What it is about.
-            url: Where to go.
+            message: The text that is shown with the URL.
+            url: The URL.
             elicitation_id: The id for `complete_elicitation`; a new one unless given
                 (2025-11-25; newer revisions have none).
             timeout: Seconds to wait at most.
             progress: As for `ask` (not in 2026-07-28).
 
+        Returns:
+            The result; its `action` says whether the user agreed.
+
         Raises:
-            MissingCapability: The client did not declare urls.
+            MissingCapability: The client did not declare URL elicitation.
             RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
         """
         params: Message = {"message": message, "mode": "url", "url": url}
@@ -280,9 +288,10 @@ class ToolContext:
         return self._asker.ask(("elicitation/create", params), timeout, progress)
 
     def complete_elicitation(self, elicitation_id: str) -> None:
-        """Say that what `elicit_url` or an error -32042 sent a person to do is done.
+        """Send `notifications/elicitation/complete` (2025-11-25; otherwise does nothing).
 
-        2025-11-25 only; elsewhere nothing is sent. It may come after the call was answered.
+        It tells the client that the user has done what `elicit_url` or an error -32042 asked for.
+        It may be sent after the call was answered, on the session's own stream.
         """
         if self.revision != "2025-11-25" or self.session is None:
             return
@@ -290,8 +299,8 @@ class ToolContext:
         if not self.call.notify(method, params):
             self.session.notify(method, params)
 
-    def list_roots(self, *, timeout: float = PATIENCE) -> list[Message]:
-        """Return the client's roots (`uri`, `name`).
+    def list_roots(self, *, timeout: float = QUESTION_TIMEOUT) -> list[Message]:
+        """Ask for the client's roots (`roots/list`); each has a `uri` and perhaps a `name`.
 
         Raises:
             MissingCapability: The client did not declare roots.
@@ -303,17 +312,18 @@ class ToolContext:
     def ask(
         self, method: str, params: Message | None = None, *, progress: Progress | None = None
     ) -> Question:
-        """Send a request and return at once; the question can be withdrawn with `cancel`.
+        """Send the client a request and return at once; `Question.cancel` withdraws it.
 
         Args:
             method: "sampling/createMessage", "elicitation/create" or "roots/list".
             params: The request's params.
-            progress: Called as `progress(value, total, message)` for what the client reports,
-                on the thread that waits for the result; the request gets a progress token.
+            progress: Called as `progress(value, total, message)` for each progress notification of
+                the client, on the thread that waits for the result. If given, the request has a
+                progress token.
 
         Raises:
             MissingCapability: The client did not declare what this needs.
-            RpcError: The revision has no such direction (2026-07-28).
+            RpcError: The revision has no requests from servers (2026-07-28).
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
         """
@@ -324,34 +334,38 @@ class ToolContext:
         self,
         questions: Mapping[str, Asked],
         *,
-        timeout: float = PATIENCE,
+        timeout: float = QUESTION_TIMEOUT,
     ) -> dict[str, Message]:
         """Ask several questions at once and return the results by key.
 
-        In 2026-07-28 they travel in one `input_required` result; what a retry does not answer
-        is asked again. Before that they are requests side by side.
+        In 2026-07-28 one `input_required` result has all of them; questions that a retry does not
+        answer are asked again. Up to 2025-11-25 they are concurrent requests.
 
         Args:
-            questions: Method and params of each.
+            questions: Method and params of each question, by key.
             timeout: Seconds to wait for each answer, or for a retry.
 
         Raises:
-            MissingCapability: The client did not declare what one of them needs.
-            RpcError: The client answered one with an error; the others are withdrawn.
+            MissingCapability: The client did not declare what one of the questions needs.
+            RpcError: The client answered a question with an error; the others are withdrawn.
             TimeoutError: An answer or retry did not come in time.
-            Withdrawn: The call ended meanwhile.
-            ConnectionError: The session ended meanwhile.
+            Withdrawn: The call has ended.
+            ConnectionError: The session has ended.
         """
         return self._asker.ask_all(questions, timeout)
 
-    def pause_round(self, *, timeout: float = PATIENCE) -> None:
-        """Have the client send its request again without asking anything (2026-07-28).
+    def pause_round(self, *, timeout: float = QUESTION_TIMEOUT) -> None:
+        """Have the client retry its request, without a question (2026-07-28).
 
-        In other revisions this does nothing.
+        The call is answered with an `input_required` result that has no questions. In other
+        revisions this does nothing.
+
+        Args:
+            timeout: Seconds to wait for the retry.
 
         Raises:
             TimeoutError: No retry came in time.
-            Withdrawn: The call ended meanwhile.
+            Withdrawn: The call has ended.
         """
         if self.revision in STATELESS:
             self._asker.round({}, timeout)
@@ -359,10 +373,10 @@ class ToolContext:
     def request(
         self, method: str, params: Message | None = None, *, timeout: float = 30.0
     ) -> Message:
-        """Send the client any request, declared or not, and wait for its result.
+        """Send the client any request and wait for its result (up to 2025-11-25).
 
-        For stateful revisions, and for tests of what a client does with a server that asks
-        more than it may: neither capabilities nor the answer are checked.
+        For tests of how a client treats a server that violates the protocol: neither the client's
+        capabilities nor its answer are checked.
 
         Args:
             method: The method.
@@ -370,14 +384,15 @@ class ToolContext:
             timeout: Seconds to wait at most.
 
         Raises:
-            RpcError: The client answered with an error, or the revision has no such direction.
+            RpcError: The client answered with an error, or the revision has no requests from
+                servers.
             TimeoutError: No answer came in time.
             Withdrawn: The call has ended.
-            ConnectionError: The session ended first.
+            ConnectionError: The session has ended.
         """
         question = self._asker.send(method, params, None)
         try:
             result = question.result(timeout)
             return result if isinstance(result, dict) else {}
         finally:
-            self._asker.done(question)
+            self._asker.discard(question)

@@ -1,4 +1,4 @@
-"""Event streams: written as the WHATWG standard says, kept for a while, replayed on request."""
+"""HTTP replies and event streams (WHATWG server-sent events), with replay of missed events."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KEEP_ALIVE = b": still here\n\n"
 
-# How long a waiting stream goes without asking whether its client is still there.
-_LOOK_SECONDS = 0.05
+# The interval at which a waiting stream checks whether its client is still connected.
+_POLL_SECONDS = 0.05
 
 
 def format_event(
@@ -22,7 +22,7 @@ def format_event(
     retry: int | None = None,
     event: str | None = None,
 ) -> bytes:
-    """Return one event: its fields, a `data:` line for each line of data, an empty line."""
+    """Return an event as bytes."""
     lines: list[bytes] = []
     if event is not None:
         lines.append(b"event: " + event.encode())
@@ -31,7 +31,7 @@ def format_event(
     if retry is not None:
         lines.append(b"retry: %d" % retry)
     if data is not None:
-        # JSON has no raw line ends, so this is one line but for data of another kind.
+        # JSON has no raw line ends; other data needs a `data:` line for each of its lines.
         whole = b"\n" not in data and b"\r" not in data
         pieces = [data] if whole else re.split(rb"\r\n|\r|\n", data)
         lines.extend(b"data: " + piece for piece in pieces)
@@ -40,7 +40,7 @@ def format_event(
 
 @dataclass(frozen=True)
 class Event:
-    """One message on a stream; `final` marks the answer that ends it."""
+    """One message on a stream; a `final` one is the answer, which ends the stream."""
 
     data: bytes
     number: int
@@ -49,24 +49,24 @@ class Event:
 
 @dataclass(frozen=True)
 class Pause:
-    """The server closes the stream early; the client may take it up again."""
+    """The server closes the stream before the answer; the client may resume it."""
 
     retry_ms: int | None
 
 
 Item = Event | Pause | None
-"""What a reader takes off its queue; `None` is the end."""
+"""An item in the queue of a reader; `None` is the end of the stream."""
 
 
 class EventStream:
     """One ordered stream of messages with at most one reader at a time.
 
-    A reader that comes later, or again, gets what it missed as long as that is kept.
+    A reader that attaches later, or again, receives the stored messages that it missed.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lock = threading.Lock()  # Guards everything below.
+        self._lock = threading.Lock()  # Guards all attributes below.
         self._events: deque[Event] = deque()
         self._store: EventStore | None = None
         self._last = 0
@@ -75,7 +75,7 @@ class EventStream:
         self._reader: queue.SimpleQueue[Item] | None = None
 
     def append(self, data: bytes, *, final: bool = False) -> None:
-        """Add a message; after a final one the stream has ended."""
+        """Add a message; a final one ends the stream, after which messages are discarded."""
         with self._lock:
             if self._finished:
                 return
@@ -87,7 +87,7 @@ class EventStream:
             if self._reader is not None:
                 self._reader.put(event)
         if store is not None:
-            store.count(self, 1)
+            store.count_events(self, 1)
 
     def finish(self) -> None:
         """End the stream without a final message."""
@@ -97,16 +97,16 @@ class EventStream:
                 self._reader.put(None)
 
     def pause(self, retry_ms: int | None) -> None:
-        """End the reader, not the stream."""
+        """End the stream for its reader; it goes on and can be resumed."""
         with self._lock:
             if self._reader is not None:
                 self._reader.put(Pause(retry_ms))
                 self._reader = None
 
     def attach(self, after: int | None) -> queue.SimpleQueue[Item]:
-        """Return a queue of the kept messages after number `after` and of all that follow.
+        """Return a queue of the stored messages after number `after`, and of all later messages.
 
-        `None` starts behind the last message any reader took. An earlier reader ends.
+        `None` starts after the last message that any reader took. An earlier reader ends.
         """
         reader: queue.SimpleQueue[Item] = queue.SimpleQueue()
         with self._lock:
@@ -124,30 +124,30 @@ class EventStream:
         return reader
 
     def detach(self, reader: queue.SimpleQueue[Item]) -> None:
-        """Forget a reader that went away."""
+        """Remove a reader."""
         with self._lock:
             if self._reader is reader:
                 self._reader = None
 
-    def delivered(self, event: Event) -> None:
-        """Note that a reader took `event`."""
+    def mark_delivered(self, event: Event) -> None:
+        """Record that a reader took `event`."""
         with self._lock:
             self._delivered = max(self._delivered, event.number)
 
     @property
     def position(self) -> int:
-        """The number of the last message any reader took."""
+        """The number of the last message that any reader took."""
         with self._lock:
             return self._delivered
 
-    def keep_in(self, store: EventStore) -> int:
-        """Let `store` bound what is kept from now on; return how much that is."""
+    def set_store(self, store: EventStore) -> int:
+        """Let `store` limit the stored messages from now on; return their number."""
         with self._lock:
             self._store = store
             return len(self._events)
 
-    def drop_oldest(self) -> bool:
-        """Drop the oldest message; return whether the stream is over and empty."""
+    def discard_oldest(self) -> bool:
+        """Discard the oldest message; return whether the stream has ended and is empty."""
         with self._lock:
             if self._events:
                 self._events.popleft()
@@ -155,31 +155,31 @@ class EventStream:
 
 
 class EventStore:
-    """The streams of one session and a bound on the messages kept for replay."""
+    """The streams of one session, with a limit on the messages stored for replay."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lock = threading.Lock()  # Guards both below; taken before a stream's lock.
+        self._lock = threading.Lock()  # Guards both tables; acquired before a stream's lock.
         self._streams: OrderedDict[str, EventStream] = OrderedDict()
         self._order: deque[EventStream] = deque()
 
     def add(self, stream: EventStream) -> None:
-        """Keep what `stream` carries."""
+        """Store the messages of `stream`."""
         with self._lock:
             self._streams[stream.name] = stream
-        self.count(stream, stream.keep_in(self))
+        self.count_events(stream, stream.set_store(self))
 
-    def count(self, stream: EventStream, messages: int) -> None:
-        """Note new messages of `stream` and drop the oldest of all beyond the limit."""
+    def count_events(self, stream: EventStream, messages: int) -> None:
+        """Count new messages of `stream`; discard the oldest of all streams beyond the limit."""
         with self._lock:
             self._order.extend([stream] * messages)
             while len(self._order) > self._limit:
                 oldest = self._order.popleft()
-                if oldest.drop_oldest():
+                if oldest.discard_oldest():
                     self._streams.pop(oldest.name, None)
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
-        """Return the stream an event id belongs to and its number there."""
+        """Return the stream of an event id and the event's number there, or `None`."""
         name, _, number = event_id.rpartition("-")
         with self._lock:
             stream = self._streams.get(name)
@@ -188,7 +188,7 @@ class EventStore:
         return stream, int(number)
 
     def close(self) -> None:
-        """End all streams and keep nothing."""
+        """End all streams and discard their messages."""
         with self._lock:
             streams = list(self._streams.values())
             self._streams.clear()
@@ -198,17 +198,18 @@ class EventStore:
 
 
 class EventBody(Iterator[bytes]):
-    """The body of an event-stream response: an iterator of chunks, each whole events.
+    """The body of an event-stream response: an iterator of chunks, each of whole events.
 
     Args:
-        stream: What to read.
-        after: The number of the message to start behind; `None` for the last one read.
-        gone: Asked now and then, while waiting, whether the client has hung up.
-        keep_alive: Seconds of silence after which a comment is sent; `None` for never.
+        stream: The stream to read.
+        after: The number of the message after which to start; `None` for the last one read.
+        gone: Called every 50 ms while the iterator waits; returns whether the client has closed
+            the connection.
+        keep_alive: Seconds without an event after which a comment is sent; `None` for never.
 
     Attributes:
-        stream: What it reads.
-        ended: Whether the chunk returned last was the last one.
+        stream: The stream.
+        ended: Whether there are no more chunks.
     """
 
     def __init__(
@@ -227,16 +228,16 @@ class EventBody(Iterator[bytes]):
         self._first: list[Item] = []
         self._prelude = b""
         self._with_ids = False
-        self._lock = threading.Lock()  # Guards both below: `close` may come from any thread.
+        self._lock = threading.Lock()  # Guards `_closed` and `_at_close`.
         self._closed = False
         self._at_close: list[Callable[[bool], None]] = []
 
-    def write_ids(self, *, priming: bool, retry_ms: int | None) -> None:
-        """Give each event an id, so that the stream can be taken up again.
+    def enable_ids(self, *, priming: bool, retry_ms: int | None) -> None:
+        """Send an id with each event, so that the stream can be resumed.
 
         Args:
-            priming: Whether an event with an id and empty data goes first (2025-11-25).
-            retry_ms: The reconnection time to announce, in milliseconds.
+            priming: Whether to begin with an event that has an id and no data (2025-11-25).
+            retry_ms: The reconnection time to send, in milliseconds.
         """
         self._with_ids = True
         if priming:
@@ -244,17 +245,17 @@ class EventBody(Iterator[bytes]):
         elif retry_ms is not None:
             self._prelude = format_event(None, retry=retry_ms)
 
-    def begin(self, prelude: bytes) -> None:
-        """Send these events first."""
+    def set_prelude(self, prelude: bytes) -> None:
+        """Send these bytes first."""
         self._prelude = prelude
 
     @property
     def ready(self) -> bool:
-        """Whether the next chunk is there without waiting."""
+        """Whether the next chunk is available without waiting."""
         return bool(self._prelude or self._first) or not self._queue.empty()
 
     def at_close(self, function: Callable[[bool], None]) -> None:
-        """Call `function(whole)` once the body is done with, read whole or not."""
+        """Call `function(whole)` once, when the body was read to its end (true) or closed."""
         with self._lock:
             if not self._closed:
                 self._at_close.append(function)
@@ -262,17 +263,17 @@ class EventBody(Iterator[bytes]):
         function(False)
 
     def mark_read(self) -> None:
-        """Say that the answer was taken by `wait_first` or `wait_final`."""
-        self._done(whole=True)
+        """Close the body as one that was read to its end (by `wait_first` or `wait_final`)."""
+        self._close_once(whole=True)
 
     def wait_first(self) -> Item:
-        """Wait for the first message, which stays to be read; `None` if there will be none."""
+        """Wait for the first item without consuming it; `None` if the stream ends first."""
         item = self._next_item(None)
         self._first.append(item)
         return item
 
     def wait_final(self) -> Event | None:
-        """Wait for the answer and drop what comes before it; `None` if there will be none."""
+        """Wait for the answer, discard earlier messages; `None` if the stream ends first."""
         item = self._first.pop() if self._first else self._next_item(None)
         while isinstance(item, Event) and not item.final:
             item = self._next_item(None)
@@ -289,7 +290,7 @@ class EventBody(Iterator[bytes]):
         except queue.Empty:
             return chunk + KEEP_ALIVE
         if isinstance(item, Event):
-            self.stream.delivered(item)
+            self.stream.mark_delivered(item)
             chunk += format_event(item.data, self._id(item.number) if self._with_ids else None)
             self.ended = item.final
         else:
@@ -297,27 +298,27 @@ class EventBody(Iterator[bytes]):
                 chunk += format_event(None, retry=item.retry_ms)
             self.ended = True
         if self.ended:
-            self._done(whole=True)
+            self._close_once(whole=True)
         if not chunk:
             raise StopIteration
         return chunk
 
     def close(self) -> None:
-        """Stop reading. Any thread may call it; a blocked reader wakes up. Idempotent."""
-        self._done(whole=False)
+        """Stop reading, from any thread; a blocked reader wakes up. Idempotent."""
+        self._close_once(whole=False)
         self._queue.put(None)
 
     def _next_item(self, limit: float | None) -> Item:
-        """Take the next item, looking after the client; `queue.Empty` after `limit` seconds."""
+        """Wait for the next item while the client is connected. Raises `queue.Empty`."""
         if self._gone is None:
             return self._queue.get(timeout=limit)
         deadline = None if limit is None else time.monotonic() + limit
         while True:
             try:
-                return self._queue.get(timeout=_LOOK_SECONDS)
+                return self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if self._gone():
-                    self._done(whole=False)
+                    self._close_once(whole=False)
                     return None
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
@@ -325,7 +326,7 @@ class EventBody(Iterator[bytes]):
     def _id(self, number: int) -> str:
         return f"{self.stream.name}-{number}"
 
-    def _done(self, *, whole: bool) -> None:
+    def _close_once(self, *, whole: bool) -> None:
         with self._lock:
             first, self._closed = not self._closed, True
         if first:
@@ -333,3 +334,19 @@ class EventBody(Iterator[bytes]):
             self.stream.detach(self._queue)
             for function in self._at_close:
                 function(whole)
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """The response to an HTTP request.
+
+    Attributes:
+        status: The status code.
+        headers: The headers, without `Content-Length`.
+        body: The whole body as bytes, or an iterator of its chunks. After writing the chunks, also
+            if writing fails, the HTTP server must call the iterator's `close()`.
+    """
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | EventBody = b""

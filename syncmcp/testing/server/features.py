@@ -1,6 +1,6 @@
-"""What a server offers: tools, resources, templates, prompts and completion.
+"""The features of a server: tools, resources, templates, prompts and completion.
 
-Every method here that answers a request has the signature `(params, context) -> result`.
+Every method of `Features` that answers a request has the signature `(params, context) -> result`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ from syncmcp.testing.server.wire import (
     RpcError,
     encode,
     since,
-    text_of,
+    string_member,
 )
 
 # From a function's signature to a JSON Schema, and from JSON arguments to a call.
 
 
-class BadArguments(Exception):
-    """The arguments do not fit the function's signature; the text says which and why."""
+class InvalidArguments(Exception):
+    """The arguments do not match the function's signature; the text says which and why."""
 
 
 class Binding:
-    """A function together with the model of its parameters.
+    """A function and the pydantic model of its parameters.
 
-    A parameter annotated `ToolContext` is left out of the schema and given the context.
-    `**kwargs` accepts any further argument.
+    A parameter annotated `ToolContext` is not in the schema and receives the context. `**kwargs`
+    accepts any other argument.
 
     Attributes:
         function: The function.
         returns: Its return annotation (`Any` when there is none).
-        parameters: The names of its parameters without the context; the value says whether
-            one must be given.
+        parameters: By the name of each parameter but the context: whether it is required.
         description: Its docstring, or `None`.
     """
 
@@ -77,7 +76,7 @@ class Binding:
             ):
                 raise TypeError(f"{function.__name__}: {name} cannot be given by name")
             else:
-                # Field names of our own: a parameter may be called `schema` or `_private`.
+                # A parameter may have a name that pydantic does not allow: `schema`, `_private`.
                 field = f"parameter_{len(fields)}"
                 default = ... if required else parameter.default
                 fields[field] = (hint, Field(default, alias=name))
@@ -96,12 +95,12 @@ class Binding:
         """Check `arguments` and call the function on the current thread.
 
         Raises:
-            BadArguments: They do not fit; the function was not called.
+            InvalidArguments: They do not match; the function was not called.
         """
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
-            raise BadArguments(_explain(error)) from error
+            raise InvalidArguments(_explain(error)) from error
         values = {name: getattr(model, field) for field, name in self._fields.items()}
         values.update(model.model_extra or {})
         if self._context is not None:
@@ -116,7 +115,7 @@ def _explain(error: ValidationError) -> str:
     )
 
 
-# One tool: how it is listed, how it is called, how what it returns becomes a result.
+# Tools.
 
 
 TaskSupport = Literal["forbidden", "optional", "required"]
@@ -128,10 +127,10 @@ class Tool:
     """A function offered as a tool.
 
     Attributes:
-        name: The name it is called by.
+        name: The tool's name.
         input_schema: The JSON Schema of its arguments.
         output_schema: The JSON Schema of its structured result, or `None`.
-        task_support: Whether it runs as a task; `None` says nothing, which means no.
+        task_support: Whether it runs as a task; `None` (not sent to clients) means "forbidden".
     """
 
     def __init__(
@@ -179,31 +178,31 @@ class Tool:
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
         """Run the tool on the current thread and return its `tools/call` result.
 
-        Whatever the function raises becomes a result with `isError`, its text first.
+        An exception of the function becomes a result with `isError` and its text.
 
         Raises:
-            RpcError: The function raised one: it is the answer.
+            RpcError: The function raised it.
         """
         try:
             value = self._binding.call(arguments, context)
         except RpcError:
             raise
-        except BadArguments as error:
+        except InvalidArguments as error:
             return _failed(f"Invalid arguments for {self.name}: {error}")
         except Exception as error:
-            # A tool is foreign code: any failure of it is an answer, never the server's end.
+            # The function may raise anything; the client needs an answer.
             _logger.debug("tool %s failed", self.name, exc_info=True)
             return _failed(str(error) or type(error).__name__)
         return self._result(value, context.revision)
 
     def _structured(self, revision: str) -> bool:
-        """Structured output came with 2025-06-18; before 2026-07-28 its root was an object."""
+        """Return whether the revision has structured output, with a root of this type."""
         if self.output_schema is None or not since(revision, "2025-06-18"):
             return False
         return self.output_schema.get("type") == "object" or since(revision, "2026-07-28")
 
     def _result(self, value: Any, revision: str) -> Message:
-        value = _plain(value)
+        value = _to_json_value(value)
         if isinstance(value, dict) and isinstance(value.get("content"), list):
             return dict(value)
         result: Message = {"content": _content(value)}
@@ -216,7 +215,7 @@ def _failed(text: str) -> Message:
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -241,7 +240,7 @@ def _is_block(value: Any) -> bool:
 
 
 def _schema_of(returns: Any) -> Message | None:
-    """Return the schema of a structured return annotation, `None` for any other."""
+    """Return the schema of a structured return annotation, or `None`."""
     structured = (
         is_typeddict(returns)
         or (isinstance(returns, type) and issubclass(returns, BaseModel))
@@ -255,11 +254,11 @@ def _schema_of(returns: Any) -> Message | None:
 
 Completer = Callable[[str, Mapping[str, str]], Sequence[str]]
 
-_MOST_COMPLETIONS = 100
+_MAX_COMPLETIONS = 100
 
 
 class Resource:
-    """A resource, or a template of resources when `template` is true."""
+    """A resource, or a resource template."""
 
     def __init__(
         self,
@@ -279,15 +278,15 @@ class Resource:
         self._name = name or function.__name__
         self._title = title
         self._description = description or self._binding.description
-        self._family = UriTemplate(uri) if template else None
-        if self._family is not None and self._family.ambiguity is not None:
-            raise ValueError(f"{uri} cannot be offered: {self._family.ambiguity}")
+        self._uri_template = UriTemplate(uri) if template else None
+        if self._uri_template is not None and self._uri_template.ambiguity is not None:
+            raise ValueError(f"{uri} cannot be offered: {self._uri_template.ambiguity}")
 
     def match(self, uri: str) -> Mapping[str, str | list[str]] | None:
-        """Return the variables `uri` gives the template (`{}` without any), or `None`."""
-        if self._family is None:
+        """Return the values of the template's variables in `uri`, `None` if it does not match."""
+        if self._uri_template is None:
             return {} if uri == self.uri else None
-        return self._family.match(uri)
+        return self._uri_template.match(uri)
 
     def describe(self, revision: str) -> Message:
         """Return the entry in the list of resources or templates."""
@@ -358,7 +357,7 @@ class Prompt:
 
 
 class Features:
-    """The registries of one server. Entries may come and go while it runs."""
+    """The registries of one server. Entries may be added and removed while it runs."""
 
     def __init__(self, page_size: int | None) -> None:
         if page_size is not None and page_size < 1:
@@ -371,18 +370,18 @@ class Features:
         self.prompts: dict[str, Prompt] = {}
         self.completers: dict[tuple[str, str, str], Completer] = {}
 
-    def put(self, registry: dict[Any, Any], key: Any, value: Any) -> None:
+    def add(self, registry: dict[Any, Any], key: Any, value: Any) -> None:
         """Add or replace an entry."""
         with self._lock:
             registry[key] = value
 
-    def take(self, registry: dict[Any, Any], key: Any) -> None:
-        """Remove an entry; `KeyError` if there is none."""
+    def remove(self, registry: dict[Any, Any], key: Any) -> None:
+        """Remove an entry; raises `KeyError` if there is none."""
         with self._lock:
             del registry[key]
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capability objects for what is registered now."""
+        """Return the capability objects for the registered features."""
         capabilities: Message = {"logging": {}}
         if self.tools:
             capabilities["tools"] = {"listChanged": True}
@@ -412,7 +411,7 @@ class Features:
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`; the tool runs on the current thread."""
-        name = text_of(params, "name")
+        name = string_member(params, "name")
         tool = self.tools.get(name)
         if tool is None:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
@@ -420,7 +419,7 @@ class Features:
 
     def read_resource(self, params: Message, context: ToolContext) -> Message:
         """Answer `resources/read`."""
-        uri = text_of(params, "uri")
+        uri = string_member(params, "uri")
         with self._lock:
             candidates = [*self.resources.values(), *self.templates.values()]
         for resource in candidates:
@@ -432,49 +431,49 @@ class Features:
 
     def get_prompt(self, params: Message, context: ToolContext) -> Message:
         """Answer `prompts/get`."""
-        name = text_of(params, "name")
+        name = string_member(params, "name")
         prompt = self.prompts.get(name)
         if prompt is None:
             raise RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
         try:
             return prompt.get(_arguments(params), context)
-        except BadArguments as error:
+        except InvalidArguments as error:
             raise RpcError(INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from error
 
     def complete(self, params: Message, context: ToolContext) -> Message:
-        """Answer `completion/complete`; what nobody completes gets no values."""
+        """Answer `completion/complete`; without a completer there are no values."""
         ref, argument = params.get("ref"), params.get("argument")
         if not isinstance(ref, dict) or not isinstance(argument, dict):
             raise RpcError(INVALID_PARAMS, "params.ref and params.argument must be objects")
-        kind = text_of(ref, "type")
+        kind = string_member(ref, "type")
         if kind not in ("ref/prompt", "ref/resource"):
             raise RpcError(INVALID_PARAMS, f"Unknown reference type: {kind}")
-        target = text_of(ref, "name" if kind == "ref/prompt" else "uri")
+        target = string_member(ref, "name" if kind == "ref/prompt" else "uri")
         known = self.prompts if kind == "ref/prompt" else {**self.templates, **self.resources}
         if target not in known:
             raise RpcError(INVALID_PARAMS, f"Unknown reference: {target}")
-        completer = self.completers.get((kind, target, text_of(argument, "name")))
+        completer = self.completers.get((kind, target, string_member(argument, "name")))
         given = params.get("context")
         earlier = given.get("arguments", {}) if isinstance(given, dict) else {}
-        values = list(completer(text_of(argument, "value"), earlier)) if completer else []
+        values = list(completer(string_member(argument, "value"), earlier)) if completer else []
         return {
             "completion": {
-                "values": values[:_MOST_COMPLETIONS],
+                "values": values[:_MAX_COMPLETIONS],
                 "total": len(values),
-                "hasMore": len(values) > _MOST_COMPLETIONS,
+                "hasMore": len(values) > _MAX_COMPLETIONS,
             }
         }
 
     def page(
         self, name: str, registry: Mapping[str, Any], params: Message, context: ToolContext
     ) -> Message:
-        """Answer a list request from `registry`, whose values describe themselves."""
+        """Answer a list request with a page of the descriptions of `registry`'s values."""
         with self._lock:
             entries = [entry.describe(context.revision) for entry in registry.values()]
-        return self.one_page(name, entries, params)
+        return self.paginate(name, entries, params)
 
-    def one_page(self, name: str, entries: list[Message], params: Message) -> Message:
-        """Return the page of `entries` that is asked for."""
+    def paginate(self, name: str, entries: list[Message], params: Message) -> Message:
+        """Return the page of `entries` that the cursor in `params` names."""
         start = _position(name, params.get("cursor"))
         end = len(entries) if self._page_size is None else start + self._page_size
         result: Message = {name: entries[start:end]}
@@ -502,7 +501,7 @@ def _position(name: str, cursor: object) -> int:
         if kind == name and position.isdecimal():
             return int(position)
     except ValueError:
-        pass  # Said below, together with cursors of another list.
+        pass  # The error below is also that for cursors of another list.
     raise RpcError(INVALID_PARAMS, "Invalid cursor")
 
 

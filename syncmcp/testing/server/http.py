@@ -1,7 +1,6 @@
-"""The HTTP half as a plain object: any HTTP server can call it.
+"""The MCP endpoints over HTTP, independent of any HTTP server.
 
-An HTTP server hands over headers and body and gets an `HttpReply` to write. Nothing here knows
-sockets, frameworks or an event loop.
+An HTTP server passes headers and body to an endpoint and writes the `HttpReply` that it returns.
 """
 
 from __future__ import annotations
@@ -10,13 +9,18 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from syncmcp.testing.server import calls, methods, wire
-from syncmcp.testing.server import methods as mirrored
-from syncmcp.testing.server.events import Event, EventBody, EventStore, EventStream, format_event
+from syncmcp.testing.server import dispatch, wire
+from syncmcp.testing.server.events import (
+    Event,
+    EventBody,
+    EventStore,
+    EventStream,
+    HttpReply,
+    format_event,
+)
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import (
@@ -34,7 +38,7 @@ EVENTS = "text/event-stream"
 
 Gone = Callable[[], bool]
 
-# Statuses of JSON-RPC errors in 2026-07-28; before that such an answer was a 200.
+# The HTTP statuses of JSON-RPC errors in 2026-07-28; up to 2025-11-25 the status is 200.
 _STATUSES = {
     METHOD_NOT_FOUND: 404,
     wire.HEADER_MISMATCH: 400,
@@ -43,33 +47,20 @@ _STATUSES = {
 }
 
 
-@dataclass(frozen=True)
-class HttpReply:
-    """What to write back.
-
-    Attributes:
-        status: The status code.
-        headers: The headers; there is no `Content-Length` among them.
-        body: The whole body, or an iterator of its chunks. Whoever writes chunks must call
-            `close()` when the client has gone or writing has ended, whatever happened.
-    """
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | EventBody = b""
-
-
 class HttpEndpoint:
-    """A server's MCP endpoint, to be called by any HTTP server, from any thread.
+    """The Streamable HTTP endpoint of a server, to be called by any HTTP server, from any thread.
 
     Args:
         server: The server.
-        response: How requests are answered: "json" (what comes before the answer is lost),
-            "sse", or "auto" (an event stream if something precedes the answer).
-        retry_ms: The reconnection time announced at the start of event streams.
-        keep_alive: Seconds of silence after which a comment is sent on event streams.
-        event_limit: Messages kept for replay per session.
-        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+        response: How requests are answered: "json" (messages before the answer are discarded),
+            "sse" (an event stream), or "auto" (JSON, or an event stream if a message precedes the
+            answer).
+        retry_ms: The reconnection time in milliseconds that is sent at the start of event streams
+            which can be resumed; `None` sends none.
+        keep_alive: Seconds without an event after which a comment is sent on event streams; `None`
+            for never.
+        event_limit: The number of messages stored for replay in each session.
+        allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
     def __init__(
@@ -95,16 +86,16 @@ class HttpEndpoint:
     def handle_post(
         self, headers: Mapping[str, str], body: bytes, *, gone: Gone | None = None
     ) -> HttpReply:
-        """Answer a POST. Waits for the tool unless the answer is an event stream.
+        """Answer a POST. Waits for the answer, unless the response is an event stream.
 
         Args:
             headers: The request's headers.
-            body: Its body.
-            gone: Asked now and then, while waiting, whether the client has hung up. Without
-                it that shows only when writing fails.
+            body: The request's body.
+            gone: Called every 50 ms while waiting; returns whether the client has closed the
+                connection. Without it that is noticed only when writing fails.
         """
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or _check_post(headers)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or _check_post(headers)
         if refused is not None:
             return refused
         try:
@@ -113,23 +104,28 @@ class HttpEndpoint:
             return _error(400, None, error)
         if (
             not isinstance(message, list)
-            and calls.is_answered(message)
+            and wire.expects_answer(message)
             and not _is_request(message)
         ):
-            return _json(400, calls.refusal(message, "Not a JSON-RPC 2.0 message"))
+            return _json(400, wire.refuse(message, "Not a JSON-RPC 2.0 message"))
         if self._is_stateless(headers, message):
             return self._post_stateless(headers, message, gone)
         return self._post_stateful(headers, message, gone)
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET: the session's own stream, or with `Last-Event-ID` a broken one."""
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        """Answer a GET: the session's own event stream, or, with `Last-Event-ID`, a resumed one.
+
+        Args:
+            headers: The request's headers.
+            gone: See `handle_post`.
+        """
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
         if not _accepts(headers, EVENTS):
             return _error(406, None, RpcError(INVALID_REQUEST, f"Accept must list {EVENTS}"))
-        found = self._find(headers, None)
+        found = self._find_session(headers, None)
         if isinstance(found, HttpReply):
             return found
         stream, after = found.standalone, None
@@ -142,37 +138,37 @@ class HttpEndpoint:
         return self._resumable(found, self._body(stream, after, gone))
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
-        """Answer a DELETE: the session ends, and with it all that belongs to it."""
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        """Answer a DELETE: end the session, its calls and streams."""
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
-        found = self._find(headers, None)
+        found = self._find_session(headers, None)
         if isinstance(found, HttpReply):
             return found
-        self._end(found)
+        self._end_session(found)
         return HttpReply(204)
 
     def close(self) -> None:
-        """End every session opened here."""
+        """End every session of this endpoint, and the server's subscriptions and open rounds."""
         self.forget_sessions()
         self.server.listeners.end()
-        self.server.rounds.end()
-        self.server.workers.release()
+        self.server.rounds.close()
+        self.server.workers.stop_idle()
 
     def forget_sessions(self) -> None:
-        """End every session as a restart would: their ids are unknown from now on."""
+        """End every session, as a restart of the server would: their ids become unknown."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            self._end(session)
+            self._end_session(session)
 
     # 2026-07-28
 
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
         if not self.server.stateless:
             return False
-        if not self.server.stateful or headers.get(mirrored.VERSION) in STATELESS:
+        if not self.server.stateful or headers.get(dispatch.VERSION) in STATELESS:
             return True
         if not isinstance(message, dict):
             return False
@@ -181,7 +177,7 @@ class HttpEndpoint:
             return True
         return SESSION not in headers and message.get("method") in (
             "server/discover",
-            methods.LISTEN,
+            dispatch.LISTEN,
         )
 
     def _post_stateless(
@@ -189,7 +185,7 @@ class HttpEndpoint:
     ) -> HttpReply:
         server = self.server
         if not isinstance(message, dict) or "method" not in message:
-            return _json(400, calls.refusal(message, "Send one request or notification"))
+            return _json(400, wire.refuse(message, "Send one request or notification"))
         identifier = message.get("id")
         if identifier is None:
             with server.stats as stats:
@@ -201,10 +197,11 @@ class HttpEndpoint:
         outlet = _PostOutlet(stream, _STATUSES)
         try:
             if message["method"] == "initialize":
-                raise methods.unsupported(server, message.get("params", {}).get("protocolVersion"))
-            mirrored.check(headers, message, server.features.tools)
-            call = methods.admit_stateless(server, message, outlet)
-            if not methods.knows(server, call):
+                wanted = message.get("params", {}).get("protocolVersion")
+                raise server.dispatcher.unsupported(wanted)
+            dispatch.check_headers(headers, message, server.features.tools)
+            call = server.dispatcher.admit_stateless(message, outlet)
+            if not server.dispatcher.has_handler(call):
                 raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             with server.stats as stats:
@@ -213,15 +210,15 @@ class HttpEndpoint:
             return _error(_STATUSES.get(error.code, 400), identifier, error)
 
         def closed(whole: bool) -> None:
-            # Here the end of the stream is the cancellation.
+            # In 2026-07-28 the end of the stream is the cancellation.
             if not whole and call.cancel("the client closed the stream"):
                 with server.stats as stats:
                     stats.disconnects += 1
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
-        methods.start(server, call)
-        if call.method == methods.LISTEN:
+        server.dispatcher.start(call)
+        if call.method == dispatch.LISTEN:
             return self._events(body)
         return self._reply(body, outlet, self._events)
 
@@ -233,20 +230,20 @@ class HttpEndpoint:
         starts = isinstance(message, dict) and message.get("method") == "initialize"
         if starts and SESSION not in headers:
             return self._initialize(message, gone)
-        found = self._find(headers, message)
+        found = self._find_session(headers, message)
         if isinstance(found, HttpReply):
             return found
         if isinstance(message, list):
             try:
-                calls.check(message, found.session.revision, self.server.batches)
+                wire.check_batch(message, found.session.revision, self.server.batches)
             except RpcError as error:
                 return _error(400, None, error)
         members = message if isinstance(message, list) else [message]
         stream = self._new_stream()
         body = self._body(stream, None, gone)
-        outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
+        outlet = _PostOutlet(stream, {}, pausable=found.polling and self._response != "json")
         found.session.take(message, outlet, together=self._response == "json")
-        if not any(calls.is_answered(member) for member in members):
+        if not any(wire.expects_answer(member) for member in members):
             return HttpReply(202)
         return self._reply(body, outlet, lambda body: self._resumable(found, body))
 
@@ -266,8 +263,8 @@ class HttpEndpoint:
         reply.headers["mcp-session-id"] = found.id
         return reply
 
-    def _find(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
-        """Return the session the headers name, or the refusal."""
+    def _find_session(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
+        """Return the session that the headers name, or an error."""
         identifier = message.get("id") if isinstance(message, dict) else None
         session_id = headers.get(SESSION)
         if session_id is None:
@@ -277,13 +274,13 @@ class HttpEndpoint:
             found = self._sessions.get(session_id)
         if found is None:
             return _error(404, identifier, RpcError(INVALID_REQUEST, "Session not found"))
-        version = headers.get(mirrored.VERSION)
+        version = headers.get(dispatch.VERSION)
         if version is not None and version not in self.server.stateful:
             error = RpcError(INVALID_REQUEST, f"Unsupported MCP-Protocol-Version: {version}")
             return _error(400, identifier, error)
         return found
 
-    def _end(self, session: _HttpSession) -> None:
+    def _end_session(self, session: _HttpSession) -> None:
         with self._lock:
             self._sessions.pop(session.id, None)
         session.session.close()
@@ -300,7 +297,7 @@ class HttpEndpoint:
     def _reply(
         self, body: EventBody, outlet: _PostOutlet, as_events: Callable[[EventBody], HttpReply]
     ) -> HttpReply:
-        """Answer as this endpoint does: as JSON if it may and nothing precedes the answer."""
+        """Answer as JSON or with an event stream, as `response` demands."""
         if self._response == "sse":
             return as_events(body)
         if self._response == "auto":
@@ -313,14 +310,14 @@ class HttpEndpoint:
         answer = body.wait_final()
         body.mark_read()
         if answer is None:
-            # Cancelled: a stream that ends without an answer, as it would have been.
+            # Cancelled: an event stream that ends without an answer.
             return HttpReply(200, {"content-type": EVENTS})
         return HttpReply(outlet.status, {"content-type": JSON}, answer.data)
 
     def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
-        """Answer with an event stream that can be taken up again."""
+        """Answer with an event stream that can be resumed."""
         found.store.add(body.stream)
-        body.write_ids(priming=found.polls, retry_ms=self._retry_ms)
+        body.enable_ids(priming=found.polling, retry_ms=self._retry_ms)
         return self._events(body)
 
     def _events(self, body: EventBody) -> HttpReply:
@@ -335,17 +332,17 @@ class HttpEndpoint:
         body.at_close(done)
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
-    # Refusals
+    # Errors
 
     def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
-        """2026-07-28 knows POST only."""
-        if self.server.stateful and headers.get(mirrored.VERSION) not in STATELESS:
+        """Return the error for a method that 2026-07-28 does not have; it has only POST."""
+        if self.server.stateful and headers.get(dispatch.VERSION) not in STATELESS:
             return None
         return HttpReply(405, {"allow": "POST"})
 
 
 class _HttpSession:
-    """A stateful session with what belongs to it: its own stream and what may be replayed."""
+    """A session with its own event stream and the messages stored for replay."""
 
     def __init__(self, server: Server, standalone: EventStream, store: EventStore) -> None:
         self.id = secrets.token_urlsafe(32)
@@ -357,14 +354,14 @@ class _HttpSession:
         )
 
     @property
-    def polls(self) -> bool:
-        """Whether streams start with a priming event and may be closed early (2025-11-25)."""
+    def polling(self) -> bool:
+        """Whether streams begin with a priming event and may be closed early (2025-11-25)."""
         revision = self.session.revision
         return revision is not None and since(revision, "2025-11-25")
 
 
 class _PostOutlet:
-    """What belongs to one POST goes to its stream."""
+    """Sends the messages that belong to one POST to its event stream."""
 
     def __init__(
         self, stream: EventStream, statuses: Mapping[int, int], *, pausable: bool = False
@@ -390,8 +387,8 @@ class _PostOutlet:
             self._stream.pause(retry_ms)
 
 
-def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
-    """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
+def refuse_host(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
+    """Refuse other hosts and origins (DNS rebinding): web pages must not reach a local server."""
     if allowed is None:
         return None
     host = urlsplit(f"//{headers.get('host', '')}").hostname
@@ -403,8 +400,8 @@ def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> Ht
     return None
 
 
-def lower(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers by their names in lower case."""
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with their names in lower case."""
     return {name.lower(): value.strip(" \t") for name, value in headers.items()}
 
 
@@ -434,27 +431,27 @@ def _is_request(message: Any) -> bool:
 
 
 def _error(status: int, identifier: Any, error: RpcError) -> HttpReply:
-    return _json(status, wire.failure(identifier, error))
+    return _json(status, wire.error_reply(identifier, error))
 
 
 def _json(status: int, message: Message) -> HttpReply:
     return HttpReply(status, {"content-type": JSON}, wire.encode(message))
 
 
-# The HTTP+SSE half (2024-11-05) as a plain object: one stream per session, messages are posted.
+# HTTP+SSE (2024-11-05): one event stream for each session; the client posts its messages.
 
 
-_PARAMETER = "session"
+_SESSION_PARAMETER = "session"
 
 
 class SseEndpoint:
-    """A server's pair of addresses, to be called by any HTTP server, from any thread.
+    """The two HTTP+SSE endpoints of a server, to be called by any HTTP server, from any thread.
 
     Args:
         server: The server.
-        messages: The address for messages that the stream names, relative to its own.
-        keep_alive: Seconds of silence after which a comment is sent.
-        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+        messages: The URL for messages that is sent on the stream, relative to the stream's URL.
+        keep_alive: Seconds without an event after which a comment is sent; `None` for never.
+        allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
     def __init__(
@@ -473,23 +470,23 @@ class SseEndpoint:
         self._sessions: dict[str, tuple[Session, EventStream]] = {}
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
-        """Answer a GET with a stream, which is a session of its own.
+        """Answer a GET: open a session, whose event stream is the response.
 
         Args:
             headers: The request's headers.
             gone: See `HttpEndpoint.handle_post`.
         """
-        refused = foreign(lower(headers), self._allowed_hosts)
+        refused = refuse_host(lower_names(headers), self._allowed_hosts)
         if refused is not None:
             return refused
         if not self.server.stateful:
             return HttpReply(405)
         identifier = secrets.token_urlsafe(32)
         stream = EventStream(identifier)
-        EventStore(0).add(stream)  # nothing is replayed
+        EventStore(0).add(stream)  # No message is stored for replay.
         body = EventBody(stream, after=None, gone=gone, keep_alive=self._keep_alive)
-        address = f"{self._messages}?{_PARAMETER}={identifier}"
-        body.begin(format_event(address.encode(), event="endpoint"))
+        address = f"{self._messages}?{_SESSION_PARAMETER}={identifier}"
+        body.set_prelude(format_event(address.encode(), event="endpoint"))
         session = self.server.open_session(
             lambda message: stream.append(wire.encode(message)), identifier
         )
@@ -497,39 +494,39 @@ class SseEndpoint:
             self._sessions[identifier] = session, stream
         with self.server.stats as stats:
             stats.streams += 1
-        body.at_close(self._end(identifier))
+        body.at_close(self._end_session(identifier))
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
     def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
-        """Take a message; whatever comes of it goes to the stream.
+        """Answer a POST: process a message; its answer is sent on the session's event stream.
 
         Args:
             headers: The request's headers.
-            body: Its body.
-            query: What stands behind the question mark of its address.
+            body: The request's body.
+            query: The query string of the request's URL.
         """
-        headers = lower(headers)
-        refused = foreign(headers, self._allowed_hosts)
+        headers = lower_names(headers)
+        refused = refuse_host(headers, self._allowed_hosts)
         if refused is not None:
             return refused
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return HttpReply(415)
         with self._lock:
-            found = self._sessions.get("".join(parse_qs(query).get(_PARAMETER, ())))
+            found = self._sessions.get("".join(parse_qs(query).get(_SESSION_PARAMETER, ())))
         if found is None:
             return HttpReply(404, {"content-type": "text/plain"}, b"Session not found")
         found[0].receive(body)
         return HttpReply(202, {"content-type": "text/plain"}, b"Accepted")
 
     def close(self) -> None:
-        """End every session opened here."""
+        """End every session of this endpoint."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session, stream in sessions:
             session.close()
             stream.finish()
 
-    def _end(self, identifier: str) -> Callable[[bool], None]:
+    def _end_session(self, identifier: str) -> Callable[[bool], None]:
         def end(whole: bool) -> None:
             with self._lock:
                 session, _ = self._sessions.pop(identifier)

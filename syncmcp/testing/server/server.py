@@ -1,27 +1,31 @@
-"""The server: what it offers, who is connected, what it tells them."""
+"""The test server: registration of its features, its sessions, and notifications to them."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Rounds
-from syncmcp.testing.server.calls import TOGETHER, Batches, Call, Workers
 from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.dispatch import Dispatcher, Workers
 from syncmcp.testing.server.features import Completer, Features, Prompt, Resource, TaskSupport, Tool
-from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
 from syncmcp.testing.server.wire import (
+    DEFAULT_BATCHES,
     INVALID_PARAMS,
     REVISIONS,
     STATELESS,
+    Batches,
     Message,
     RpcError,
     Stats,
-    select,
+    sort_revisions,
 )
 
 # Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
@@ -36,77 +40,82 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 class Listeners:
     """Every open listen request of one server, over all its transports."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._stats = server.stats
-        self._lock = threading.Lock()  # Guards what follows.
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._lock = threading.Lock()  # Guards both tables.
         self._open: dict[Call, Message] = {}
-        # Events of those that are not acknowledged yet.
-        self._early: dict[Call, list[tuple[str, Message]]] = {}
+        # Queued notifications of requests whose acknowledgement was not sent yet.
+        self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
 
-    def open(self, call: Call) -> None:
-        """Acknowledge a listen request and keep it open until it is cancelled or ended."""
+    def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
+        """Acknowledge a listen request and keep it open until it is cancelled or ended.
+
+        Args:
+            call: The request.
+            known_tasks: Returns which of the requested task ids the client may listen for; may
+                raise `RpcError`.
+        """
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
             error = RpcError(INVALID_PARAMS, "params.notifications must be an object")
-            call.answer(wire.failure(call.request_id, error))
+            call.answer(wire.error_reply(call.request_id, error))
             return
         honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
         if isinstance(wanted.get(_URIS), list):
             honoured[_URIS] = wanted[_URIS]
         if isinstance(wanted.get(_TASKS), list):
             try:
-                honoured[_TASKS] = self._server.tasks.told_of(wanted[_TASKS], call)
+                honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
             except RpcError as error:
-                call.answer(wire.failure(call.request_id, error))
+                call.answer(wire.error_reply(call.request_id, error))
                 return
         with self._lock:
             self._open[call] = honoured
-            self._early[call] = []
+            self._unacknowledged[call] = []
         with self._stats as stats:
             stats.listeners += 1
-        call.at_end(self._close)
-        # The acknowledgement goes first, and what changes from then on is told after it.
+        call.add_done_callback(self._remove)
+        # The acknowledgement is sent first; `_notify` queues notifications until it was.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
             with self._lock:
-                early = self._early.pop(call, [])
+                early = self._unacknowledged.pop(call, [])
                 if early:
-                    self._early[call] = []
+                    self._unacknowledged[call] = []
             if not early:
                 return
             for method, params in early:
                 call.notify(method, params)
 
-    def changed(self, kind: str, method: str) -> None:
-        """Tell everyone who listens for `kind` that a list has changed."""
+    def notify_list_changed(self, kind: str, method: str) -> None:
+        """Notify the listeners for `kind` that a list has changed."""
         for call, honoured in self._snapshot():
             if honoured.get(kind):
-                self._tell(call, method, _tag(call))
+                self._notify(call, method, _tag(call))
 
-    def updated(self, uri: str) -> None:
-        """Tell everyone who listens for `uri` that the resource has changed."""
+    def notify_resource_updated(self, uri: str) -> None:
+        """Notify the listeners for `uri` that the resource has changed."""
         for call, honoured in self._snapshot():
             if uri in honoured.get(_URIS, ()):
                 params = {"uri": uri, **_tag(call)}
-                self._tell(call, "notifications/resources/updated", params)
+                self._notify(call, "notifications/resources/updated", params)
 
-    def task_changed(self, task: Message) -> None:
-        """Tell everyone who listens for a task where it stands."""
+    def notify_task_changed(self, task: Message) -> None:
+        """Notify the listeners for a task of its status."""
         for call, honoured in self._snapshot():
             if task["taskId"] in honoured.get(_TASKS, ()):
-                self._tell(call, "notifications/tasks", {**task, **_tag(call)})
+                self._notify(call, "notifications/tasks", {**task, **_tag(call)})
 
     def end(self) -> None:
-        """End every subscription in good order: each gets its result."""
+        """End every subscription in order: each listen request is answered with its result."""
         for call, _ in self._snapshot():
             result: Message = {"resultType": "complete", **_tag(call)}
             call.answer(wire.reply(call.request_id, result))
 
-    def _tell(self, call: Call, method: str, params: Message) -> None:
+    def _notify(self, call: Call, method: str, params: Message) -> None:
         with self._lock:
-            if call in self._early:
-                self._early[call].append((method, params))
+            if call in self._unacknowledged:
+                self._unacknowledged[call].append((method, params))
                 return
         call.notify(method, params)
 
@@ -114,10 +123,10 @@ class Listeners:
         with self._lock:
             return list(self._open.items())
 
-    def _close(self, call: Call) -> None:
+    def _remove(self, call: Call) -> None:
         with self._lock:
             known = self._open.pop(call, None) is not None
-            self._early.pop(call, None)
+            self._unacknowledged.pop(call, None)
         if known:
             with self._stats as stats:
                 stats.listeners -= 1
@@ -134,27 +143,31 @@ C = TypeVar("C", bound=Completer)
 class Server:
     """A small MCP server for tests and demos: threaded, both eras, any transport.
 
-    Functions registered with it run on daemon threads, one per call, so one that blocks stops
-    nobody. Everything may be registered and removed while clients are connected; they are
-    told so (`notifications/.../list_changed`).
+    Each call of a registered function runs on a daemon thread of its own, so that a function that
+    blocks delays no other call. Features may be registered and removed while clients are
+    connected; the clients are notified (`notifications/.../list_changed`).
 
     Args:
         name: The server's name.
-        version: Its version.
-        title: Its name for people.
-        instructions: What it tells clients about itself.
+        version: The server's version.
+        title: The server's name for display.
+        instructions: The instructions that clients receive when they connect.
         revisions: The protocol revisions it speaks.
-        page_size: Entries in one page of a list; `None` sends all at once.
-        capabilities: Capability objects to add to the derived ones, or to put in their place.
-        ttl_ms: Milliseconds a client may keep a cacheable result (2026-07-28); `None` to say
-            nothing about that. It may be set to another value at any time, and a handler of
-            `on_request` may put its own `ttlMs` and `cacheScope` into its result.
-        cache_scope: Who may share it (2026-07-28); likewise.
-        batches: How it takes batches (2025-03-26).
+        page_size: Entries in one page of a list; `None` sends all entries in one page.
+        capabilities: Capability objects, by name; each is added to the capabilities derived from
+            the registered features, or replaces the derived one of its name.
+        ttl_ms: The `ttlMs` of cacheable results: milliseconds a client may cache them
+            (2026-07-28); `None` leaves it out. The attribute may be set to another value at any
+            time, and a handler of `on_request` may put its own `ttlMs` and `cacheScope` into its
+            result.
+        cache_scope: The `cacheScope` of cacheable results (2026-07-28); `None` leaves it out. May
+            be set as `ttl_ms`.
+        batches: How batches are handled (2025-03-26).
 
     Attributes:
-        stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
-        tasks: The tools that run as tasks.
+        stats: Counters of requests, answers, sessions and violations of the protocol;
+            `stats.wait_for(...)` waits for a condition on them.
+        tasks: The tasks of tools that run as tasks, and their settings.
     """
 
     def __init__(
@@ -169,28 +182,41 @@ class Server:
         capabilities: Mapping[str, Any] | None = None,
         ttl_ms: int | None = 0,
         cache_scope: Literal["private", "public"] | None = "private",
-        batches: Batches = TOGETHER,
+        batches: Batches = DEFAULT_BATCHES,
     ) -> None:
         self.info: Message = {"name": name, "version": version}
         if title is not None:
             self.info["title"] = title
         self.instructions = instructions
-        self.revisions = select(revisions)
+        self.revisions = sort_revisions(revisions)
         self.stateful = tuple(r for r in self.revisions if r not in STATELESS)
         self.stateless = tuple(r for r in self.revisions if r in STATELESS)
         self.ttl_ms = ttl_ms
         self.cache_scope = cache_scope
         self.batches = batches
         self.stats = Stats()
-        self.features: Features = Features(page_size)
-        self.listeners = Listeners(self)
-        self.rounds = Rounds(self.stats)
-        self.tasks: Tasks = Tasks(self)
+        self.features = Features(page_size)
         self.workers = Workers("syncmcp-testing-tool")
+        self.rounds = Rounds(self.stats, self.info, self.answer)
+        self.listeners = Listeners(self.stats)
+        self.tasks = Tasks(
+            self.features,
+            self.rounds,
+            run=self.workers.run,
+            notify_listeners=self.listeners.notify_task_changed,
+        )
+        self.dispatcher = Dispatcher(
+            self,
+            self.features,
+            self.tasks,
+            self.rounds,
+            self.workers,
+            listen=lambda call: self.listeners.open(call, self.tasks.known_tasks),
+        )
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
         self._capabilities = dict(capabilities or {})
-        self._shelf: SkillRegistry | None = None
+        self._skills: SkillRegistry | None = None
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
 
@@ -200,7 +226,7 @@ class Server:
         name: str = self.info["name"]
         return name
 
-    # What it offers
+    # Features
 
     def tool(
         self,
@@ -214,19 +240,19 @@ class Server:
         meta: Mapping[str, Any] | None = None,
         task_support: TaskSupport | None = None,
     ) -> Callable[[F], F]:
-        """Offer the decorated function as a tool.
+        """Register the decorated function as a tool; replaces a tool of the same name.
 
-        The input schema comes from the signature, the description from the docstring, the
-        output schema from a structured return annotation (a pydantic model, a dataclass, a
-        `TypedDict`, `dict[...]`), each unless given. A parameter annotated `ToolContext`
-        receives the call's context.
+        Unless given, the name is the function's, the input schema is derived from the signature,
+        the description is the docstring, and the output schema is derived from a structured return
+        annotation (a pydantic model, a dataclass, a `TypedDict`, `dict[...]`). A parameter
+        annotated `ToolContext` receives the context of the call and is not part of the schema.
 
-        The function returns text, any JSON value, a model, content blocks, or a whole result
-        (a dict with a `content` list). What it raises becomes a result with `isError`; an
-        `RpcError` becomes that JSON-RPC error.
+        The function returns text, any JSON value, a pydantic model, a dataclass, content blocks, or
+        a whole result (a dict with a `content` list). An exception becomes a result with `isError`;
+        an `RpcError` becomes a JSON-RPC error.
 
-        With `task_support` "optional" or "required" it runs as a task where the client wants that
-        (2025-11-25), or declares the extension for it (2026-07-28); see `tasks`.
+        With `task_support` "optional" or "required" the tool runs as a task if the client asks for
+        one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
         """
 
         def register(function: F) -> F:
@@ -246,14 +272,14 @@ class Server:
         return register
 
     def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
-        """Offer `function` as a tool; `options` are those of `tool`. Replaces one of its name."""
+        """Register `function` as a tool, as `tool` does; `options` are the arguments of `tool`."""
         tool = Tool(function, **options)
-        self.features.put(self.features.tools, tool.name, tool)
+        self.features.add(self.features.tools, tool.name, tool)
         self.list_changed("tools")
 
     def remove_tool(self, name: str) -> None:
-        """Withdraw a tool; `KeyError` if there is none of that name."""
-        self.features.take(self.features.tools, name)
+        """Remove a tool; raises `KeyError` if there is none of that name."""
+        self.features.remove(self.features.tools, name)
         self.list_changed("tools")
 
     def resource(
@@ -265,10 +291,10 @@ class Server:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer what the decorated function returns as the resource `uri`.
+        """Register the decorated function as the resource `uri`.
 
-        The function takes nothing (or a `ToolContext`) and returns text, bytes, a JSON value,
-        or the list of `contents` itself.
+        The function is called for each `resources/read`. It has no parameters (or one annotated
+        `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
         """
         return self._resource(
             uri, False, name=name, title=title, description=description, mime_type=mime_type
@@ -283,21 +309,23 @@ class Server:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer the URIs of a template (RFC 6570) whose URIs tell their values.
+        """Register the decorated function as a resource template (RFC 6570).
 
-        The variables are the function's arguments: strings, lists for `{name*}`; one that may be
-        missing needs a default. What it returns is as for `resource`.
+        The variables of the template are the function's arguments: strings, or lists for
+        `{name*}`. The parameter of a variable that may be absent needs a default. The function
+        returns what it may return for `resource`.
 
         Raises:
-            ValueError: It is no template, or a URI of it does not tell its values.
+            ValueError: `template` is no URI template, or the values of its variables cannot be
+                recovered from its URIs.
         """
         return self._resource(
             template, True, name=name, title=title, description=description, mime_type=mime_type
         )
 
     def remove_resource(self, uri: str) -> None:
-        """Withdraw a resource; `KeyError` if there is none."""
-        self.features.take(self.features.resources, uri)
+        """Remove a resource; raises `KeyError` if there is none with this URI."""
+        self.features.remove(self.features.resources, uri)
         self.list_changed("resources")
 
     def prompt(
@@ -307,32 +335,38 @@ class Server:
         title: str | None = None,
         description: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer the decorated function as a prompt; its parameters are the arguments.
+        """Register the decorated function as a prompt; its parameters are the prompt's arguments.
 
-        It returns text (one message of the user), a list of texts and messages, or a whole
-        result (a dict with `messages`).
+        The function returns text (one message with the role "user"), a list of texts and messages,
+        or a whole result (a dict with `messages`). A parameter annotated `ToolContext` receives the
+        context of the call.
         """
 
         def register(function: F) -> F:
             prompt = Prompt(function, name=name, title=title, description=description)
-            self.features.put(self.features.prompts, prompt.name, prompt)
+            self.features.add(self.features.prompts, prompt.name, prompt)
             self.list_changed("prompts")
             return function
 
         return register
 
     def remove_prompt(self, name: str) -> None:
-        """Withdraw a prompt; `KeyError` if there is none."""
-        self.features.take(self.features.prompts, name)
+        """Remove a prompt; raises `KeyError` if there is none of that name."""
+        self.features.remove(self.features.prompts, name)
         self.list_changed("prompts")
 
     def completion(
         self, *, argument: str, prompt: str | None = None, template: str | None = None
     ) -> Callable[[C], C]:
-        """Complete one argument of a prompt or one variable of a resource template.
+        """Register the decorated function as the completer of one argument.
 
-        The decorated function takes the text typed so far and the arguments chosen before,
-        and returns all values; at most 100 are sent.
+        The function is called as `function(value, arguments)` with the text typed so far and the
+        arguments chosen before. It returns all completions; at most 100 are sent.
+
+        Args:
+            argument: The name of the prompt's argument, or of the template's variable.
+            prompt: The name of the prompt.
+            template: The URI template.
 
         Raises:
             ValueError: Not exactly one of `prompt` and `template` was given.
@@ -342,7 +376,7 @@ class Server:
         kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
 
         def register(function: C) -> C:
-            self.features.put(self.features.completers, (kind, target, argument), function)
+            self.features.add(self.features.completers, (kind, target, argument), function)
             return function
 
         return register
@@ -357,41 +391,46 @@ class Server:
         dynamic: bool = False,
         listed: bool = True,
     ) -> None:
-        """Offer a skill (2026-07-28): the extension ``io.modelcontextprotocol/skills``.
+        """Register a skill (2026-07-28, the extension ``io.modelcontextprotocol/skills``).
+
+        The files of the skill become resources of the server.
 
         Args:
-            root: The URI of its directory, which has the skill's name: ``skill://refunds``.
-            frontmatter: The head of its ``SKILL.md``, with `name` and `description`.
-            body: The rest of that file.
-            files: Its other files, by their paths below the root.
-            dynamic: Tell no digests of them.
-            listed: Put it into the list; it can be asked for by its URI in any case.
+            root: The URI of the skill's directory, which has the skill's name: ``skill://refunds``.
+            frontmatter: The frontmatter of its ``SKILL.md``, with `name` and `description`.
+            body: The text of ``SKILL.md`` after the frontmatter.
+            files: The other files, by their paths below the root.
+            dynamic: Send no digests of the files (``"resources": "dynamic"``).
+            listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
         """
-        if self._shelf is None:
-            self._shelf = SkillRegistry(self)
-        self._shelf.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
+        if self._skills is None:
+            self._skills = SkillRegistry(self.features, self._publish_file, self._cache_hints)
+            for method, handler in self._skills.handlers.items():
+                self.on_request(method, handler)
+        self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
-        """Answer any method with `function(params, context)`, before the built-in ones.
+        """Answer requests of `method` with `function(params, context)`.
 
-        It runs on a worker thread; it returns the result object or raises `RpcError`.
+        The function replaces the built-in handler of the method, if there is one. It runs on a
+        worker thread. It returns the result object or raises `RpcError`.
         """
         self.handlers[method] = function
 
     def on_notification(self, method: str, function: Callable[[Message], None]) -> None:
-        """Call `function(params)` for each such notification, in the order received.
+        """Call `function(params)` for each notification of `method`, in the order received.
 
-        It runs on the thread that receives, and must not block or raise.
+        It runs on the thread that receives the message, and must not block or raise.
         """
         self.notification_handlers[method] = function
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capabilities declared under `revision`."""
-        skills = {} if self._shelf is None else self._shelf.capabilities(revision)
+        """Return the capabilities that the server declares under `revision`."""
+        skills = {} if self._skills is None else self._skills.capabilities(revision)
         tasks = self.tasks.capabilities(revision)
         return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
 
-    # Who is connected
+    # Sessions
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
@@ -399,12 +438,12 @@ class Server:
         """Open a connection in memory.
 
         Args:
-            deliver: Called with each frame the server sends (JSON, no newline), on the thread
+            deliver: Called with each frame that the server sends (JSON, no newline), on the thread
                 that sends it: the caller of `receive`, or the thread of a tool.
-            on_close: Called once when the session ends, whoever ended it.
+            on_close: Called once when the session ends, whichever side ended it.
 
         Returns:
-            The session: give it frames with `receive`, end it with `close`.
+            The session. `Session.receive` takes the client's frames, `Session.close` ends it.
         """
         session = self.open_session(lambda message: deliver(wire.encode(message)))
         if on_close is not None:
@@ -412,7 +451,12 @@ class Server:
         return session
 
     def open_session(self, push: Callable[[Any], None], session_id: str | None = None) -> Session:
-        """Open a session whose unprompted messages go to `push`; for transports."""
+        """Open a session; for transports.
+
+        Args:
+            push: Called with each message that belongs to no request, on the thread that sends it.
+            session_id: The session id over HTTP.
+        """
         session = Session(self, push, session_id)
         with self._lock:
             self._sessions.add(session)
@@ -422,19 +466,19 @@ class Server:
         return session
 
     def session_closed(self, session: Session) -> None:
-        """Forget a session that has ended; called by the session."""
-        self.rounds.end(session)
+        """Remove a session that has ended; called by the session."""
+        self.rounds.close(session)
         with self._lock:
             self._sessions.discard(session)
             last = not self._sessions
         if last:
-            self.workers.release()
+            self.workers.stop_idle()
         with self.stats as stats:
             stats.sessions -= 1
 
     def answer(self, call: Call, message: Message) -> bool:
-        """Answer a call and count it; return whether it still waited for an answer."""
-        # Counted first: who has the answer in hand must find it counted.
+        """Answer a call and count the answer; return whether the call was still open."""
+        # Counted before it is sent: whoever has received the answer must find it counted.
         with self.stats as stats:
             stats.replies += 1
             stats.errors += "error" in message
@@ -446,7 +490,7 @@ class Server:
         return False
 
     def call_ended(self, call: Call) -> None:
-        """Count a call that was answered or cancelled; called by the call."""
+        """Count a call that was answered or cancelled; called when it ends."""
         with self.stats as stats:
             stats.running -= 1
             stats.cancelled += call.cancelled.is_set()
@@ -458,34 +502,59 @@ class Server:
             return list(self._sessions)
 
     def run_stdio(self) -> None:
-        """Serve this process's stdin and stdout until stdin ends."""
-        from syncmcp.testing.server.serving import run
+        """Serve this process's stdin and stdout until stdin ends or stdout breaks.
 
-        run(self)
+        Running calls are cancelled then. stdout is redirected to stderr while the server runs, so
+        that what other code prints does not mix with the JSON-RPC messages, one per line.
+        """
+        output = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        lock = threading.Lock()  # Keeps lines whole.
+
+        def deliver(frame: bytes) -> None:
+            # Written to the descriptor: the lock of a buffered writer is never released if the
+            # interpreter exits while a daemon thread holds it.
+            data = memoryview(frame + b"\n")
+            with lock:
+                while data:
+                    data = data[os.write(output, data) :]
+
+        session = self.connect(deliver)
+        try:
+            for line in sys.stdin.buffer:
+                if line.strip():
+                    session.receive(line)
+        except BrokenPipeError:
+            pass  # The client has closed its end.
+        finally:
+            session.close()
 
     def close(self) -> None:
-        """End every subscription and session; running calls are cancelled."""
+        """End every subscription, task and session; running calls are cancelled."""
         self.listeners.end()
-        self.rounds.end()
+        self.rounds.close()
         self.tasks.close()
         for session in self.sessions:
             session.close()
-        self.workers.release()
+        self.workers.stop_idle()
 
-    # What it tells them
+    # Notifications
 
     def list_changed(self, kind: Literal["tools", "resources", "prompts"]) -> None:
-        """Tell clients that a list has changed: initialized sessions and listeners."""
+        """Notify clients that a list has changed: initialized sessions and listeners.
+
+        Registering and removing a feature calls it.
+        """
         method = f"notifications/{kind}/list_changed"
         self.broadcast(method)
-        self.listeners.changed(f"{kind}ListChanged", method)
+        self.listeners.notify_list_changed(f"{kind}ListChanged", method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to `uri` that the resource has changed."""
+        """Notify the clients that subscribed to `uri` that the resource has changed."""
         for session in self.sessions:
             if session.subscribed(uri):
                 session.notify("notifications/resources/updated", {"uri": uri})
-        self.listeners.updated(uri)
+        self.listeners.notify_resource_updated(uri)
 
     def broadcast(self, method: str, params: Message | None = None) -> None:
         """Send a notification to every initialized session (stateful revisions)."""
@@ -493,11 +562,17 @@ class Server:
             if session.initialized:
                 session.notify(method, params)
 
+    def _publish_file(self, uri: str, name: str, read: Callable[[], str | bytes]) -> None:
+        self.resource(uri, name=name)(read)
+
+    def _cache_hints(self) -> Message:
+        return {"ttlMs": self.ttl_ms, "cacheScope": self.cache_scope}
+
     def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
         registry = self.features.templates if template else self.features.resources
 
         def register(function: F) -> F:
-            self.features.put(registry, uri, Resource(uri, function, template=template, **options))
+            self.features.add(registry, uri, Resource(uri, function, template=template, **options))
             self.list_changed("resources")
             return function
 

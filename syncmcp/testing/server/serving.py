@@ -1,11 +1,9 @@
-"""The endpoint behind `http.server`, as a WSGI application, and over stdin and stdout."""
+"""The endpoints behind `http.server`, and as a WSGI application."""
 
 from __future__ import annotations
 
-import os
 import socket
 import socketserver
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,8 +14,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from syncmcp.testing.server.authorization import AuthorizationServer
-from syncmcp.testing.server.events import EventBody
-from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
+from syncmcp.testing.server.events import EventBody, HttpReply
+from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
 from syncmcp.testing.server.server import Server
 
 PATH = "/mcp"
@@ -25,9 +23,9 @@ SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_LARGEST_BODY = 64 * 1024 * 1024
-_LONGEST_LINE = 65536
-_MOST_HEADERS = 100
+_MAX_BODY_SIZE = 64 * 1024 * 1024
+_MAX_LINE_SIZE = 65536
+_MAX_HEADERS = 100
 
 
 def serve_http(
@@ -41,22 +39,23 @@ def serve_http(
     allowed_hosts: Iterable[str] | None = LOOPBACK,
     authorization_server: AuthorizationServer | None = None,
 ) -> HttpServer:
-    """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
+    """Serve `server` at `http://127.0.0.1:<port>/mcp`, on threads of its own, until it is closed.
 
-    Where it speaks a stateful revision it is served over HTTP+SSE, too: see `HttpServer.sse_url`.
+    If the server speaks a revision up to 2025-11-25 it is also served over HTTP+SSE: see
+    `HttpServer.sse_url`.
 
     Args:
         server: The server.
         port: The port; 0 picks a free one (see `HttpServer.url`).
-        response: See `HttpEndpoint`, as for all that follow.
-        retry_ms: Milliseconds.
-        keep_alive: Seconds.
-        event_limit: A number of messages.
-        allowed_hosts: The names of loopback unless given.
-        authorization_server: Who issues the token that each request then needs.
+        response: "auto", "json" or "sse"; see `HttpEndpoint`.
+        retry_ms: The reconnection time in milliseconds; see `HttpEndpoint`.
+        keep_alive: Seconds without an event before a comment; see `HttpEndpoint`.
+        event_limit: The number of messages stored for replay; see `HttpEndpoint`.
+        allowed_hosts: The accepted host names; by default those of loopback.
+        authorization_server: Issues the tokens; if given, each request needs one.
 
     Returns:
-        A running server to use in a `with` statement, or to `close()`.
+        The running HTTP server: use it in a `with` statement, or `close()` it.
     """
     endpoint = HttpEndpoint(
         server,
@@ -73,13 +72,13 @@ def serve_http(
 
 
 class HttpServer:
-    """An endpoint being served on loopback, one thread per connection.
+    """An HTTP server on loopback with one thread for each connection; see `serve_http`.
 
     Attributes:
-        endpoint: The endpoint.
-        sse_endpoint: Its counterpart for HTTP+SSE (2024-11-05).
-        url: The endpoint's URL.
-        sse_url: The URL of the stream of HTTP+SSE, which answers a POST as such servers do.
+        endpoint: The Streamable HTTP endpoint.
+        sse_endpoint: The endpoints for HTTP+SSE (2024-11-05).
+        url: The URL of `endpoint`.
+        sse_url: The URL of the event stream of HTTP+SSE; a POST there is answered with 405.
     """
 
     def __init__(
@@ -105,23 +104,23 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many TCP connections were accepted so far."""
+        """The number of TCP connections accepted so far."""
         return self._listener.accepted
 
     @property
     def open_connections(self) -> int:
-        """How many TCP connections are open now."""
+        """The number of open TCP connections."""
         return len(self._listener.snapshot())
 
     def drop_connections(self) -> None:
-        """Cut every open TCP connection, as a server that goes down does."""
+        """Shut down every open TCP connection, as a server that crashes does."""
         for connection, _ in self._listener.snapshot():
-            # One that ended by itself meanwhile needs no cutting.
+            # The connection may have ended meanwhile.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop listening, end all sessions and connections, wait for their threads."""
+        """Stop listening, end all sessions and connections, and wait for their threads."""
         self._listener.shutdown()
         self._listener.server_close()
         self._thread.join()
@@ -130,7 +129,7 @@ class HttpServer:
         self.drop_connections()
         for _, thread in self._listener.snapshot():
             thread.join(5)
-        self.endpoint.server.workers.release()
+        self.endpoint.server.workers.stop_idle()
 
     def __enter__(self) -> HttpServer:
         return self
@@ -178,14 +177,14 @@ class _Listener(ThreadingHTTPServer):
             self._open[request] = thread
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending and starts no thread any more
+        except RuntimeError:  # The interpreter is shutting down and starts no threads.
             with self._lock:
                 del self._open[request]
             self.shutdown_request(request)
 
     def _run(self, request: socket.socket, client_address: Any) -> None:
         try:
-            # A client that goes away in mid-request is an event of the tests, not an error.
+            # Tests have clients that disconnect during a request; that is no error here.
             with suppress(ConnectionError, TimeoutError):
                 self.finish_request(request, client_address)
         finally:
@@ -205,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     raw_requestline: bytes  # set by the base class
 
     def parse_request(self) -> bool:
-        """Read the head of a request, in a fraction of the time the base class takes."""
+        """Read the head of a request, several times faster than the base class."""
         self.close_connection = True
         words = self.raw_requestline.decode("latin-1").split()
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -214,8 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.requestline = " ".join(words)
         self.command, self.path, self.request_version = words
         self._fields: dict[str, str] = {}
-        while line := self.rfile.readline(_LONGEST_LINE).strip():
-            if len(self._fields) == _MOST_HEADERS:
+        while line := self.rfile.readline(_MAX_LINE_SIZE).strip():
+            if len(self._fields) == _MAX_HEADERS:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 return False
             name, _, value = line.decode("latin-1").partition(":")
@@ -233,34 +232,34 @@ class _Handler(BaseHTTPRequestHandler):
         length = self._fields.get("content-length", "")
         if not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED)
-        elif int(length) > _LARGEST_BODY:
+        elif int(length) > _MAX_BODY_SIZE:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         else:
             body = self.rfile.read(int(length))
             path, _, query = self.path.partition("?")
-            if not self._may_come_in():
+            if not self._authorize():
                 return
             if path == MESSAGES_PATH:
                 self._write(self._sse_endpoint.handle_post(self._fields, body, query))
             elif path == SSE_PATH:
                 self._write(HttpReply(405, {"allow": "GET"}))
-            elif self._at_endpoint():
+            elif self._check_path():
                 self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
 
     def do_GET(self) -> None:
-        if not self._may_come_in():
+        if not self._authorize():
             return
         if urlsplit(self.path).path == SSE_PATH:
             self._write(self._sse_endpoint.handle_get(self._fields, gone=self._gone))
-        elif self._at_endpoint():
+        elif self._check_path():
             self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
 
     def do_DELETE(self) -> None:
-        if self._may_come_in() and self._at_endpoint():
+        if self._authorize() and self._check_path():
             self._write(self._endpoint.handle_delete(self._fields))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a test server is seen through its counters."""
+        """Log nothing: tests read `Server.stats`."""
 
     @property
     def _endpoint(self) -> HttpEndpoint:
@@ -272,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Listener)
         return self.server.sse_endpoint
 
-    def _may_come_in(self) -> bool:
+    def _authorize(self) -> bool:
         assert isinstance(self.server, _Listener)
         issuer = self.server.authorization_server
         if issuer is None:
@@ -284,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(refusal)
         return refusal is None
 
-    def _at_endpoint(self) -> bool:
+    def _check_path(self) -> bool:
         if urlsplit(self.path).path == PATH:
             return True
         self._write(HttpReply(404, {"content-type": "text/plain"}, b"Not found"))
@@ -296,7 +295,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(HttpReply(status))
 
     def _gone(self) -> bool:
-        """Return whether the client has closed the connection; asks without waiting."""
+        """Return whether the client has closed the connection; does not block."""
         try:
             self.connection.setblocking(False)
             try:
@@ -317,15 +316,15 @@ class _Handler(BaseHTTPRequestHandler):
                 body.close()
             return
         length = {} if reply.status == HTTPStatus.NO_CONTENT else {"content-length": str(len(body))}
-        # One write: a head in a packet of its own waits for the other side's delayed ACK.
-        self.wfile.write(self._head(reply, length) + body)
+        # One write: a body in a second packet would wait for the delayed ACK of the first.
+        self.wfile.write(self._response_head(reply, length) + body)
 
     def _write_events(self, reply: HttpReply, body: EventBody) -> None:
         chunked = self.request_version == "HTTP/1.1"
         self.close_connection = self.close_connection or not chunked
-        pending = self._head(reply, {"transfer-encoding": "chunked"} if chunked else {})
+        pending = self._response_head(reply, {"transfer-encoding": "chunked"} if chunked else {})
         if not body.ready:
-            self.wfile.write(pending)  # The client is waiting to learn what this will be.
+            self.wfile.write(pending)  # Send the head now: there may be no event for a long time.
             pending = b""
         for chunk in body:
             end = b"\r\n0\r\n\r\n" if body.ended else b"\r\n"
@@ -336,7 +335,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self.wfile.write(pending + (b"0\r\n\r\n" if chunked else b""))
 
-    def _head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
+    def _response_head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
         status = HTTPStatus(reply.status)
         lines = [f"HTTP/1.1 {reply.status} {status.phrase}"]
         lines += [f"{name}: {value}" for name, value in {**reply.headers, **more}.items()]
@@ -354,17 +353,18 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
     """Return a WSGI application that serves `endpoint` at every path.
 
-    Both addresses of an `SseEndpoint` are told apart by the method.
+    The HTTP method distinguishes the two URLs of an `SseEndpoint`.
 
-    The WSGI server must give each request a thread: an event stream occupies one. That its
-    client has gone shows when a write fails, at the latest after `keep_alive` seconds.
+    The WSGI server must run each request on a thread of its own: an event stream occupies its
+    thread. A disconnected client is noticed when a write fails, at the latest after `keep_alive`
+    seconds.
     """
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         reply = _handle(endpoint, environ)
         headers = list(reply.headers.items())
         if reply.status != HTTPStatus.NO_CONTENT:
-            # Strict servers want to know the type of an empty body, too.
+            # Strict WSGI servers require the content type of an empty body, too.
             if "content-type" not in reply.headers:
                 headers.append(("content-type", "text/plain"))
             if not isinstance(reply.body, EventBody):
@@ -398,34 +398,3 @@ def _handle(endpoint: HttpEndpoint | SseEndpoint, environ: dict[str, Any]) -> Ht
     if method == "DELETE":
         return endpoint.handle_delete(headers)
     return HttpReply(405, {"allow": "POST, GET, DELETE"})
-
-
-# The server over stdin and stdout: one message a line.
-
-
-def run(server: Server) -> None:
-    """Serve until stdin ends or stdout breaks; running calls are cancelled then.
-
-    stdout is taken over: what other code prints goes to stderr, for it would not be JSON-RPC.
-    """
-    output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    lock = threading.Lock()  # Keeps lines whole.
-
-    def deliver(frame: bytes) -> None:
-        # The bare descriptor: a buffered writer is locked for ever when the interpreter ends
-        # while a daemon thread is writing.
-        data = memoryview(frame + b"\n")
-        with lock:
-            while data:
-                data = data[os.write(output, data) :]
-
-    session = server.connect(deliver)
-    try:
-        for line in sys.stdin.buffer:
-            if line.strip():
-                session.receive(line)
-    except BrokenPipeError:
-        pass  # The client has gone; there is nobody left to tell.
-    finally:
-        session.close()

@@ -1,4 +1,4 @@
-"""One conversation with one client, whatever carries it."""
+"""A session with one client, over any transport, and the calls that it serves."""
 
 from __future__ import annotations
 
@@ -7,39 +7,188 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from syncmcp.testing.server import calls, methods, wire
-from syncmcp.testing.server.asking import Progress, Question, Withdrawn
-from syncmcp.testing.server.calls import Call, Outlet
-from syncmcp.testing.server.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.questions import Progress, Question, Withdrawn
+from syncmcp.testing.server.wire import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Batches,
+    Message,
+    Outlet,
+    RpcError,
+    Stats,
+)
 
-if TYPE_CHECKING:
-    from syncmcp.testing.server.server import Server
 
-# So many cancel notices without a request are remembered, in case the request comes after them.
-_REMEMBERED = 256
+class Dispatcher(Protocol):
+    """Admits the requests of a session and has them answered."""
+
+    def negotiate(self, wanted: object) -> tuple[str, Message]:
+        """Return the revision and the result of an `initialize` that asks for `wanted`."""
+        ...
+
+    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
+        """Return a request as a call. Raises `RpcError`."""
+        ...
+
+    def start(self, call: Call) -> None:
+        """Serve a call; never waits for a tool."""
+
+
+class SessionServer(Protocol):
+    """What a session needs of its server."""
+
+    stats: Stats
+    batches: Batches
+    notification_handlers: dict[str, Callable[[Message], None]]
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Serves the requests."""
+        ...
+
+    def session_closed(self, session: Session) -> None:
+        """Forget a session that has ended."""
+
+
+class Call:
+    """A request of the client that is being served. Its methods may be called from any thread.
+
+    A call ends once: by the first answer or cancellation. After that nothing is sent. In
+    2026-07-28 each retry of a request is a call of its own.
+
+    Attributes:
+        request_id: The request's id.
+        method: Its method.
+        params: Its params, as received.
+        revision: The protocol revision it is served under.
+        session: The session it came in; `None` in 2026-07-28 over HTTP.
+        client_capabilities: The capabilities that the client declared.
+        client_info: The client's `clientInfo`, or `None`.
+        log_level: The log level in its `_meta` (2026-07-28), or `None`.
+        batch: Position and size `(index, size)` if it came in a JSON-RPC batch, else `None`.
+        cancelled: Set when the call was cancelled.
+        cancel_reason: The reason given with `notifications/cancelled`, if any.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        outlet: Outlet,
+        *,
+        revision: str,
+        session: Session | None,
+        client_capabilities: Message,
+        client_info: Message | None,
+        log_level: str | None = None,
+        batch: tuple[int, int] | None = None,
+    ) -> None:
+        self.request_id: str | int = message["id"]
+        self.method: str = message["method"]
+        self.params = wire.params_of(message)
+        self.revision = revision
+        self.session = session
+        self.client_capabilities = client_capabilities
+        self.client_info = client_info
+        self.log_level = log_level
+        self.batch = batch
+        self.cancelled = threading.Event()
+        self.cancel_reason: str | None = None
+        self._outlet = outlet
+        # Guards `_open` and `_done_callbacks`. Nothing is sent while it is held: whoever receives
+        # a message may call back into this session.
+        self._lock = threading.Lock()
+        self._open = True
+        self._done_callbacks: list[Callable[[Call], None]] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether the call was neither answered nor cancelled yet."""
+        return self._open
+
+    def send(self, message: Message) -> bool:
+        """Send a message on the stream of this request; return whether the call was open."""
+        # Checked before sending only: the message may make the client cancel the call.
+        if not self._open:
+            return False
+        self._outlet.send(message)
+        return True
+
+    def notify(self, method: str, params: Message | None = None) -> bool:
+        """Send a notification as `send` does."""
+        return self.send(wire.notification(method, params))
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """Close the event stream before the answer, if the client can resume it."""
+        if self._open:
+            self._outlet.interrupt(retry_ms)
+
+    def answer(self, message: Message) -> bool:
+        """Send the answer, unless the call has ended; return whether it was sent."""
+        if not self._settle():
+            return False
+        self._outlet.finish(message)
+        return True
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Cancel the call, so that no answer is sent; return whether it was still open."""
+        if not self._settle(cancelled=True, reason=reason):
+            return False
+        self._outlet.finish(None)
+        return True
+
+    def add_done_callback(self, function: Callable[[Call], None]) -> None:
+        """Call `function(call)` when the call is answered or cancelled.
+
+        It runs on the thread that ends the call, before the answer is sent; if the call has ended,
+        on this thread at once. It must not block.
+        """
+        with self._lock:
+            if self._open:
+                self._done_callbacks.append(function)
+                return
+        function(self)
+
+    def _settle(self, *, cancelled: bool = False, reason: str | None = None) -> bool:
+        with self._lock:
+            if not self._open:
+                return False
+            self._open = False
+            # Set with the lock held: callbacks added from now on run at once and must find it set.
+            if cancelled:
+                self.cancel_reason = reason
+                self.cancelled.set()
+            functions = list(self._done_callbacks)
+        for function in functions:
+            function(self)
+        return True
+
+
+# The number of cancellations that are kept until their request arrives.
+_MAX_EARLY_CANCELS = 256
 
 
 class Session:
-    """State of one client: what was negotiated, what is running, what it subscribed to.
+    """A session with one client: the negotiated revision, its open requests, its subscriptions.
 
-    A connection in memory or over stdio is one session and may speak either era on it; a
-    stateful HTTP session is one from its `initialize` to its DELETE.
+    A connection in memory or over stdio is one session, and the client may use either era on it.
+    Over HTTP with a revision up to 2025-11-25 a session lasts from `initialize` to the DELETE.
 
     Attributes:
         id: The session id over HTTP, else `None`.
-        revision: The negotiated revision, `None` before `initialize`.
+        revision: The negotiated revision; `None` before `initialize`.
         client_capabilities: What the client declared in `initialize`.
         client_info: The client's `clientInfo`, or `None`.
-        log_level: The level of the last `logging/setLevel`; "info" before one.
+        log_level: The level of the last `logging/setLevel`; "info" before the first.
         initialized: Whether `notifications/initialized` has come.
         closed: Set when the session has ended.
     """
 
     def __init__(
         self,
-        server: Server,
+        server: SessionServer,
         push: Callable[[Any], None],
         session_id: str | None = None,
     ) -> None:
@@ -52,34 +201,37 @@ class Session:
         self.closed = threading.Event()
         self._server = server
         self._push = push
-        self._direct = _Direct(push)
+        self._direct = _DirectOutlet(push)
         self._numbers = itertools.count(1)
-        # Guards the five tables below.
+        # Guards the next five attributes.
         self._lock = threading.Lock()
         self._running: dict[tuple[type, str | int], Call] = {}
-        self._asked: dict[int, Question] = {}
+        self._questions: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
-        # Over HTTP a cancel notice may overtake its request.
-        self._cancelled_before: deque[tuple[type, str | int]] = deque(maxlen=_REMEMBERED)
+        # Over HTTP `notifications/cancelled` may arrive before its request.
+        self._early_cancels: deque[tuple[type, str | int]] = deque(maxlen=_MAX_EARLY_CANCELS)
         self._subscriptions: set[str] = set()
         self._at_close: list[Callable[[], None]] = []
 
     def receive(self, frame: bytes) -> None:
-        """Take one JSON-RPC frame (no newline). Never waits for a tool.
+        """Process one frame of the client: JSON without a newline. Never waits for a tool.
 
-        Answers that need no code of the server's author are delivered before this returns.
+        Requests that call no function of the server's author are answered before this returns.
         """
         try:
             message = wire.decode(frame)
         except RpcError as error:
-            self._push(wire.failure(None, error))
+            self._push(wire.error_reply(None, error))
             return
         self.take(message, self._direct)
 
     def take(self, message: Any, outlet: Outlet, *, together: bool = False) -> None:
-        """Take one decoded message or batch; what belongs to it goes to `outlet`.
+        """Process one decoded message or batch; for transports.
 
-        `together` insists on one array for all answers of a batch.
+        Args:
+            message: The message, or a list: a batch.
+            outlet: Sends the messages that belong to it.
+            together: Send all answers of a batch in one array, even if `Batches.together` is false.
         """
         if isinstance(message, list):
             self._take_batch(message, outlet, together=together)
@@ -87,16 +239,16 @@ class Session:
             self._take_one(message, outlet, None)
 
     def close(self) -> None:
-        """End the session: running calls are cancelled, waiting questions fail. Idempotent."""
+        """End the session: its calls are cancelled, its open questions fail. Idempotent."""
         with self._lock:
             if self.closed.is_set():
                 return
             self.closed.set()
             running = list(self._running.values())
-            asked = list(self._asked.values())
-            self._asked.clear()
+            asked = list(self._questions.values())
+            self._questions.clear()
             self._subscriptions.clear()
-        # Before the calls, which would withdraw them.
+        # Before the calls are cancelled, which would withdraw their questions.
         for question in asked:
             question.end(ConnectionError("the session has ended"))
         for call in running:
@@ -106,16 +258,16 @@ class Session:
             function()
 
     def at_close(self, function: Callable[[], None]) -> None:
-        """Have `function()` called when the session ends, on the thread that ends it."""
+        """Call `function()` when the session ends, on the thread that ends it."""
         self._at_close.append(function)
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request."""
+        """Send a notification that belongs to no request, unless the session has ended."""
         if not self.closed.is_set():
             self._push(wire.notification(method, params))
 
     def ping(self, timeout: float = 10.0) -> None:
-        """Send `ping` and wait for the answer; `timeout` in seconds. Raises as `ask`."""
+        """Send `ping` and wait for the answer, `timeout` seconds at most. Raises as `ask`."""
         self.ask("ping", timeout=timeout)
 
     def ask(self, method: str, params: Message | None = None, *, timeout: float = 30.0) -> Message:
@@ -147,18 +299,19 @@ class Session:
         Args:
             method: The method.
             params: Its params.
-            send: Sends on the stream of a call and returns whether that was still open; the
-                session's own stream unless given.
-            progress: Receives what the client reports; the request gets a progress token.
+            send: Sends a message on the stream of a call and returns whether that was open. By
+                default the question is sent on the session's own stream.
+            progress: Called as `progress(value, total, message)` for each progress notification;
+                see `ToolContext.ask`. If given, the request has a progress token.
 
         Raises:
-            Withdrawn: `send` found its stream closed.
+            Withdrawn: `send` returned false: the call has ended.
             ConnectionError: The session has ended.
         """
 
         def withdraw(question: Question, reason: str | None) -> bool:
             with self._lock:
-                if self._asked.pop(question.id, None) is None:
+                if self._questions.pop(question.id, None) is None:
                     return False
                 self._withdrawn.add(question.id)
             about: Message = {"requestId": question.id}
@@ -176,7 +329,7 @@ class Session:
         with self._lock:
             if self.closed.is_set():
                 raise ConnectionError("the session has ended")
-            self._asked[question.id] = question
+            self._questions[question.id] = question
         with self._server.stats as stats:
             stats.questions[method] += 1
         message = wire.request(question.id, method, params)
@@ -184,19 +337,19 @@ class Session:
             self._push(message)
         elif not send(message):
             with self._lock:
-                self._asked.pop(question.id, None)
+                self._questions.pop(question.id, None)
             with self._server.stats as stats:
                 stats.questions[method] -= 1
             raise Withdrawn("the call has ended")
         return question
 
     def subscribe(self, uri: str) -> None:
-        """Have `resource_updated(uri)` reach this session."""
+        """Send this session a notification for each `Server.resource_updated(uri)`."""
         with self._lock:
             self._subscriptions.add(uri)
 
     def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`; unknown URIs are ignored."""
+        """Undo `subscribe`; does nothing if the client did not subscribe."""
         with self._lock:
             self._subscriptions.discard(uri)
 
@@ -208,53 +361,53 @@ class Session:
     def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
         batches = self._server.batches
         try:
-            calls.check(messages, self.revision, batches)
+            wire.check_batch(messages, self.revision, batches)
         except RpcError as error:
-            outlet.finish(wire.failure(None, error))
+            outlet.finish(wire.error_reply(None, error))
             return
-        answered = [message for message in messages if calls.is_answered(message)]
-        turns = calls.Turns()
-        collector = calls.BatchOutlet(
+        answered = [message for message in messages if wire.expects_answer(message)]
+        turns = wire.StepQueue()
+        batch = wire.BatchOutlet(
             outlet,
             answered,
             together=batches.together or together,
-            settled=lambda: None if batches.parallel else turns.next(),
+            on_settled=lambda: None if batches.parallel else turns.run_next(),
         )
         if batches.timeout is not None and answered:
-            collector.end_after(batches.timeout, self._end_late)
+            batch.expire_after(batches.timeout, self._cancel_expired)
         position = 0
         for message in messages:
-            if calls.is_answered(message):
-                slot, place = collector.slot(position), (position, len(answered))
+            if wire.expects_answer(message):
+                member_outlet, place = batch.member_outlet(position), (position, len(answered))
                 position += 1
-                turns.steps.append(partial(self._take_member, message, slot, place))
+                turns.steps.append(partial(self._take_member, message, member_outlet, place))
             else:
-                turns.steps.append(partial(self._take_told, message, outlet, turns))
+                turns.steps.append(partial(self._take_unanswered, message, outlet, turns))
         for _ in range(len(turns.steps) if batches.parallel else 1):
-            turns.next()
+            turns.run_next()
 
-    def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
+    def _take_member(self, message: Any, member_outlet: Outlet, place: tuple[int, int]) -> None:
         if isinstance(message, dict) and message.get("method") == "initialize":
-            slot.finish(calls.refusal(message, "initialize may not stand in a batch"))
+            member_outlet.finish(wire.refuse(message, "initialize may not stand in a batch"))
         else:
-            self._take_one(message, slot, place)
+            self._take_one(message, member_outlet, place)
 
-    def _take_told(self, message: Any, outlet: Outlet, turns: calls.Turns) -> None:
-        """A member that is not answered: a notification, or the answer to a question."""
+    def _take_unanswered(self, message: Any, outlet: Outlet, turns: wire.StepQueue) -> None:
+        """Process a member that is not answered: a notification or a response."""
         self._take_one(message, outlet, None)
         if not self._server.batches.parallel:
-            turns.next()
+            turns.run_next()
 
-    def _end_late(self, request: Any) -> None:
-        """A request of a batch was refused because the batch took too long."""
+    def _cancel_expired(self, request: Any) -> None:
+        """Cancel the call of a request that was answered because its batch has timed out."""
         with self._lock:
-            call = self._running.get(wire.identity(request["id"]))
+            call = self._running.get(wire.id_key(request["id"]))
         if call is not None:
             call.cancel("the batch took too long")
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            outlet.finish(calls.refusal(message, "Not a JSON-RPC 2.0 message"))
+            outlet.finish(wire.refuse(message, "Not a JSON-RPC 2.0 message"))
         elif "method" in message and "id" in message:
             self._take_request(message, outlet, place)
         elif "method" in message:
@@ -262,14 +415,14 @@ class Session:
         elif "id" in message and ("result" in message or "error" in message):
             self._take_response(message)
         else:
-            outlet.finish(calls.refusal(message, "Neither a request, notification nor response"))
+            outlet.finish(wire.refuse(message, "Neither a request, notification nor response"))
 
     def _take_request(
         self, message: Message, outlet: Outlet, place: tuple[int, int] | None
     ) -> None:
         identifier, method = message["id"], message["method"]
         if not wire.is_identifier(identifier) or not isinstance(method, str):
-            outlet.finish(calls.refusal(message, "id must be a string or integer, method a string"))
+            outlet.finish(wire.refuse(message, "id must be a string or integer, method a string"))
             return
         with self._server.stats as stats:
             stats.requests[method] += 1
@@ -277,88 +430,51 @@ class Session:
             if method == "initialize":
                 self._initialize(message, outlet)
                 return
-            call = self._admit(message, outlet)
+            call = self._server.dispatcher.admit(message, outlet, self)
             call.batch = place
             self._register(call)
         except RpcError as error:
             with self._server.stats as stats:
                 stats.replies += 1
                 stats.errors += 1
-            outlet.finish(wire.failure(identifier, error))
+            outlet.finish(wire.error_reply(identifier, error))
             return
-        if self._cancelled_already(call):
+        if self._was_cancelled_early(call):
             call.cancel()
         else:
-            methods.start(self._server, call)
-
-    def _admit(self, message: Message, outlet: Outlet) -> Call:
-        """Decide the era of a request and return it as a call."""
-        server, method = self._server, message["method"]
-        params = wire.params_of(message)
-        declares = wire.PROTOCOL_VERSION in wire.meta_of(params)
-        if server.stateless and (declares or self._only_stateless(method)):
-            return methods.admit_stateless(server, message, outlet, self)
-        revision = self.revision
-        if revision is None:
-            if method == "server/discover":
-                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
-            if method != "ping":
-                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
-            revision = server.stateful[-1]
-        return Call(
-            message,
-            outlet,
-            revision=revision,
-            session=self,
-            client_capabilities=self.client_capabilities,
-            client_info=self.client_info,
-        )
-
-    def _only_stateless(self, method: str) -> bool:
-        if self.revision is not None:
-            return False
-        return not self._server.stateful or method in ("server/discover", methods.LISTEN)
+            self._server.dispatcher.start(call)
 
     def _register(self, call: Call) -> None:
-        key = wire.identity(call.request_id)
+        key = wire.id_key(call.request_id)
         with self._lock:
             if self.closed.is_set():
                 raise RpcError(INVALID_REQUEST, "The session has ended")
             if key in self._running:
                 raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
             self._running[key] = call
-        call.at_end(self._forget)
+        call.add_done_callback(self._unregister)
 
-    def _cancelled_already(self, call: Call) -> bool:
+    def _was_cancelled_early(self, call: Call) -> bool:
         with self._lock:
-            return wire.identity(call.request_id) in self._cancelled_before
+            return wire.id_key(call.request_id) in self._early_cancels
 
-    def _forget(self, call: Call) -> None:
+    def _unregister(self, call: Call) -> None:
         with self._lock:
-            self._running.pop(wire.identity(call.request_id), None)
+            self._running.pop(wire.id_key(call.request_id), None)
 
     def _initialize(self, message: Message, outlet: Outlet) -> None:
-        server = self._server
         params = wire.params_of(message)
-        wanted = wire.text_of(params, "protocolVersion")
+        wanted = wire.string_member(params, "protocolVersion")
         capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
         if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
             raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
-        if not server.stateful:
-            raise methods.unsupported(server, wanted)
         if self.revision is not None:
             raise RpcError(INVALID_REQUEST, "The session is initialized already")
+        revision, result = self._server.dispatcher.negotiate(wanted)
         self.client_capabilities = capabilities
         self.client_info = client_info
-        self.revision = wanted if wanted in server.stateful else server.stateful[-1]
-        result: Message = {
-            "protocolVersion": self.revision,
-            "capabilities": server.capabilities(self.revision),
-            "serverInfo": server.info,
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        with server.stats as stats:
+        self.revision = revision
+        with self._server.stats as stats:
             stats.replies += 1
         outlet.finish(wire.reply(message["id"], result))
 
@@ -377,7 +493,7 @@ class Session:
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
-        # Last: who waits for the count finds everything done.
+        # Counted last: whoever waits for the counter must find the effects.
         with self._server.stats as stats:
             stats.notifications[method] += 1
 
@@ -392,17 +508,17 @@ class Session:
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
-        key = wire.identity(identifier)
+        key = wire.id_key(identifier)
         with self._lock:
             call = self._running.get(key)
             if call is None:
-                self._cancelled_before.append(key)
+                self._early_cancels.append(key)
         if call is not None:
             call.cancel(reason if isinstance(reason, str) else None)
 
     def _take_response(self, message: Message) -> None:
         number = message["id"]
-        question, late = self._asked_as(number, take=True)
+        question, late = self._find_question(number, take=True)
         if question is not None:
             question.answered(message)
         elif not late:
@@ -413,24 +529,24 @@ class Session:
 
     def _take_progress(self, params: Message) -> None:
         token = params.get("progressToken")
-        question, late = self._asked_as(token)
+        question, late = self._find_question(token)
         breach = None if late else f"progress for token {token!r}, which is not active"
         if question is not None:
             breach = question.progressed(params)
         if breach is not None:
             self._server.stats.blame(breach)
 
-    def _asked_as(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
-        """Return the waiting question of that id, and whether it was withdrawn."""
+    def _find_question(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
+        """Return the open question of that id or `None`, and whether it was withdrawn."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None, False
         with self._lock:
-            question = self._asked.pop(number, None) if take else self._asked.get(number)
+            question = self._questions.pop(number, None) if take else self._questions.get(number)
             return question, number in self._withdrawn
 
 
-class _Direct:
-    """The outlet of a connection where every message takes the same way."""
+class _DirectOutlet:
+    """The outlet of a connection that has one stream for all messages."""
 
     def __init__(self, push: Callable[[Any], None]) -> None:
         self._push = push
@@ -443,4 +559,4 @@ class _Direct:
             self._push(message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """There is no stream of its own to close."""
+        """Do nothing: the request has no stream of its own."""

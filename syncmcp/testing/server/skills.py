@@ -1,4 +1,4 @@
-"""Skills that the test server serves (extension ``io.modelcontextprotocol/skills``)."""
+"""Skills of the test server (extension ``io.modelcontextprotocol/skills``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, text_of
-
-if TYPE_CHECKING:
-    from syncmcp.testing.server.context import ToolContext
-    from syncmcp.testing.server.server import Server
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.features import Features
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, string_member
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -20,7 +18,7 @@ _DIRECTORY = "inode/directory"
 
 
 class Skill:
-    """One skill: its files by their URIs, and whether they are told with their digests."""
+    """One skill: its frontmatter and its files, by their URIs."""
 
     def __init__(
         self, root: str, frontmatter: Mapping[str, Any], files: Mapping[str, bytes], dynamic: bool
@@ -44,7 +42,7 @@ class Skill:
 
 
 class Child:
-    """What is directly in a directory."""
+    """An entry of a directory."""
 
     def __init__(self, uri: str, directory: bool) -> None:
         self._entry: Message = {"uri": uri, "name": uri.rpartition("/")[2]}
@@ -57,22 +55,38 @@ class Child:
 
 
 class SkillRegistry:
-    """The skills of one server; made with the first of them."""
+    """The skills of one server.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._lock = threading.Lock()  # Guards the two below.
+    Args:
+        features: Divides lists into pages.
+        publish: Called as `publish(uri, name, read)` for each file of a skill; makes it a resource
+            of the server.
+        cache_hints: Returns the members that a cacheable result carries.
+
+    Attributes:
+        handlers: The functions that answer the methods of the extension, by method.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        publish: Callable[[str, str, Callable[[], str | bytes]], None],
+        cache_hints: Callable[[], Message],
+    ) -> None:
+        self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {
+            "skills/list": self._list,
+            "skills/get": self._get,
+            "resources/directory/read": self._directory,
+        }
+        self._features = features
+        self._publish = publish
+        self._cache_hints = cache_hints
+        self._lock = threading.Lock()  # Guards both tables, which map URIs to skills.
         self._skills: dict[str, Skill] = {}
         self._listed: dict[str, Skill] = {}
-        for method, answer in (
-            ("skills/list", self._list),
-            ("skills/get", self._get),
-            ("resources/directory/read", self._directory),
-        ):
-            server.on_request(method, answer)
 
     def capabilities(self, revision: str) -> Message:
-        """Return what is declared under `revision`."""
+        """Return the capability objects of the extension under `revision`."""
         return {"extensions": {EXTENSION: {"directoryRead": True}}} if revision in STATELESS else {}
 
     def add(
@@ -85,13 +99,13 @@ class SkillRegistry:
         dynamic: bool,
         listed: bool,
     ) -> None:
-        """Offer a skill, its files as resources of the server."""
-        # JSON is YAML, too.
+        """Register a skill and publish its files."""
+        # JSON is valid YAML.
         head = "".join(f"{_json(key)}: {_json(value)}\n" for key, value in frontmatter.items())
         every: dict[str, str | bytes] = {"SKILL.md": f"---\n{head}---\n{body}", **files}
         skill = Skill(root, frontmatter, {name: _bytes(every[name]) for name in every}, dynamic)
         for name, content in every.items():
-            self._server.resource(f"{root}/{name}", name=name)(_giving(content))
+            self._publish(f"{root}/{name}", name, _returning(content))
         with self._lock:
             self._skills[skill.uri] = skill
             if listed:
@@ -100,10 +114,10 @@ class SkillRegistry:
     def _list(self, params: Message, context: ToolContext) -> Message:
         with self._lock:
             listed = dict(self._listed)
-        return self._cacheable(self._server.features.page("skills", listed, params, context))
+        return self._cacheable(self._features.page("skills", listed, params, context))
 
     def _get(self, params: Message, context: ToolContext) -> Message:
-        uri = text_of(params, "uri")
+        uri = string_member(params, "uri")
         with self._lock:
             skill = self._skills.get(uri)
         if skill is None:
@@ -111,7 +125,7 @@ class SkillRegistry:
         return self._cacheable({"skill": skill.describe(context.revision)})
 
     def _directory(self, params: Message, context: ToolContext) -> Message:
-        inside = f"{text_of(params, 'uri')}/"
+        inside = f"{string_member(params, 'uri')}/"
         with self._lock:
             uris = {uri for skill in self._skills.values() for uri in skill.files}
         below = sorted(uri[len(inside) :] for uri in uris if uri.startswith(inside))
@@ -119,14 +133,10 @@ class SkillRegistry:
             raise RpcError(INVALID_PARAMS, f"{inside[:-1]} is no directory")
         names = {rest.partition("/")[0]: "/" in rest for rest in below}
         children = {name: Child(inside + name, names[name]) for name in names}
-        return self._server.features.page("resources", children, params, context)
+        return self._features.page("resources", children, params, context)
 
     def _cacheable(self, result: Message) -> Message:
-        return {
-            **result,
-            "ttlMs": self._server.ttl_ms,
-            "cacheScope": self._server.cache_scope,
-        }
+        return {**result, **self._cache_hints()}
 
 
 def _json(value: Any) -> str:
@@ -137,5 +147,5 @@ def _bytes(content: str | bytes) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def _giving(content: str | bytes) -> Callable[[], str | bytes]:
+def _returning(content: str | bytes) -> Callable[[], str | bytes]:
     return lambda: content

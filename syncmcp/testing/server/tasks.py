@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Asked, Asker, Progress, Question, Withdrawn
-from syncmcp.testing.server.calls import Call
+from syncmcp.testing.server.asking import Asked, Asker, Rounds
 from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.features import Features, Tool
+from syncmcp.testing.server.questions import Progress, Question, Withdrawn
+from syncmcp.testing.server.session import Call
 from syncmcp.testing.server.wire import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -22,14 +24,10 @@ from syncmcp.testing.server.wire import (
     RpcError,
 )
 
-if TYPE_CHECKING:
-    from syncmcp.testing.server.features import Tool
-    from syncmcp.testing.server.server import Server
-
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
-CORE = "2025-11-25"
-"""The revision whose own tasks these are; since then they are an extension."""
+CORE_REVISION = "2025-11-25"
+"""The revision that has tasks itself; in 2026-07-28 they are an extension."""
 
 _FINAL = ("completed", "failed", "cancelled")
 
@@ -39,11 +37,11 @@ class Task:
 
     Attributes:
         id: Its id.
-        params: The params of the `tools/call` that it came from.
-        ttl_ms: Milliseconds it is kept, as it tells; nothing is thrown away.
-        status: Where it stands.
-        polls: How often it was looked at with `tasks/get`.
-        call: What its tool takes for the request.
+        params: The params of the `tools/call` that created it.
+        ttl_ms: The time to live that is sent to the client, in milliseconds; it is not enforced.
+        status: Its status.
+        polls: The number of `tasks/get` requests for it.
+        call: The call that its tool serves, which outlives the `tools/call` request.
     """
 
     def __init__(self, tasks: Tasks, call: Call, ttl_ms: int | None) -> None:
@@ -65,21 +63,21 @@ class Task:
         self._tasks = tasks
         self._created = self._updated = _now()
         self._message: str | None = None
-        # Guards what follows, and tells those who wait for it.
+        # Guards all attributes below and `status`; notified of each change.
         self._changed = threading.Condition()
-        self._outstanding: dict[str, Message] = {}
+        self._input_requests: dict[str, Message] = {}
         self._answers: dict[str, Any] = {}
         self._keys = 0
-        # The `tasks/result` requests that wait, whose streams questions take (2025-11-25).
-        self._channels: list[Call] = []
+        # The open `tasks/result` requests, on whose streams questions are sent (2025-11-25).
+        self._result_calls: list[Call] = []
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended."""
+    def ended(self) -> bool:
+        """Whether the task has ended."""
         return self.status in _FINAL
 
     def describe(self) -> Message:
-        """Return the task as its revision writes it, without what belongs to a status."""
+        """Return the task as its revision writes it, without the members of a status."""
         stateless = self.call.revision in STATELESS
         entry: Message = {
             "taskId": self.id,
@@ -93,58 +91,64 @@ class Task:
             entry["statusMessage"] = self._message
         return entry
 
-    def describe_in_full(self) -> Message:
+    def describe_detailed(self) -> Message:
         """Return the answer to `tasks/get` under 2026-07-28."""
         with self._changed:
             entry = self.describe()
             if self.status == "input_required":
-                entry["inputRequests"] = dict(self._outstanding)
+                entry["inputRequests"] = dict(self._input_requests)
             elif self.status == "completed" and isinstance(self.answer, dict):
                 entry["result"] = {"resultType": "complete", **self.answer}
             elif self.status == "failed" and isinstance(self.answer, RpcError):
-                entry["error"] = wire.failure(None, self.answer)["error"]
+                entry["error"] = wire.error_reply(None, self.answer)["error"]
             return entry
 
-    def become(self, status: str, message: str | None = None) -> bool:
-        """Change the status; return whether that was possible. Clients may be told."""
+    def set_status(self, status: str, message: str | None = None) -> bool:
+        """Change the status and notify the client; return false if the task has ended."""
         with self._changed:
-            if self.over:
+            if self.ended:
                 return False
             self.status, self._updated = status, _now()
             if message is not None:
                 self._message = message
             self._changed.notify_all()
-        if self.over:
-            with self._tasks.server.stats as stats:
+        if self.ended:
+            with self._tasks.stats as stats:
                 stats.tasks -= 1
-        self._tasks.changed(self)
+        self._tasks.notify_changed(self)
         return True
 
     def finish(self, answer: Message | RpcError) -> None:
-        """End it with the result of its tool, or the error that it raised."""
+        """End the task with the result of its tool, or with the error that it raised."""
         failed = isinstance(answer, RpcError)
         if self.call.revision not in STATELESS and isinstance(answer, dict):
             failed = answer.get("isError") is True
         with self._changed:
-            if not self.over:
+            if not self.ended:
                 self.answer = answer
-        self.become("failed" if failed else "completed")
+        self.set_status("failed" if failed else "completed")
 
     def cancel(self) -> bool:
-        """Cancel it; return whether it was still going on."""
-        if not self.become("cancelled"):
+        """Cancel the task; return false if it has ended."""
+        if not self.set_status("cancelled"):
             return False
         self.call.cancel("the task was cancelled")
         return True
 
     def send(self, message: Message) -> bool:
-        """Send what belongs to it where somebody may hear it; return whether there was a way."""
+        """Send a message on the stream of a `tasks/result`; return whether one was open.
+
+        Notifications are sent on the session's own stream otherwise.
+        """
         if self.call.revision in STATELESS:
-            return False  # tasks tell nothing there
+            return False  # There is no stream for it.
         params = message.get("params", {})
-        message = {**message, "params": {**params, "_meta": {**wire.meta_of(params), **self.mark}}}
+        message = {
+            **message,
+            "params": {**params, "_meta": {**wire.meta_of(params), **self.related}},
+        }
         with self._changed:
-            channels = list(self._channels)
+            channels = list(self._result_calls)
         if any(channel.send(message) for channel in channels):
             return True
         session = self.call.session
@@ -153,36 +157,36 @@ class Task:
         return False
 
     @property
-    def mark(self) -> Message:
-        """What `_meta` says of messages that belong to it (2025-11-25)."""
+    def related(self) -> Message:
+        """The `_meta` of messages that belong to the task (2025-11-25)."""
         return {RELATED: {"taskId": self.id}}
 
     def wait_for_result(self, call: Call) -> Message:
-        """Serve a `tasks/result`: block until the task has ended, or the request has."""
-        call.at_end(lambda _: self._wake())
+        """Serve a `tasks/result`: block until the task or the request has ended."""
+        call.add_done_callback(lambda _: self._wake())
         with self._changed:
-            self._channels.append(call)
+            self._result_calls.append(call)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.over or not call.open)
-            self._channels.remove(call)
+            self._changed.wait_for(lambda: self.ended or not call.open)
+            self._result_calls.remove(call)
         if isinstance(self.answer, RpcError):
             raise self.answer
         if self.answer is None:
             raise RpcError(INVALID_PARAMS, f"The task is {self.status}")
-        return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.mark}}
+        return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.related}}
 
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
     def channel(self, timeout: float) -> Call:
-        """Wait for a `tasks/result` on whose stream something can be asked."""
+        """Wait for a `tasks/result` on whose stream a question can be sent."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._channels or self.over, timeout):
+            if not self._changed.wait_for(lambda: self._result_calls or self.ended, timeout):
                 raise TimeoutError(f"nobody waited for the result within {timeout} s")
-            if self.over:
+            if self.ended:
                 raise Withdrawn("the task has ended")
-            return self._channels[-1]
+            return self._result_calls[-1]
 
     def ask(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Any]:
         """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
@@ -191,41 +195,41 @@ class Task:
             for key, (method, params) in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
-                self._outstanding[keys[key]] = {"method": method} | (
+                self._input_requests[keys[key]] = {"method": method} | (
                     {} if params is None else {"params": params}
                 )
-        self.become("input_required")
+        self.set_status("input_required")
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self.over or self._answers.keys() >= set(keys.values()), timeout
+                lambda: self.ended or self._answers.keys() >= set(keys.values()), timeout
             )
             for key in keys.values():
-                self._outstanding.pop(key, None)
-        if self.over:
+                self._input_requests.pop(key, None)
+        if self.ended:
             raise Withdrawn("the task has ended")
         if not done:
             raise TimeoutError(f"no answer within {timeout} s")
-        self.become("working")
+        self.set_status("working")
         return {key: self._answers[unique] for key, unique in keys.items()}
 
     def update(self, responses: Mapping[str, Any]) -> list[str]:
-        """Take answers; return what is wrong with them."""
+        """Accept answers; return their violations of the protocol."""
         with self._changed:
             faults = [
                 f"tasks/update answers {key!r}, which was answered before"
                 if key in self._answers
                 else f"tasks/update answers {key!r}, which was not asked"
                 for key in responses
-                if key in self._answers or key not in self._outstanding
+                if key in self._answers or key not in self._input_requests
             ]
-            for key in responses.keys() & self._outstanding.keys():
+            for key in responses.keys() & self._input_requests.keys():
                 self._answers.setdefault(key, responses[key])
             self._changed.notify_all()
         return faults
 
 
 class _TaskOutlet:
-    """Where the messages of a task's tool go: its request was answered long ago."""
+    """The outlet of a task's call, whose request has been answered with the task."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -234,17 +238,17 @@ class _TaskOutlet:
         self._task.send(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """The task says by itself how it has ended."""
+        """Do nothing: `Task.finish` keeps the answer."""
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """There is no stream."""
+        """Do nothing: there is no stream."""
 
 
 class _TaskAsker(Asker):
     """Asks while a task runs: on the stream of `tasks/result`, or by `inputRequests`."""
 
-    def __init__(self, task: Task, server: Server) -> None:
-        super().__init__(task.call, server)
+    def __init__(self, task: Task, rounds: Rounds) -> None:
+        super().__init__(task.call, rounds)
         self._task = task
 
     def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
@@ -259,20 +263,23 @@ class _TaskAsker(Asker):
         for asked in questions.values():
             self.check(*asked)
         if self.call.revision in STATELESS:
-            with self._server.stats as stats:
+            with self._rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
             given = self._task.ask(questions, timeout)
             return {key: self._checked(questions[key], given[key]) for key in questions}
-        self._task.become("input_required")
+        self._task.set_status("input_required")
         answers = {
             key: self._ask_on_channel(asked, timeout, progress) for key, asked in questions.items()
         }
-        self._task.become("working")
+        self._task.set_status("working")
         return answers
 
     def _ask_on_channel(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
         method, params = asked
-        params = {**(params or {}), "_meta": {**wire.meta_of(params or {}), **self._task.mark}}
+        params = {
+            **(params or {}),
+            "_meta": {**wire.meta_of(params or {}), **self._task.related},
+        }
         end = time.monotonic() + timeout
         while True:
             channel = self._task.channel(max(end - time.monotonic(), 0.0))
@@ -281,54 +288,64 @@ class _TaskAsker(Asker):
                 raise RpcError(wire.INTERNAL_ERROR, "there is nobody to ask")
             try:
                 question = session.question(method, params, send=channel.send, progress=progress)
-                channel.at_end(partial(_withdraw, question))
+                channel.add_done_callback(partial(_withdraw_question, question))
                 answer = question.result(timeout)
             except Withdrawn:
-                if self._task.over:
+                if self._task.ended:
                     raise
-                continue  # whoever waits for the result next is asked
-            if wire.meta_of(answer).get(RELATED) != self._task.mark[RELATED]:
-                self._server.stats.blame(f"{method}: the answer does not name its task")
+                continue  # The `tasks/result` has ended: ask on the stream of the next one.
+            if wire.meta_of(answer).get(RELATED) != self._task.related[RELATED]:
+                self._rounds.stats.blame(f"{method}: the answer does not name its task")
             return self._checked(asked, answer)
 
 
 class _TaskContext(ToolContext):
-    def __init__(self, task: Task, server: Server) -> None:
-        super().__init__(task.call, server)
+    def __init__(self, task: Task, rounds: Rounds) -> None:
+        super().__init__(_TaskAsker(task, rounds))
         self._task = task
-        self._asker = _TaskAsker(task, server)
-        self.cancelled = self._asker.cancelled
 
     def describe_task(self, message: str) -> None:
-        self._task.become("working", message)
+        self._task.set_status("working", message)
 
 
 class Tasks:
-    """Every task of one server, whoever started it.
+    """The tasks of all clients of one server.
 
     Attributes:
-        poll_interval_ms: Milliseconds that clients are asked to wait between two looks.
-        ttl_ms: Milliseconds that tasks say they are kept, unless the client wants otherwise.
-        notify: Whether clients are told of changes: by `notifications/tasks/status` (2025-11-25),
-            or by `notifications/tasks`, to those who listen (2026-07-28).
+        poll_interval_ms: The poll interval that is sent to clients, in milliseconds.
+        ttl_ms: The time to live that is sent to clients, in milliseconds, unless the client asks
+            for another; it is not enforced.
+        notify: Whether clients are notified of changes: by `notifications/tasks/status`
+            (2025-11-25), or by `notifications/tasks` if they listen for the task (2026-07-28).
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self,
+        features: Features,
+        rounds: Rounds,
+        *,
+        run: Callable[[Callable[[], None]], None],
+        notify_listeners: Callable[[Message], None],
+    ) -> None:
         self.poll_interval_ms: int | None = 20
         self.ttl_ms: int | None = 60_000
         self.notify = False
-        self.server = server
+        self.stats = rounds.stats
+        self._features = features
+        self._rounds = rounds
+        self._run_on_worker = run
+        self._notify_listeners = notify_listeners
         self._lock = threading.Lock()  # Guards the table.
         self._tasks: dict[str, Task] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return what is declared under `revision`, if a tool runs as a task."""
-        tools = self.server.features.tools.values()
+        """Return the capability objects under `revision`, if a tool can run as a task."""
+        tools = self._features.tools.values()
         if not any(tool.task_support in ("optional", "required") for tool in tools):
             return {}
         if revision in STATELESS:
             return {"extensions": {EXTENSION: {}}}
-        if revision == CORE:
+        if revision == CORE_REVISION:
             return {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
         return {}
 
@@ -339,7 +356,7 @@ class Tasks:
             return list(self._tasks.values())
 
     def forget(self, task: Task) -> None:
-        """Throw a task away, as if its time were over."""
+        """Cancel and remove a task, as if its time to live had passed."""
         task.cancel()
         with self._lock:
             self._tasks.pop(task.id, None)
@@ -349,18 +366,18 @@ class Tasks:
         for task in self.all:
             task.cancel()
 
-    def changed(self, task: Task) -> None:
-        """A task has changed; whoever may be told is told."""
+    def notify_changed(self, task: Task) -> None:
+        """Notify the client of a change, if `notify` is set."""
         if not self.notify:
             return
         session = task.call.session
         if task.call.revision in STATELESS:
-            self.server.listeners.task_changed(task.describe_in_full())
+            self._notify_listeners(task.describe_detailed())
         elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
 
-    def told_of(self, ids: list[Any], call: Call) -> list[str]:
-        """Return which of these tasks whoever listens is told of (2026-07-28).
+    def known_tasks(self, ids: list[Any], call: Call) -> list[str]:
+        """Return which of these tasks a client may listen for (2026-07-28).
 
         Raises:
             RpcError: The client did not declare the extension.
@@ -371,26 +388,26 @@ class Tasks:
         return [id for id in ids if id in known]
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`: with the tool's result, or a task."""
-        tool = self.server.features.tools.get(str(params.get("name")))
+        """Answer `tools/call`: with the tool's result, or with a task."""
+        tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
         if context.revision in STATELESS:
             if "task" in params:
-                self.server.stats.blame("tools/call: task, which the extension does not have")
+                self.stats.blame("tools/call: task, which the extension does not have")
             declared = _declares(context)
             if support == "required" and not declared:
                 raise _undeclared()
             wanted = runs and declared
         else:
-            wanted = context.revision == CORE and "task" in params
+            wanted = context.revision == CORE_REVISION and "task" in params
             if wanted and not runs:
-                self.server.stats.blame(f"{params.get('name')} was called as a task")
+                self.stats.blame(f"{params.get('name')} was called as a task")
                 raise RpcError(METHOD_NOT_FOUND, "The tool does not run as a task")
             if support == "required" and not wanted:
                 raise RpcError(METHOD_NOT_FOUND, "The tool runs as a task only")
         if tool is None or not wanted:
-            return self.server.features.call_tool(params, context)
+            return self._features.call_tool(params, context)
         return self._start(tool, context)
 
     def _start(self, tool: Tool, context: ToolContext) -> Message:
@@ -399,12 +416,12 @@ class Tasks:
         task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
         with self._lock:
             self._tasks[task.id] = task
-        with self.server.stats as stats:
+        with self.stats as stats:
             stats.tasks += 1
-        # Whoever gave up the request never learns of the task (2026-07-28).
-        context.call.at_end(partial(_give_up, task))
-        described = task.describe()  # before it can have changed
-        self.server.workers.run(lambda: self._run(tool, task))
+        # A client that cancels the request never learns the task's id (2026-07-28).
+        context.call.add_done_callback(partial(_cancel_task, task))
+        described = task.describe()  # Before the tool can change it.
+        self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in STATELESS:
             return {"resultType": "task", **described}
         return {"task": described}
@@ -413,7 +430,7 @@ class Tasks:
         arguments = task.params.get("arguments", {})
         answer: Message | RpcError
         try:
-            answer = tool.call(arguments, _TaskContext(task, self.server))
+            answer = tool.call(arguments, _TaskContext(task, self._rounds))
         except RpcError as error:
             answer = error
         task.finish(answer)
@@ -422,9 +439,9 @@ class Tasks:
         """Answer `tasks/get`."""
         task = self._find(params, context)
         task.polls += 1
-        with self.server.stats:  # whoever waits for a look at it
+        with self.stats:  # Wakes tests that wait for `polls`.
             pass
-        return task.describe_in_full() if context.revision in STATELESS else task.describe()
+        return task.describe_detailed() if context.revision in STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/result` (2025-11-25)."""
@@ -447,20 +464,18 @@ class Tasks:
         if not isinstance(responses, dict):
             raise RpcError(INVALID_PARAMS, "params.inputResponses must be an object")
         for fault in task.update(responses):
-            self.server.stats.blame(fault)
+            self.stats.blame(fault)
         return {}
 
-    def page(self, params: Message, context: ToolContext) -> Message:
+    def list_tasks(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/list` (2025-11-25)."""
         _check_era(context)
-        return self.server.features.one_page(
-            "tasks", [task.describe() for task in self.all], params
-        )
+        return self._features.paginate("tasks", [task.describe() for task in self.all], params)
 
     def _find(self, params: Message, context: ToolContext) -> Task:
         _check_era(context)
         with self._lock:
-            task = self._tasks.get(wire.text_of(params, "taskId"))
+            task = self._tasks.get(wire.string_member(params, "taskId"))
         if task is None:
             raise RpcError(INVALID_PARAMS, "There is no such task")
         return task
@@ -470,7 +485,7 @@ def _check_era(context: ToolContext) -> None:
     if context.revision in STATELESS:
         if not _declares(context):
             raise _undeclared()
-    elif context.revision != CORE:
+    elif context.revision != CORE_REVISION:
         raise RpcError(METHOD_NOT_FOUND, f"{context.revision} has no tasks")
 
 
@@ -487,11 +502,11 @@ def _undeclared() -> RpcError:
     )
 
 
-def _withdraw(question: Question, _: Call) -> None:
+def _withdraw_question(question: Question, _: Call) -> None:
     question.cancel("nobody waits any more")
 
 
-def _give_up(task: Task, call: Call) -> None:
+def _cancel_task(task: Task, call: Call) -> None:
     if call.cancelled.is_set():
         task.cancel()
 

@@ -1,14 +1,15 @@
-"""JSON-RPC 2.0 as this server reads and writes it.
+"""JSON-RPC 2.0 as the test server reads and writes it: messages, errors, batches; its counters.
 
-Written without a look at the client's half, so that the two check each other.
+It shares no code with the client, so that each is an independent check of the other.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import pydantic_core
 
@@ -85,12 +86,12 @@ def request(identifier: str | int, method: str, params: Message | None = None) -
 
 
 def reply(identifier: str | int, result: Message) -> Message:
-    """Return the answer to a request that went well."""
+    """Return the response with a result."""
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
-def failure(identifier: str | int | None, error: RpcError) -> Message:
-    """Return the answer to a request that failed; the id is null when it could not be read."""
+def error_reply(identifier: str | int | None, error: RpcError) -> Message:
+    """Return the response with an error; the id is null if that of the request is unknown."""
     body: Message = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -102,8 +103,8 @@ def is_identifier(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def identity(identifier: str | int) -> tuple[type, str | int]:
-    """Return a table key that keeps `1` and `"1"` apart."""
+def id_key(identifier: str | int) -> tuple[type, str | int]:
+    """Return a dictionary key for a request id; `1` and `"1"` have different keys."""
     return type(identifier), identifier
 
 
@@ -125,7 +126,7 @@ def meta_of(params: Message) -> Message:
     return meta if isinstance(meta, dict) else {}
 
 
-def text_of(params: Message, name: str) -> str:
+def string_member(params: Message, name: str) -> str:
     """Return the string member `name` of `params`.
 
     Raises:
@@ -137,31 +138,31 @@ def text_of(params: Message, name: str) -> str:
     return value
 
 
-# What the server has seen, and a way to wait for it without sleeping.
+# Counters of what a server has received and sent.
 
 
 class Stats:
-    """Counters of one server; read them under `with stats:` or through `wait_for`.
+    """Counters of one server; read them in a `with stats:` block or with `wait_for`.
 
     Attributes:
         requests: Requests received, by method.
         notifications: Notifications received, by method.
-        cancels: Request ids named by `notifications/cancelled`, in the order received.
-        cancelled: Calls that were stopped before they answered, for whatever reason.
-        disconnects: HTTP calls whose client went away before the answer.
-        replies: Answers sent (results and errors).
-        errors: Answers sent that were JSON-RPC errors.
-        responses: Answers received to the server's own requests.
-        late_answers: Those of them that came after the question was withdrawn.
+        cancels: The request ids of `notifications/cancelled`, in the order received.
+        cancelled: Calls that were cancelled before their answer, for whatever reason.
+        disconnects: Calls over HTTP whose client closed the stream before the answer (2026-07-28).
+        replies: Responses sent (results and errors).
+        errors: Responses sent that were JSON-RPC errors.
+        responses: Responses received to the server's own requests.
+        late_answers: Responses received after the question was withdrawn.
         questions: Questions asked, by method, in either era.
         tasks: Tasks that have not ended.
-        paused: Tools waiting for the retry of their request (2026-07-28).
-        violations: What clients did that the protocol forbids, one sentence each.
-        running: Calls being served now.
-        sessions: Sessions open now (connections in memory, stdio, stateful HTTP sessions).
+        paused: Tools that wait for the retry of their request (2026-07-28).
+        violations: Violations of the protocol by clients, one sentence each.
+        running: Calls that are being served.
+        sessions: Open sessions (in memory, over stdio, stateful over HTTP).
         opened: Sessions opened so far.
-        listeners: Open `subscriptions/listen` streams.
-        streams: HTTP event streams being read now.
+        listeners: Open `subscriptions/listen` requests.
+        streams: HTTP event streams with a reader.
     """
 
     def __init__(self) -> None:
@@ -190,12 +191,12 @@ class Stats:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # Whoever held the lock may have changed something.
+        # The block may have changed a counter.
         self._changed.notify_all()
         self._changed.release()
 
     def blame(self, violation: str) -> None:
-        """Record a breach of the protocol by a client."""
+        """Record a violation of the protocol by a client, one sentence."""
         with self:
             self.violations.append(violation)
 
@@ -203,7 +204,7 @@ class Stats:
         """Wait until `predicate(stats)` is true.
 
         Args:
-            predicate: Called under the lock; must not block.
+            predicate: Called on this thread, after each change, with the lock held; must not block.
             timeout: Seconds to wait at most.
 
         Returns:
@@ -213,24 +214,22 @@ class Stats:
             return self._changed.wait_for(lambda: predicate(self), timeout)
 
 
-# The protocol's published revisions, oldest first, and what separates them.
-#
-# Revision names are an enumerated list. They are never compared as strings: an unknown name must
-# not sort before or after a known one.
+# Revisions of the protocol. They are compared by their place in this list and never as strings: an
+# unknown name must not sort before or after a known one.
 
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Every revision this server speaks, oldest first."""
 
 STATELESS = ("2026-07-28",)
-"""Revisions without a handshake: each request says in `_meta` what it speaks."""
+"""Revisions without a handshake: the `_meta` of each request names the revision."""
 
-BATCHING = "2025-03-26"
+BATCH_REVISION = "2025-03-26"
 """The only revision with JSON-RPC batches."""
 
 
-def select(revisions: Iterable[str]) -> tuple[str, ...]:
-    """Return `revisions` in order of age.
+def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
+    """Return `revisions` from the oldest to the newest.
 
     Raises:
         ValueError: One of them is unknown, or there are none.
@@ -247,94 +246,185 @@ def since(revision: str, first: str) -> bool:
     return REVISIONS.index(revision) >= REVISIONS.index(first)
 
 
-# What a client declared, and what a question needs of it.
+class Outlet(Protocol):
+    """Sends the messages that belong to one request."""
+
+    def send(self, message: Message) -> None:
+        """Send a message before the answer."""
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        """Send the answer; `None` means that there will be none."""
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """Close the event stream before the answer, if the client can resume it."""
 
 
-_SINCE = {
-    "elicitation": "2025-06-18",
-    "elicitation.url": "2025-11-25",
-    "sampling.context": "2025-11-25",
-    "sampling.tools": "2025-11-25",
-}
+# JSON-RPC batches (2025-03-26).
 
 
-class MissingCapability(RpcError):
-    """The client did not declare what a question needs: -32021, before 2026-07-28 -32600.
+@dataclass(frozen=True)
+class Batches:
+    """How a server handles JSON-RPC batches (2025-03-26).
 
     Attributes:
-        feature: What is missing, for example "sampling.tools".
+        parallel: Whether the requests of a batch run concurrently; otherwise each starts when the
+            one before it is answered.
+        max_size: The maximum number of messages in a batch; a larger batch is refused as a whole.
+        timeout: Seconds after which the open requests of a batch are cancelled and answered with
+            the error -32603; `None` for no limit.
+        together: Whether all answers are sent in one array, in the order of the requests, once the
+            last one is there; otherwise each answer is sent as a message of its own at once. Over
+            HTTP with `response="json"` they are sent in one array in either case.
     """
 
-    def __init__(self, feature: str, revision: str) -> None:
-        data: Any = None
-        for step in reversed(feature.split(".")):
-            data = {step: data or {}}
-        stateless = revision in STATELESS
-        super().__init__(
-            MISSING_CAPABILITY if stateless else INVALID_REQUEST,
-            f"The client did not declare {feature}",
-            {"requiredCapabilities": data} if stateless else None,
-        )
-        self.feature = feature
+    parallel: bool = True
+    max_size: int = 100
+    timeout: float | None = None
+    together: bool = True
 
 
-class UrlElicitationRequired(RpcError):
-    """Raised by a tool that needs a person to visit urls first: code -32042, 2025-11-25 only.
+DEFAULT_BATCHES: Final = Batches()
+"""The default of `Server(batches=)`."""
+
+
+def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> None:
+    """Refuse a batch as a whole.
+
+    Raises:
+        RpcError: The revision has no batches, or it is empty or too long (code -32600).
+    """
+    if revision != BATCH_REVISION:
+        raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCH_REVISION} only")
+    if not messages:
+        raise RpcError(INVALID_REQUEST, "An empty batch")
+    if len(messages) > batches.max_size:
+        raise RpcError(INVALID_REQUEST, f"More than {batches.max_size} messages in a batch")
+
+
+class BatchOutlet:
+    """Collects the answers of one batch.
 
     Args:
-        elicitations: Message and url of each, by its elicitation id.
-        message: One sentence for people.
+        outlet: Sends the answers.
+        requests: The members of the batch that are answered.
+        together: Whether all answers are sent in one array.
+        on_settled: Called after each answer.
     """
 
     def __init__(
         self,
-        elicitations: dict[str, tuple[str, str]],
-        message: str = "This needs you to visit a page first.",
+        outlet: Outlet,
+        requests: Sequence[Any],
+        *,
+        together: bool,
+        on_settled: Callable[[], None],
     ) -> None:
-        entries = [
-            {"mode": "url", "elicitationId": identifier, "message": text, "url": url}
-            for identifier, (text, url) in elicitations.items()
-        ]
-        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": entries})
+        self._outlet = outlet
+        self._requests = requests
+        self._together = together
+        self._on_settled = on_settled
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # Guards `_answers` and `_pending`.
+        self._answers: list[Message | None] = [None] * len(requests)
+        self._pending = set(range(len(requests)))
+
+    def member_outlet(self, index: int) -> Outlet:
+        """Return the outlet of the request at `index`."""
+        return _MemberOutlet(self, self._outlet, index)
+
+    def expire_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
+        """After `seconds`, answer each open request with an error, and `cancel(request)` it."""
+
+        def end() -> None:
+            with self._lock:
+                late = sorted(self._pending)
+            error = RpcError(INTERNAL_ERROR, f"The batch took longer than {seconds:g} s")
+            for index in late:
+                request = self._requests[index]
+                self.settle(index, error_reply(_id_of(request), error))
+                cancel(request)
+
+        self._timer = threading.Timer(seconds, end)
+        self._timer.name = "syncmcp-testing-batch"
+        self._timer.daemon = True
+        self._timer.start()
+
+    def settle(self, index: int, message: Any) -> None:
+        """Keep or send one answer, unless the request has one; the last one completes the batch."""
+        with self._lock:
+            if index not in self._pending:
+                return
+            self._pending.remove(index)
+            self._answers[index] = message
+            last = not self._pending
+        if last and self._timer is not None:
+            self._timer.cancel()
+        if self._together:
+            if last:
+                self._outlet.finish([each for each in self._answers if each is not None] or None)
+        elif last:
+            self._outlet.finish(message)
+        elif message is not None:
+            self._outlet.send(message)
+        self._on_settled()
 
 
-def declared(capabilities: Message, feature: str, revision: str) -> bool:
-    """Return whether `capabilities` has the path `feature` and the revision does, too."""
-    if not since(revision, _SINCE.get(feature, revision)):
-        return False
-    if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
-        return False
-    # An empty object means forms: the first revision with elicitation had nothing else.
-    if feature == "elicitation.form" and (
-        not capabilities["elicitation"] or revision == "2025-06-18"
-    ):
+class StepQueue:
+    """Runs steps one after another, without recursion if a step runs the next one."""
+
+    def __init__(self) -> None:
+        self.steps: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()  # Guards `_requested` and `_busy`.
+        self._requested = 0
+        self._busy = False
+
+    def run_next(self) -> None:
+        """Run the next step: on this thread, or on the thread that is running a step now."""
+        with self._lock:
+            self._requested += 1
+            if self._busy:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                if not self._requested or not self.steps:
+                    self._busy = False
+                    return
+                self._requested -= 1
+                step = self.steps.popleft()
+            step()
+
+
+class _MemberOutlet:
+    def __init__(self, batch: BatchOutlet, outlet: Outlet, index: int) -> None:
+        self._batch = batch
+        self._outlet = outlet
+        self._index = index
+
+    def send(self, message: Message) -> None:
+        self._outlet.send(message)
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        self._batch.settle(self._index, message)
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        self._outlet.interrupt(retry_ms)
+
+
+def expects_answer(message: Any) -> bool:
+    """Return whether a message is answered: requests are, and invalid messages."""
+    if not isinstance(message, dict):
         return True
-    value: Any = capabilities
-    for step in feature.split("."):
-        if not isinstance(value, dict) or step not in value:
-            return False
-        value = value[step]
-    return value is not False
+    if "method" in message:
+        return "id" in message
+    return not ("result" in message or "error" in message)
 
 
-def missing_for(method: str, params: Message, capabilities: Message, revision: str) -> str | None:
-    """Return the first feature the question needs that was not declared, or `None`."""
-    for feature in _needs(method, params):
-        if not declared(capabilities, feature, revision):
-            return feature
-    return None
+def refuse(message: Any, reason: str) -> Message:
+    """Return the -32600 error response to an invalid message, or to one not allowed here."""
+    return error_reply(_id_of(message), RpcError(INVALID_REQUEST, reason))
 
 
-def _needs(method: str, params: Message) -> list[str]:
-    if method == "elicitation/create":
-        return ["elicitation", f"elicitation.{params.get('mode', 'form')}"]
-    if method == "roots/list":
-        return ["roots"]
-    if method == "sampling/createMessage":
-        needs = ["sampling"]
-        if "tools" in params or "toolChoice" in params:
-            needs.append("sampling.tools")
-        if params.get("includeContext", "none") != "none":
-            needs.append("sampling.context")
-        return needs
-    return []
+def _id_of(message: Any) -> str | int | None:
+    identifier = message.get("id") if isinstance(message, dict) else None
+    return identifier if is_identifier(identifier) else None

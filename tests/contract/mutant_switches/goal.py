@@ -237,7 +237,7 @@ SERVERS = (
     Mutant(
         "anything-declared",
         "a tool of the test server takes everything for declared",
-        "syncmcp.testing.server.wire:declared",
+        "syncmcp.testing.server.questions:declared",
         always(True),
         ("M-08", "M-22"),
     ),

@@ -1,4 +1,4 @@
-"""One recorded connection as it is played: what came, what is next; no thread and no clock."""
+"""The state of a replay: matching of requests, and the order of messages. No threads, no clock."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import Any, Literal
 
 from syncmcp._base.text import redact
 from syncmcp.errors import UsageError
-from syncmcp.testing.recording.record import MASKED
-from syncmcp.testing.recording.tape import Entry, Session
+from syncmcp.testing.recording import Entry, RecordedConnection
+from syncmcp.testing.recording.record import MASK_PATTERN
 
-# What a client asks, held against what was recorded.
+# Comparison of the client's requests with the recorded ones.
 
 
-# Their parameters say what the client is; another version of it must be able to play a recording.
+# Their params are not compared: they describe the client, whose version may differ from the
+# recording's.
 _GREETINGS = frozenset(("initialize", "server/discover"))
 
-# Members of `_meta` that a client sets by itself.
-_OWN = "io.modelcontextprotocol/"
-_PASSING = frozenset(("baggage", "progressToken", "traceparent", "tracestate"))
+# Members of `_meta` that a client sets by itself, and which are not compared.
+_META_PREFIX = "io.modelcontextprotocol/"
+_TRANSIENT_META = frozenset(("baggage", "progressToken", "traceparent", "tracestate"))
 
-_LONGEST_VALUE = 80
+_MAX_VALUE_LENGTH = 80
 _MISSING = object()
 
 
-def essence(method: str, params: Any) -> Any:
-    """What of its parameters makes a request the request it is."""
+def comparable_params(method: str, params: Any) -> Any:
+    """Return the part of a request's params that is compared."""
     if method in _GREETINGS or not params:
         return {}
     if not isinstance(params, dict):
@@ -39,16 +40,16 @@ def essence(method: str, params: Any) -> Any:
     kept = {
         name: value
         for name, value in meta.items()
-        if not name.startswith(_OWN) and name not in _PASSING
+        if not name.startswith(_META_PREFIX) and name not in _TRANSIENT_META
     }
     rest = {name: value for name, value in params.items() if name != "_meta"}
     return {**rest, "_meta": kept} if kept else rest
 
 
 def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Say in what two JSON values differ, a line for each place.
+    """Yield the differences of two JSON values, a line for each place.
 
-    What is masked in the recorded one may be anything.
+    A mask in the recorded value matches any text.
     """
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in [*recorded, *(name for name in asked if name not in recorded)]:
@@ -57,20 +58,20 @@ def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
     elif isinstance(recorded, list) and isinstance(asked, list) and len(recorded) == len(asked):
         for number, (one, other) in enumerate(zip(recorded, asked, strict=True)):
             yield from differences(one, other, f"{path}[{number}]")
-    elif not _same(recorded, asked):
-        yield f"{path or 'all of it'}: recorded {_shown(recorded)}, asked {_shown(asked)}"
+    elif not _values_match(recorded, asked):
+        yield f"{path or 'all of it'}: recorded {_shorten(recorded)}, asked {_shorten(asked)}"
 
 
-def _same(recorded: Any, asked: Any) -> bool:
+def _values_match(recorded: Any, asked: Any) -> bool:
     if isinstance(recorded, str) and isinstance(asked, str):
-        return recorded == asked or _fits(MASKED.split(recorded), asked)
+        return recorded == asked or _matches_masked(MASK_PATTERN.split(recorded), asked)
     if isinstance(recorded, bool) or isinstance(asked, bool):
         return recorded is asked
     return bool(recorded == asked)
 
 
-def _fits(parts: list[str], text: str) -> bool:
-    """Whether `text` has these parts in their order, with something between any two of them."""
+def _matches_masked(parts: list[str], text: str) -> bool:
+    """Return whether `text` has these parts in order, with some text between any two of them."""
     first, *rest = parts
     if not rest or not text.startswith(first):
         return False
@@ -84,15 +85,15 @@ def _fits(parts: list[str], text: str) -> bool:
     return len(text) - len(last) > place and text.endswith(last)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if value is _MISSING:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
-def plain(value: Any, *names: str) -> Any:
-    """Follow `names` into nested objects; `None` where there is nothing."""
+def member_at(value: Any, *names: str) -> Any:
+    """Follow `names` into nested objects; return `None` if one is absent."""
     found = value
     for name in names:
         if not isinstance(found, dict):
@@ -101,30 +102,30 @@ def plain(value: Any, *names: str) -> Any:
     return found
 
 
-# The order in which a recorded session is played: pure rules, no thread and no clock.
+# The order of a replay.
 #
-# What a server said is played when what led to it has happened: the request that it belongs to
-# has come, everything before it that belongs to the same request has been played, and the
-# questions in between have been answered. So a client that does the same things in another order,
-# or one after another instead of at once, gets the same answers and is never kept waiting for
-# something that it has no reason to do.
+# An entry that the client received is played when its causes have happened: the client has sent the
+# request to which it belongs, all earlier entries of that request were played, and the questions
+# among them were answered. So a client that sends the same requests in another order, or one after
+# another instead of concurrently, gets the same answers, and never waits for a message that it has
+# no reason to send.
 
 
 Order = Literal["causal", "recorded"]
 
-PLAYED = frozenset(("failed", "got", "got_text", "lost", "silent"))
-"""What happened to the client; all else it did, or was done in between."""
+RECEIVED_KINDS = frozenset(("failed", "got", "got_text", "lost", "silent"))
+"""The kinds of entries that are played; the others are actions of the client."""
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
-# Whether and when they come is up to clocks.
-_BY_THE_CLOCK = frozenset(("notifications/cancelled", "notifications/progress"))
+# Notifications whose time depends on a clock.
+_TIMED_METHODS = frozenset(("notifications/cancelled", "notifications/progress"))
 
 _LISTEN = "subscriptions/listen"
 
 
 def messages(entry: Entry) -> list[dict[str, Any]]:
-    """The messages of an entry: one, those of a batch, or none."""
+    """Return the messages of an entry: one, those of a batch, or none."""
     if entry.kind not in ("got", "sent"):
         return []
     value = entry.value if isinstance(entry.value, list) else [entry.value]
@@ -132,58 +133,58 @@ def messages(entry: Entry) -> list[dict[str, Any]]:
 
 
 def id_of(message: dict[str, Any]) -> int | str | None:
-    """The id of a message, if it has one that can be one."""
+    """Return the id of a message, or `None` if it has none or an invalid one."""
     id = message.get("id")
     return id if type(id) is int or type(id) is str else None
 
 
 def is_answer(message: dict[str, Any]) -> bool:
-    """Whether it answers a request."""
+    """Return whether a message is a response."""
     return "method" not in message and ("result" in message or "error" in message)
 
 
 class ReplaySchedule:
-    """Says what is to be played next.
+    """Decides which entry is played next.
 
     Args:
-        entries: What happened on one connection; every "sent" is one message.
-        order: ``"causal"``, or ``"recorded"``: everything is played in the order in which it was
-            recorded, and so everything that a client did in between has to happen, too.
+        entries: The entries of one connection; each "sent" has one message.
+        order: ``"causal"``, or ``"recorded"``: entries are played in the order of the recording,
+            each after all actions of the client that were recorded before it.
     """
 
     def __init__(self, entries: Sequence[Entry], order: Order = "causal") -> None:
         self._entries = entries
-        # For each position how many others it still waits for, and which wait for it.
+        # By position: how many entries it still waits for, and which entries wait for it.
         self._needs = [0] * len(entries)
         self._waiting: dict[int, list[int]] = {}
-        self._happened: set[int] = set()
+        self._done: set[int] = set()
         self._ready: list[int] = []
         self.owners: dict[int | str, int] = {}
-        """By the id of an answered question: that of the request that it belongs to."""
-        for position, before in _Links(entries, self.owners, order):
+        """The ids of requests, by the id of an answered question that belongs to the request."""
+        for position, before in _Dependencies(entries, self.owners, order):
             for other in before:
                 self._waiting.setdefault(other, []).append(position)
             self._needs[position] = len(before)
             if not before:
                 heapq.heappush(self._ready, position)
 
-    def happened(self, position: int) -> None:
-        """Note that the client did what is recorded there, or that it has been played."""
-        if position in self._happened:
+    def mark_done(self, position: int) -> None:
+        """Record that the client has done this entry, or that it was played."""
+        if position in self._done:
             return
-        self._happened.add(position)
+        self._done.add(position)
         for other in self._waiting.pop(position, ()):
             self._needs[other] -= 1
             if self._needs[other] == 0:
                 heapq.heappush(self._ready, other)
 
-    def next(self) -> int | None:
-        """Take the first position that is ready to be played."""
+    def take_next(self) -> int | None:
+        """Remove and return the first position that is ready to be played, or `None`."""
         return heapq.heappop(self._ready) if self._ready else None
 
 
-class _Links:
-    """Finds out, for everything that is played, what has to happen before."""
+class _Dependencies:
+    """Yields each entry that is played, and the entries that must have happened before it."""
 
     def __init__(
         self, entries: Sequence[Entry], owners: dict[int | str, int], order: Order
@@ -191,15 +192,15 @@ class _Links:
         self._entries = entries
         self._owners = owners
         self._order = order
-        # By the id of a request: where it was sent, where it was answered, its token.
+        # Positions by request id: where it was sent, where it was answered. Ids by progress token.
         self._sent: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._tokens: dict[Any, int] = {}
-        # By the id of a question of the server's: where it was answered.
+        # By the id of a question of the server: the position of the answer.
         self._answers: dict[Any, int] = {}
-        self._survey()
+        self._index_entries()
 
-    def _survey(self) -> None:
+    def _index_entries(self) -> None:
         for position, entry in enumerate(self._entries):
             for message in messages(entry):
                 id = id_of(message)
@@ -212,58 +213,58 @@ class _Links:
                         self._answers[id] = position
                 elif type(id) is int:
                     self._sent[id] = position
-                    token = plain(message, "params", "_meta", "progressToken")
+                    token = member_at(message, "params", "_meta", "progressToken")
                     if isinstance(token, (str, int)):
                         self._tokens[token] = id
             if entry.kind == "failed" and entry.id is not None:
                 self._ended.setdefault(entry.id, position)
 
     def __iter__(self) -> Iterator[tuple[int, set[int]]]:
-        strict = self._order == "recorded"
-        flying: dict[int, None] = {}
-        last_played: int | None = None
-        last_done: int | None = None
-        since: set[int] = set()
-        # By request: what was played last of it, and the answers to its questions since then.
+        as_recorded = self._order == "recorded"
+        in_flight: dict[int, None] = {}
+        last_received: int | None = None
+        last_action: int | None = None
+        actions_since: set[int] = set()
+        # By request: the last entry played of it, and the answers to its questions since then.
         chains: dict[int, set[int]] = {}
         answered: dict[int, int] = {}
         for position, entry in enumerate(self._entries):
             if entry.kind == "withdrawn":
-                flying.pop(entry.value, None)
+                in_flight.pop(entry.value, None)
             if entry.kind == "sent":
-                done = entry.value
-                if done.get("method") not in _BY_THE_CLOCK:
-                    last_done = position
-                    since.add(position)
+                message_sent = entry.value
+                if message_sent.get("method") not in _TIMED_METHODS:
+                    last_action = position
+                    actions_since.add(position)
                 if position in answered:
                     chains.setdefault(answered[position], set()).add(position)
-                elif type(id := id_of(done)) is int and not is_answer(done):
-                    flying[id] = None
+                elif type(id := id_of(message_sent)) is int and not is_answer(message_sent):
+                    in_flight[id] = None
                     chains[id] = {position}
-            if entry.kind not in PLAYED:
+            if entry.kind not in RECEIVED_KINDS:
                 continue
             before: set[int] = set()
-            previous = set() if last_played is None else {last_played}
-            if strict:
-                before, since = previous | since, set()
+            previous = set() if last_received is None else {last_received}
+            if as_recorded:
+                before, actions_since = previous | actions_since, set()
             elif entry.kind == "lost":
-                before = {self._sent[id] for id in flying} | previous
-                before |= set() if last_done is None else {last_done}
+                before = {self._sent[id] for id in in_flight} | previous
+                before |= set() if last_action is None else {last_action}
             else:
-                owners = self._owners_of(position, entry, flying)
+                owners = self._owners_of(position, entry, in_flight)
                 for owner in owners:
                     before |= chains.get(owner, set())
                 if not owners:
-                    before = previous | (set() if last_done is None else {last_done})
+                    before = previous | (set() if last_action is None else {last_action})
                 for owner in owners:
                     chains[owner] = {position}
             for message in messages(entry):
-                self._note_question(message, position, entry, flying, answered)
+                self._note_question(message, position, entry, in_flight, answered)
                 if is_answer(message) and type(id := id_of(message)) is int:
-                    flying.pop(id, None)
+                    in_flight.pop(id, None)
             if entry.kind == "failed" and entry.id is not None:
-                flying.pop(entry.id, None)
-            last_played = position
+                in_flight.pop(entry.id, None)
+            last_received = position
             yield position, before
 
     def _note_question(
@@ -271,42 +272,42 @@ class _Links:
         message: dict[str, Any],
         position: int,
         entry: Entry,
-        flying: dict[int, None],
+        in_flight: dict[int, None],
         answered: dict[int, int],
     ) -> None:
         id = id_of(message)
         if "method" not in message or id is None:
             return
-        owners = self._owners_of(position, entry, flying)
+        owners = self._owners_of(position, entry, in_flight)
         if owners and id in self._answers:
             owner = min(owners)
             answered[self._answers[id]] = owner
             self._owners[id] = owner
 
-    def _owners_of(self, position: int, entry: Entry, flying: dict[int, None]) -> set[int]:
-        """The requests that something belongs to, as far as can be told or guessed."""
-        said: set[int | str | None] = {entry.id}
+    def _owners_of(self, position: int, entry: Entry, in_flight: dict[int, None]) -> set[int]:
+        """Return the requests to which an entry belongs, as far as it is known or likely."""
+        candidates: set[int | str | None] = {entry.id}
         for message in messages(entry):
             if is_answer(message):
-                said.add(id_of(message))
+                candidates.add(id_of(message))
                 continue
-            token = plain(message, "params", "progressToken")
+            token = member_at(message, "params", "progressToken")
             if message.get("method") == "notifications/progress" and type(token) in (int, str):
-                said.add(self._tokens.get(token))
-            subscription = plain(message, "params", "_meta", SUBSCRIPTION_ID)
-            said.add(subscription if type(subscription) is int else None)
-        known = {id for id in said if type(id) is int and id in self._sent}
+                candidates.add(self._tokens.get(token))
+            subscription = member_at(message, "params", "_meta", SUBSCRIPTION_ID)
+            candidates.add(subscription if type(subscription) is int else None)
+        known = {id for id in candidates if type(id) is int and id in self._sent}
         if known or entry.kind == "silent":
             return known
-        # It came on a channel that all requests share. It is most likely about the one that was
-        # answered next; after a question, next after the answer to that.
+        # All requests share the stream of this message. It most likely belongs to the request that
+        # was answered next; in case of a question, next after the answer to the question.
         after = position
         for message in messages(entry):
             if (id := id_of(message)) is not None:
                 after = max(after, self._answers.get(id, position))
-        far = len(self._entries)
-        guesses = [id for id in flying if self._method_of(id) != _LISTEN or id in self._ended]
-        ends = {id: self._ended.get(id, far) for id in guesses}
+        never = len(self._entries)
+        guesses = [id for id in in_flight if self._method_of(id) != _LISTEN or id in self._ended]
+        ends = {id: self._ended.get(id, never) for id in guesses}
         likely = [id for id in guesses if ends[id] > after]
         if not likely:
             return set()
@@ -319,22 +320,23 @@ class _Links:
 
 Normalize = Callable[[str, Any], Any]
 
-_MOST_DIFFERENCES = 8
+_MAX_DIFFERENCES = 8
 
 
 class NotRecorded(UsageError):
-    """The client asked, or answered, something else than what was recorded.
+    """A request of the client, or its answer to a question, was not recorded.
 
     Attributes:
-        differences: A line for each place in which it differs from the most similar one that was
-            recorded; empty if there is none of this method, or if all like it have been played.
+        differences: A line for each difference to the most similar recorded request of the same
+            method, or to the recorded answer. Empty if no request of this method was recorded, or
+            if all equal ones have been played.
     """
 
     differences: tuple[str, ...] = ()
 
 
-def completed(session: Session) -> Session:
-    """A session with one message in each "sent", and an end to each call if it was cut off."""
+def with_endings(session: RecordedConnection) -> RecordedConnection:
+    """Return a connection with one message in each "sent", and with an end of each request."""
     entries: list[Entry] = []
     for entry in session.entries:
         if entry.kind == "sent":
@@ -342,18 +344,18 @@ def completed(session: Session) -> Session:
         else:
             entries.append(entry)
     if session.has("closed", "lost"):
-        return Session(entries)
-    over = {entry.value for entry in entries if entry.kind == "withdrawn"}
+        return RecordedConnection(entries)
+    ended = {entry.value for entry in entries if entry.kind == "withdrawn"}
     for entry in entries:
-        over |= _ended_by(entry)
+        ended |= _requests_ended_by(entry)
     cut = {"class": "ConnectionLost", "message": "the recording ends before the answer"}
     sent = [entry.value for entry in entries if entry.kind == "sent" and "method" in entry.value]
-    open_ones = [id for message in sent if type(id := id_of(message)) is int and id not in over]
-    return Session(entries + [Entry("failed", cut, id) for id in open_ones])
+    open_ones = [id for message in sent if type(id := id_of(message)) is int and id not in ended]
+    return RecordedConnection(entries + [Entry("failed", cut, id) for id in open_ones])
 
 
-def _ended_by(entry: Entry) -> set[int]:
-    """The requests that something came back for."""
+def _requests_ended_by(entry: Entry) -> set[int]:
+    """Return the ids of the requests that an entry ends."""
     answers = [message for message in messages(entry) if is_answer(message)]
     ids = [entry.id if (id := id_of(answer)) is None else id for answer in answers]
     if entry.kind == "failed":
@@ -362,39 +364,41 @@ def _ended_by(entry: Entry) -> set[int]:
 
 
 class ReplayState:
-    """One connection as it is played: what has come so far, and what is next. Knows no thread."""
+    """The state of one connection that is played. Not thread-safe."""
 
-    def __init__(self, session: Session, order: Order, normalize: Normalize | None) -> None:
+    def __init__(
+        self, session: RecordedConnection, order: Order, normalize: Normalize | None
+    ) -> None:
         self.entries = session.entries
-        self._score = ReplaySchedule(self.entries, order)
+        self._schedule = ReplaySchedule(self.entries, order)
         self._normalize = normalize
-        # What has not come yet, by method; the answers to questions by the id of the question.
+        # Positions that the client has not sent yet: by method; answers by the id of the question.
         self._requests: dict[str, list[int]] = {}
         self._notifications: dict[str, deque[int]] = {}
         self._answers: dict[int | str, int] = {}
         self._asked_by_server: dict[int | str, str] = {}
         self._recorded: dict[str, list[int]] = {}
-        self._essences: dict[int, Any] = {}
+        self._recorded_params: dict[int, Any] = {}
         self.ended: set[int] = set()
-        """The recorded ids of the requests that something comes back for."""
+        """The recorded ids of the requests that were answered or failed."""
         for position, entry in enumerate(self.entries):
             self._index(position, entry)
         opened = self._first("opened")
-        self.blocking = plain(opened, "blocking") is True
-        self.ordered = plain(opened, "ordered") is not False
+        self.blocking = member_at(opened, "blocking") is True
+        self.ordered = member_at(opened, "ordered") is not False
         adopted = self._first("adopted")
-        self.stateful = plain(adopted, "stateful") is not False
+        self.stateful = member_at(adopted, "stateful") is not False
         failed = [entry for entry in self.entries if entry.kind == "failed" and entry.id is None]
         self.refusal: Any = failed[0].value if failed else None
-        """Why the connection did not come about, if it did not."""
+        """The error with which opening the connection failed, as JSON, or `None`."""
 
     @property
-    def unasked(self) -> list[str]:
-        """The methods of the requests that have not come."""
+    def missing_requests(self) -> list[str]:
+        """The methods of the recorded requests that the client has not sent."""
         return [method for method, places in list(self._requests.items()) for _ in list(places)]
 
     def _index(self, position: int, entry: Entry) -> None:
-        self.ended |= _ended_by(entry)
+        self.ended |= _requests_ended_by(entry)
         for message in messages(entry):
             id, method = id_of(message), message.get("method")
             if entry.kind == "got":
@@ -412,42 +416,42 @@ class ReplayState:
         return next((entry.value for entry in self.entries if entry.kind == kind), {})
 
     def request(self, method: str, params: Any) -> dict[str, Any]:
-        """Find the recorded request that this one is, and note that it has come.
+        """Return the recorded request that matches, and record that it was sent.
 
         Raises:
-            NotRecorded: There is none, or none any more.
+            NotRecorded: None matches, or all that match were sent before.
         """
         places = self._requests.get(method, [])
-        asked = self._essence(method, params)
+        asked = self._comparable(method, params)
         fitting: int | None = None
         for position in places:
-            recorded = self._recorded_essence(position, method)
+            recorded = self._comparable_recorded(position, method)
             if next(differences(recorded, asked), None) is not None:
                 continue
-            # The very same is better than one that only its masks make fit.
+            # An equal request is better than one that matches only by its masks.
             exact = recorded == asked
             if fitting is None or exact:
                 fitting = position
             if exact:
                 break
         if fitting is None:
-            raise self._unknown(method, asked)
+            raise self._no_match_error(method, asked)
         places.remove(fitting)
-        self._score.happened(fitting)
+        self._schedule.mark_done(fitting)
         message: dict[str, Any] = self.entries[fitting].value
         return message
 
     def notification(self, method: str) -> None:
-        """Note that a notification has come, if one was recorded."""
+        """Record that the client has sent a notification, if one was recorded."""
         places = self._notifications.get(method)
         if places:
-            self._score.happened(places.popleft())
+            self._schedule.mark_done(places.popleft())
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Note that the client has answered a question.
+        """Record that the client has answered a question.
 
         Raises:
-            NotRecorded: It has answered something else than what was recorded.
+            NotRecorded: The answer differs from the recorded one.
         """
         id = id_of(message)
         position = None if id is None else self._answers.pop(id, None)
@@ -457,60 +461,60 @@ class ReplayState:
         recorded = self._outcome(method, self.entries[position].value)
         found = list(differences(recorded, self._outcome(method, message)))
         if found:
-            raise _not_recorded(f"the answer to {method} was recorded otherwise", found)
-        self._score.happened(position)
+            raise _difference_error(f"the answer to {method} was recorded otherwise", found)
+        self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
-        """The recorded id of the request that an answered question belonged to, if it is known."""
+        """Return the recorded id of the request to which an answered question belongs."""
         id = id_of(message)
-        return None if id is None else self._score.owners.get(id)
+        return None if id is None else self._schedule.owners.get(id)
 
-    def next(self) -> Entry | None:
-        """Take what is to be played next, if anything is."""
-        position = self._score.next()
+    def take_next(self) -> Entry | None:
+        """Remove and return the entry to play next, or `None`."""
+        position = self._schedule.take_next()
         if position is None:
             return None
-        self._score.happened(position)
+        self._schedule.mark_done(position)
         return self.entries[position]
 
-    def _essence(self, method: str, params: Any) -> Any:
-        return self._normalized(method, essence(method, params))
+    def _comparable(self, method: str, params: Any) -> Any:
+        return self._normalized(method, comparable_params(method, params))
 
     def _normalized(self, method: str, value: Any) -> Any:
         if self._normalize is None:
             return value
         try:
             return self._normalize(method, value)
-        except Exception as error:  # the program's own; the call that led to it must end
+        except Exception as error:  # The program's function: fail the call that led to it.
             raise NotRecorded(f"normalize failed: {type(error).__name__}: {error}") from error
 
     def _outcome(self, method: str, message: dict[str, Any]) -> Any:
         if "error" in message:
-            return {"error": plain(message, "error", "code")}
+            return {"error": member_at(message, "error", "code")}
         return self._normalized(method, message.get("result"))
 
-    def _recorded_essence(self, position: int, method: str) -> Any:
-        if position not in self._essences:
+    def _comparable_recorded(self, position: int, method: str) -> Any:
+        if position not in self._recorded_params:
             params = self.entries[position].value.get("params")
-            self._essences[position] = self._essence(method, params)
-        return self._essences[position]
+            self._recorded_params[position] = self._comparable(method, params)
+        return self._recorded_params[position]
 
-    def _differs(self, position: int, method: str, asked: Any) -> list[str]:
-        return list(differences(self._recorded_essence(position, method), asked))
+    def _differences_to(self, position: int, method: str, asked: Any) -> list[str]:
+        return list(differences(self._comparable_recorded(position, method), asked))
 
-    def _unknown(self, method: str, asked: Any) -> NotRecorded:
+    def _no_match_error(self, method: str, asked: Any) -> NotRecorded:
         if not (recorded := self._recorded.get(method, ())):
             known = ", ".join(sorted(self._recorded)) or "nothing"
             return NotRecorded(f"it was not recorded; recorded are: {known}")
-        found = [self._differs(position, method, asked) for position in recorded]
+        found = [self._differences_to(position, method, asked) for position in recorded]
         if often := found.count([]):
             times = "once" if often == 1 else f"{often} times"
             return NotRecorded(f"it was recorded {times}, and has been asked as often already")
-        return _not_recorded("it was not recorded with these parameters", min(found, key=len))
+        return _difference_error("it was not recorded with these parameters", min(found, key=len))
 
 
-def _not_recorded(text: str, found: list[str]) -> NotRecorded:
+def _difference_error(text: str, found: list[str]) -> NotRecorded:
     lines = [redact(line) for line in found]
-    more = len(lines) - _MOST_DIFFERENCES
-    shown = lines[:_MOST_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+    more = len(lines) - _MAX_DIFFERENCES
+    shown = lines[:_MAX_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
     return NotRecorded("\n  ".join([f"{text}:", *shown]), differences=tuple(lines))

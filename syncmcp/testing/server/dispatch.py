@@ -1,0 +1,537 @@
+"""Admits requests, finds the handler of each and runs it, on a worker thread where it may block."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.asking import RESPONSES, STATE, Asker, Rounds
+from syncmcp.testing.server.context import ToolContext, check_level
+from syncmcp.testing.server.features import Features, Tool
+from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.tasks import Tasks
+from syncmcp.testing.server.wire import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    STATELESS,
+    Message,
+    Outlet,
+    RpcError,
+    Stats,
+)
+
+_logger = logging.getLogger(__name__)
+
+Handler = Callable[[Message, ToolContext], Message]
+
+LISTEN = "subscriptions/listen"
+
+# Handlers of these methods run code of the server's author, or wait.
+_BLOCKING = frozenset(
+    {"tools/call", "resources/read", "prompts/get", "completion/complete", "tasks/result"}
+)
+_CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+    }
+)
+
+
+class ServerProfile(Protocol):
+    """The facts of a server that the dispatcher sends to clients, and its counters.
+
+    Attributes:
+        handlers: The handlers of `Server.on_request`, by method.
+    """
+
+    stats: Stats
+    handlers: dict[str, Handler]
+
+    @property
+    def info(self) -> Message:
+        """The server's name and version."""
+        ...
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions for clients."""
+        ...
+
+    @property
+    def revisions(self) -> tuple[str, ...]:
+        """The supported revisions, oldest first."""
+        ...
+
+    @property
+    def stateful(self) -> tuple[str, ...]:
+        """The supported revisions with a handshake."""
+        ...
+
+    @property
+    def stateless(self) -> tuple[str, ...]:
+        """The supported revisions without a handshake."""
+        ...
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """The `ttlMs` of cacheable results."""
+        ...
+
+    @property
+    def cache_scope(self) -> str | None:
+        """The `cacheScope` of cacheable results."""
+        ...
+
+    def capabilities(self, revision: str) -> Message:
+        """The capabilities declared under `revision`."""
+        ...
+
+    def answer(self, call: Call, message: Message) -> bool:
+        """Answer a call and count it."""
+        ...
+
+    def call_ended(self, call: Call) -> None:
+        """Count a call that was answered or cancelled."""
+
+
+class Dispatcher:
+    """Admits requests and has each answered by the handler of its method.
+
+    Args:
+        server: The facts and counters of the server.
+        features: Handles the methods of tools, resources and prompts.
+        tasks: Handles `tools/call` and the methods of tasks.
+        rounds: The open rounds, to which retries belong.
+        workers: The threads of handlers that may block.
+        listen: Handles `subscriptions/listen`.
+    """
+
+    def __init__(
+        self,
+        server: ServerProfile,
+        features: Features,
+        tasks: Tasks,
+        rounds: Rounds,
+        workers: Workers,
+        listen: Callable[[Call], None],
+    ) -> None:
+        self._server = server
+        self._rounds = rounds
+        self._workers = workers
+        self._listen = listen
+        shared: dict[str, Handler] = {
+            "tools/list": features.list_tools,
+            "tools/call": tasks.call_tool,
+            "tasks/get": tasks.get,
+            "tasks/cancel": tasks.cancel,
+            "resources/list": features.list_resources,
+            "resources/templates/list": features.list_templates,
+            "resources/read": features.read_resource,
+            "prompts/list": features.list_prompts,
+            "prompts/get": features.get_prompt,
+            "completion/complete": features.complete,
+        }
+        self._stateful: dict[str, Handler] = {
+            **shared,
+            "ping": _empty_result,
+            "logging/setLevel": _set_level,
+            "resources/subscribe": _subscribe,
+            "resources/unsubscribe": _unsubscribe,
+            "tasks/list": tasks.list_tasks,
+            "tasks/result": tasks.result,
+        }
+        self._stateless: dict[str, Handler] = {
+            **shared,
+            "server/discover": self._discover,
+            LISTEN: _empty_result,
+            "tasks/update": tasks.update,
+        }
+
+    # Admission
+
+    def negotiate(self, wanted: object) -> tuple[str, Message]:
+        """Return the revision and the result of an `initialize` that asks for `wanted`.
+
+        Raises:
+            RpcError: The server speaks no revision with a handshake (code -32022).
+        """
+        server = self._server
+        if not server.stateful:
+            raise self.unsupported(wanted)
+        revision = wanted if isinstance(wanted, str) and wanted in server.stateful else None
+        revision = server.stateful[-1] if revision is None else revision
+        result: Message = {
+            "protocolVersion": revision,
+            "capabilities": server.capabilities(revision),
+            "serverInfo": server.info,
+        }
+        if server.instructions is not None:
+            result["instructions"] = server.instructions
+        return revision, result
+
+    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
+        """Decide the revision of a session's request and return the request as a call.
+
+        Raises:
+            RpcError: The session is not initialized, or see `admit_stateless`.
+        """
+        server, method = self._server, message["method"]
+        declares = wire.PROTOCOL_VERSION in wire.meta_of(wire.params_of(message))
+        if server.stateless and (declares or self._only_stateless(method, session)):
+            return self.admit_stateless(message, outlet, session)
+        revision = session.revision
+        if revision is None:
+            if method == "server/discover":
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+            if method != "ping":
+                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
+            revision = server.stateful[-1]
+        return Call(
+            message,
+            outlet,
+            revision=revision,
+            session=session,
+            client_capabilities=session.client_capabilities,
+            client_info=session.client_info,
+        )
+
+    def admit_stateless(
+        self, message: Message, outlet: Outlet, session: Session | None = None
+    ) -> Call:
+        """Check what 2026-07-28 demands of every request and return the request as a call.
+
+        Raises:
+            RpcError: `_meta` lacks something (-32602) or names a version this server does not
+                speak (-32022, `data.supported` and `data.requested`).
+        """
+        meta = wire.meta_of(wire.params_of(message))
+        version = meta.get(wire.PROTOCOL_VERSION)
+        if not isinstance(version, str):
+            raise RpcError(INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
+        if version not in self._server.stateless:
+            raise self.unsupported(version)
+        capabilities = meta.get(wire.CLIENT_CAPABILITIES)
+        if not isinstance(capabilities, dict):
+            raise RpcError(INVALID_PARAMS, f"_meta needs the object {wire.CLIENT_CAPABILITIES}")
+        client_info = meta.get(wire.CLIENT_INFO)
+        if client_info is not None and not isinstance(client_info, dict):
+            raise RpcError(INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
+        level = meta.get(wire.LOG_LEVEL)
+        return Call(
+            message,
+            outlet,
+            revision=version,
+            session=session,
+            client_capabilities=capabilities,
+            client_info=client_info,
+            log_level=None if level is None else check_level(level),
+        )
+
+    def unsupported(self, version: object) -> RpcError:
+        """Return the -32022 error; its text names the supported revisions."""
+        supported = list(self._server.revisions)
+        return RpcError(
+            wire.UNSUPPORTED_VERSION,
+            f"Unsupported protocol version {version!r}; this server speaks {', '.join(supported)}",
+            {"supported": supported, "requested": version},
+        )
+
+    def has_handler(self, call: Call) -> bool:
+        """Return whether the method of a call exists in its revision."""
+        return call.method in self._server.handlers or call.method in self._table(call)
+
+    def _only_stateless(self, method: str, session: Session) -> bool:
+        if session.revision is not None:
+            return False
+        return not self._server.stateful or method in ("server/discover", LISTEN)
+
+    def _table(self, call: Call) -> dict[str, Handler]:
+        return self._stateless if call.revision in STATELESS else self._stateful
+
+    # Handling
+
+    def start(self, call: Call) -> None:
+        """Serve a call on this thread, or on a worker thread if its handler may block.
+
+        The retry of a request whose tool waits for it goes to the thread of that tool.
+        """
+        server = self._server
+        call.add_done_callback(server.call_ended)
+        with server.stats as stats:
+            stats.running += 1
+        table = self._table(call)
+        custom = server.handlers.get(call.method)
+        if self._is_retry(call, custom is not None):
+            self._resume(call)
+        elif custom is not None:
+            self._workers.run(partial(self._serve, call, custom))
+        elif call.method == LISTEN and call.revision in STATELESS:
+            self._listen(call)
+        elif call.method not in table:
+            error = RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+            server.answer(call, wire.error_reply(call.request_id, error))
+        elif call.method in _BLOCKING:
+            self._workers.run(partial(self._serve, call, table[call.method]))
+        else:
+            self._serve(call, table[call.method])
+
+    def _is_retry(self, call: Call, custom: bool) -> bool:
+        """Return whether a request answers an `input_required` result."""
+        if call.method == "tasks/update":
+            return False
+        if STATE not in call.params and RESPONSES not in call.params:
+            return False
+        if call.revision not in STATELESS:
+            self._server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
+            return False
+        # A custom handler may use a `requestState` of its own.
+        return not custom or self._rounds.is_open(call)
+
+    def _resume(self, call: Call) -> None:
+        try:
+            self._rounds.resume(call)
+        except RpcError as error:
+            self._server.answer(call, wire.error_reply(call.request_id, error))
+
+    def _serve(self, call: Call, handler: Handler) -> None:
+        context = ToolContext(Asker(call, self._rounds))
+        try:
+            result = handler(call.params, context)
+            if call.revision in STATELESS:
+                result = self._complete(call.method, result)
+            message = wire.reply(context.request_id, result)
+        except RpcError as error:
+            message = wire.error_reply(context.request_id, error)
+        except Exception as error:
+            # The function of the server's author may raise anything; the client needs an answer.
+            _logger.exception("%s failed", call.method)
+            text = f"{type(error).__name__}: {error}"
+            message = wire.error_reply(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
+        # After a round (2026-07-28) the call of the context is the latest retry.
+        self._server.answer(context.call, message)
+
+    def _complete(self, method: str, result: Message) -> Message:
+        """Add the members that every 2026-07-28 result has."""
+        server = self._server
+        envelope: Message = {"resultType": "complete", **result}
+        if method in _CACHEABLE and envelope["resultType"] == "complete":
+            for name, hint in (("ttlMs", server.ttl_ms), ("cacheScope", server.cache_scope)):
+                if hint is not None:
+                    envelope.setdefault(name, hint)
+        envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
+        return envelope
+
+    def _discover(self, params: Message, context: ToolContext) -> Message:
+        server = self._server
+        result: Message = {
+            "supportedVersions": list(server.revisions),
+            "capabilities": server.capabilities(context.revision),
+        }
+        if server.instructions is not None:
+            result["instructions"] = server.instructions
+        return result
+
+
+def _empty_result(params: Message, context: ToolContext) -> Message:
+    return {}
+
+
+def _session(context: ToolContext) -> Session:
+    if context.session is None:
+        raise RpcError(wire.INTERNAL_ERROR, f"{context.method} needs a session")
+    return context.session
+
+
+def _set_level(params: Message, context: ToolContext) -> Message:
+    _session(context).log_level = check_level(params.get("level"))
+    return {}
+
+
+def _subscribe(params: Message, context: ToolContext) -> Message:
+    _session(context).subscribe(wire.string_member(params, "uri"))
+    return {}
+
+
+def _unsubscribe(params: Message, context: ToolContext) -> Message:
+    _session(context).unsubscribe(wire.string_member(params, "uri"))
+    return {}
+
+
+# Daemon threads that run handlers: one per call, kept for a moment for the next call.
+
+
+_IDLE_SECONDS = 0.1
+
+Job = Callable[[], None]
+
+
+class Workers:
+    """Runs each job at once on a thread of its own, so that a blocked job delays no other.
+
+    Idle threads are reused, which is several times faster than starting a thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._generation = 0
+
+    def run(self, job: Job) -> None:
+        """Start `job` on an idle thread or a new one. It must not raise."""
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+            generation = self._generation
+        if worker is None:
+            worker = _Worker(self._name, self._park, self._retire)
+        worker.jobs.put((job, generation))
+
+    def stop_idle(self) -> None:
+        """Stop the idle threads and wait for them; busy threads stop after their job."""
+        with self._lock:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.jobs.put(None)
+        for worker in idle:
+            if worker.thread is not threading.current_thread():
+                worker.thread.join()
+
+    def _park(self, worker: _Worker, generation: int) -> bool:
+        """Keep a worker for the next job; false if `stop_idle` was called since its job began."""
+        with self._lock:
+            if generation != self._generation:
+                return False
+            self._idle.append(worker)
+            return True
+
+    def _retire(self, worker: _Worker) -> bool:
+        """Remove an idle worker; false if it was given a job meanwhile."""
+        with self._lock:
+            if worker not in self._idle:
+                return False
+            self._idle.remove(worker)
+            return True
+
+
+class _Worker:
+    def __init__(
+        self,
+        name: str,
+        park: Callable[[_Worker, int], bool],
+        retire: Callable[[_Worker], bool],
+    ) -> None:
+        self.jobs: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
+        self._park = park
+        self._retire = retire
+        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self.thread.start()
+
+    def _loop(self) -> None:
+        while True:
+            try:
+                order = self.jobs.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                if self._retire(self):
+                    return
+                continue
+            if order is None:
+                return
+            job, generation = order
+            job()
+            del order, job  # An idle thread must not keep the last call alive.
+            if not self._park(self, generation):
+                return
+
+
+# The request headers of 2026-07-28, which repeat parts of the body.
+
+
+VERSION = "mcp-protocol-version"
+
+_NAME_MEMBERS = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+_START, _END = "=?base64?", "?="
+
+
+def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
+    """Compare the headers (names in lower case) with the body, a request or notification.
+
+    Raises:
+        RpcError: A header is missing or differs from the body (code -32020).
+    """
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
+    if isinstance(version, str):
+        _require_equal("MCP-Protocol-Version", headers.get(VERSION), version)
+    _require_equal("Mcp-Method", headers.get("mcp-method"), message.get("method"))
+    member = _NAME_MEMBERS.get(str(message.get("method")))
+    if member is not None and isinstance(params.get(member), str):
+        _require_equal("Mcp-Name", _decode("Mcp-Name", headers.get("mcp-name")), params[member])
+    if message.get("method") == "tools/call":
+        tool = tools.get(str(params.get("name")))
+        if tool is not None:
+            _check_parameters(headers, tool.input_schema, params.get("arguments"))
+
+
+def _check_parameters(headers: Mapping[str, str], schema: Message, arguments: Any) -> None:
+    for header, path in _header_parameters(schema, ()):
+        value = arguments
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        name = f"Mcp-Param-{header}"
+        given = _decode(name, headers.get(name.lower()))
+        if value is None:
+            expected = None
+        elif isinstance(value, bool):
+            expected = "true" if value else "false"
+        elif isinstance(value, float) and value.is_integer():
+            expected = str(int(value))
+        else:
+            expected = str(value)
+        _require_equal(name, given, expected)
+
+
+def _header_parameters(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, inner in (properties if isinstance(properties, dict) else {}).items():
+        if isinstance(inner, dict) and isinstance(inner.get("x-mcp-header"), str):
+            yield inner["x-mcp-header"], (*path, name)
+        yield from _header_parameters(inner, (*path, name))
+
+
+def _require_equal(name: str, given: str | None, expected: object) -> None:
+    if given != expected:
+        problem = "missing" if given is None else f"{given!r}, but the body says {expected!r}"
+        raise RpcError(HEADER_MISMATCH, f"{name} is {problem}")
+
+
+def _decode(name: str, value: str | None) -> str | None:
+    """Decode a value that is in Base64 because it is not visible ASCII."""
+    if value is None or not (value.startswith(_START) and value.endswith(_END)):
+        return value
+    try:
+        return base64.b64decode(value[len(_START) : -len(_END)], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise RpcError(HEADER_MISMATCH, f"{name} is not valid Base64") from error

@@ -1,0 +1,293 @@
+"""Questions that a server asks its client: what they require, and which answers are valid."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from syncmcp.testing.server.wire import (
+    INVALID_REQUEST,
+    MISSING_CAPABILITY,
+    STATELESS,
+    URL_ELICITATION_REQUIRED,
+    Message,
+    RpcError,
+    since,
+)
+
+# The capabilities of a client that a question requires.
+
+
+_SINCE = {
+    "elicitation": "2025-06-18",
+    "elicitation.url": "2025-11-25",
+    "sampling.context": "2025-11-25",
+    "sampling.tools": "2025-11-25",
+}
+
+
+class MissingCapability(RpcError):
+    """The client did not declare a capability that a question needs.
+
+    The code is -32021, before 2026-07-28 -32600.
+
+    Attributes:
+        feature: The capability, for example "sampling.tools".
+    """
+
+    def __init__(self, feature: str, revision: str) -> None:
+        data: Any = None
+        for step in reversed(feature.split(".")):
+            data = {step: data or {}}
+        stateless = revision in STATELESS
+        super().__init__(
+            MISSING_CAPABILITY if stateless else INVALID_REQUEST,
+            f"The client did not declare {feature}",
+            {"requiredCapabilities": data} if stateless else None,
+        )
+        self.feature = feature
+
+
+class UrlElicitationRequired(RpcError):
+    """A tool needs the user to visit URLs first: code -32042, 2025-11-25 only.
+
+    Raised by a tool; the client is expected to call it again afterwards.
+
+    Args:
+        elicitations: Message and URL of each elicitation, by its id.
+        message: The message of the error, one sentence for people.
+    """
+
+    def __init__(
+        self,
+        elicitations: dict[str, tuple[str, str]],
+        message: str = "This needs you to visit a page first.",
+    ) -> None:
+        entries = [
+            {"mode": "url", "elicitationId": identifier, "message": text, "url": url}
+            for identifier, (text, url) in elicitations.items()
+        ]
+        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": entries})
+
+
+def declared(capabilities: Message, feature: str, revision: str) -> bool:
+    """Return whether the client declared `feature`, a path, and the revision has it."""
+    if not since(revision, _SINCE.get(feature, revision)):
+        return False
+    if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
+        return False
+    # An empty object means forms: 2025-06-18 had no other mode.
+    if feature == "elicitation.form" and (
+        not capabilities["elicitation"] or revision == "2025-06-18"
+    ):
+        return True
+    value: Any = capabilities
+    for step in feature.split("."):
+        if not isinstance(value, dict) or step not in value:
+            return False
+        value = value[step]
+    return value is not False
+
+
+def missing_for(method: str, params: Message, capabilities: Message, revision: str) -> str | None:
+    """Return the first undeclared capability that the question needs, or `None`."""
+    for feature in _needs(method, params):
+        if not declared(capabilities, feature, revision):
+            return feature
+    return None
+
+
+def _needs(method: str, params: Message) -> list[str]:
+    if method == "elicitation/create":
+        return ["elicitation", f"elicitation.{params.get('mode', 'form')}"]
+    if method == "roots/list":
+        return ["roots"]
+    if method == "sampling/createMessage":
+        needs = ["sampling"]
+        if "tools" in params or "toolChoice" in params:
+            needs.append("sampling.tools")
+        if params.get("includeContext", "none") != "none":
+            needs.append("sampling.context")
+        return needs
+    return []
+
+
+# Requests of the server to its client (up to 2025-11-25).
+
+
+Progress = Callable[[float, "float | None", "str | None"], object]
+
+
+class Withdrawn(Exception):
+    """A question ended without an answer: it was withdrawn, or its call has ended."""
+
+
+class Question:
+    """An open request of the server to its client. Its methods may be called from any thread.
+
+    Attributes:
+        id: The request's id; also its progress token, if it was given one.
+    """
+
+    def __init__(
+        self,
+        identifier: int,
+        method: str,
+        *,
+        withdraw: Callable[[Question, str | None], bool],
+        progress: Progress | None,
+    ) -> None:
+        self.id = identifier
+        self._method = method
+        self._withdraw = withdraw
+        self._progress = progress
+        self._reached: float | None = None
+        # Progress and the response, in the order received; or the exception that ended it.
+        self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+
+    def result(self, timeout: float = 300.0) -> Any:
+        """Wait for the result, an object unless the client violates the protocol.
+
+        Progress callbacks run on this thread.
+
+        Args:
+            timeout: Seconds to wait at most; each progress notification restarts them. Then the
+                question is withdrawn.
+
+        Raises:
+            RpcError: The client answered with an error.
+            TimeoutError: No answer came in time.
+            Withdrawn: The question was withdrawn, or the call it belongs to has ended.
+            ConnectionError: The session has ended.
+        """
+        while True:
+            try:
+                item = self._inbox.get(timeout=timeout)
+            except queue.Empty:
+                text = f"the client did not answer {self._method} in {timeout} s"
+                self._withdraw(self, text)
+                raise TimeoutError(text) from None
+            if isinstance(item, Exception):
+                raise item
+            if "method" not in item:
+                return _result(item)
+            params: Message = item["params"]
+            if self._progress is not None:
+                self._progress(params["progress"], params.get("total"), params.get("message"))
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Withdraw the question and notify the client; return whether it was still open."""
+        if not self._withdraw(self, reason):
+            return False
+        self.end(Withdrawn(reason or f"{self._method} was withdrawn"))
+        return True
+
+    def answered(self, message: Message) -> None:
+        """Accept the client's response; called by the session."""
+        self._inbox.put(message)
+
+    def progressed(self, params: Message) -> str | None:
+        """Accept a progress notification; return its violation of the protocol, or `None`."""
+        reached = params.get("progress")
+        if self._progress is None:
+            return f"progress of question {self.id}, which has no progress token"
+        if not isinstance(reached, (int, float)) or isinstance(reached, bool):
+            return f"progress of question {self.id} is not a number: {reached!r}"
+        if self._reached is not None and reached <= self._reached:
+            return f"progress of question {self.id} went from {self._reached} to {reached}"
+        self._reached = reached
+        self._inbox.put({"method": "notifications/progress", "params": params})
+        return None
+
+    def end(self, error: Exception) -> None:
+        """Have `result` raise `error`."""
+        self._inbox.put(error)
+
+
+def _result(answer: Message) -> Any:
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
+    return answer.get("result")
+
+
+# Validation of answers.
+
+
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def find_violations(method: str, params: Message, answer: Any, revision: str) -> list[str]:
+    """Return the violations of the protocol in `answer`, the result of a question."""
+    if not isinstance(answer, dict):
+        return [f"{method}: the answer is not an object"]
+    found: list[str] = [
+        f"{name} in an answer" for name in ("jsonrpc", "id", "resultType") if name in answer
+    ]
+    if method == "sampling/createMessage":
+        found += _sampling(params, answer, revision)
+    elif method == "elicitation/create":
+        found += _elicitation(params, answer)
+    elif method == "roots/list":
+        found += _roots(answer)
+    return [f"{method}: {breach}" for breach in found]
+
+
+def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
+    found: list[str] = []
+    if answer.get("role") not in ("user", "assistant"):
+        found.append(f"role is {answer.get('role')!r}")
+    if not isinstance(answer.get("model"), str):
+        found.append("model is not a string")
+    if not isinstance(answer.get("stopReason", ""), str):
+        found.append("stopReason is not a string")
+    content = answer.get("content")
+    if isinstance(content, list) and not since(revision, "2025-11-25"):
+        found.append(f"content is an array, which {revision} does not have")
+    kinds = ["text", "image"]
+    if since(revision, "2025-03-26"):
+        kinds.append("audio")
+    if params.get("tools"):
+        kinds.append("tool_use")
+    for block in content if isinstance(content, list) else [content]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind not in kinds:
+            found.append(f"a content block of type {kind!r}")
+    return found
+
+
+def _elicitation(params: Message, answer: Message) -> list[str]:
+    action = answer.get("action")
+    form = params.get("mode", "form") == "form"
+    if action not in _ACTIONS:
+        return [f"action is {action!r}"]
+    if action != "accept" or not form:
+        return ["content that nobody asked for"] if answer.get("content") is not None else []
+    return _content(params["requestedSchema"], answer.get("content", {}))
+
+
+def _content(schema: Message, content: Any) -> list[str]:
+    # Imported here because few servers need it, and the import is slow.
+    from jsonschema import Draft202012Validator
+
+    validator = Draft202012Validator(
+        {**schema, "additionalProperties": False},
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    return [
+        f"content{''.join(f'.{step}' for step in error.absolute_path)}: {error.message}"
+        for error in validator.iter_errors(content)
+    ]
+
+
+def _roots(answer: Message) -> list[str]:
+    roots = answer.get("roots")
+    if not isinstance(roots, list):
+        return ["roots is not an array"]
+    uris = [root.get("uri") if isinstance(root, dict) else None for root in roots]
+    return [f"a root with the uri {uri!r}" for uri in uris if not _is_file(uri)]
+
+
+def _is_file(uri: Any) -> bool:
+    return isinstance(uri, str) and uri.startswith("file:///")
