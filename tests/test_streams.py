@@ -10,7 +10,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Interceptor, Progress
-from syncmcp._client.streams import StreamBuffer
+from syncmcp._client.operation import StreamBuffer
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads

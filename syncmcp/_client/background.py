@@ -26,7 +26,7 @@ from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._connection.outgoing import leave_frame
+from syncmcp._connection.outgoing import POST_SECONDS, leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.exchange import exchange
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _log = logging.getLogger("syncmcp.tasks")
-
-POST_SECONDS = 30.0
-"""What a request may take, in seconds, whose end nobody waits for."""
 
 
 def submit(

@@ -278,31 +278,3 @@ def _go(begun: PreparedCall[Any], timeout: float | None) -> None:
         begun.go(Deadline(min(limits, default=None)))
     except McpError as error:  # the client was closed
         begun.drop(error)
-
-
-def batch(
-    self: HasCore,
-    *,
-    parallel: bool = True,
-    timeout: float | None = None,
-    max_size: int = 100,
-    oversize: Oversize = "split",
-) -> Batch:
-    """Collect calls in a `with` block, and send them when it is left.
-
-    In one frame where the revision has batches (2025-03-26), one by one and at the same time
-    elsewhere. A block that is left by an exception sends nothing and cancels the futures.
-
-    Args:
-        parallel: Whether the calls run at the same time; otherwise each is sent alone, when the one
-            before it is done.
-        timeout: The longest that all calls may take, in seconds, from when the block is left;
-            `None` for no limit but that of each call.
-        max_size: How many requests a frame may hold.
-        oversize: What becomes of more calls than that: ``"split"`` sends several frames,
-            ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
-
-    Raises:
-        UsageError: An argument makes no sense.
-    """
-    return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)

@@ -9,13 +9,13 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec, Unpack
+from typing_extensions import ParamSpec
 
 from syncmcp import tasks
-from syncmcp._base.checks import text
-from syncmcp._client import batch, changes, functions, operations
+from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import post
 from syncmcp._client.core import ClientCore
+from syncmcp._client.listening import TaskSubscription
 from syncmcp._client.opening import settled
 from syncmcp._client.requests import Request, Resume
 from syncmcp._client.retrying import Retry
@@ -28,17 +28,15 @@ from syncmcp._client.settings import (
     configured,
     reduced,
 )
-from syncmcp._client.task_subscription import TaskSubscription
-from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.answering import HandlerRegistry
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import CallOptions
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import NotSupported, SessionLost, UsageError
+from syncmcp.errors import NotSupported, UsageError
 from syncmcp.handlers import (
     HandlerContext,
     Handlers,
@@ -58,6 +56,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp._client.batch import Batch, Oversize
     from syncmcp._protocol.client_capabilities import OfferedCapabilities
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
@@ -164,10 +163,11 @@ class Client:
     complete = operations.complete
     ping = operations.ping
     set_log_level = operations.set_log_level
+    notify = requests.notify
+    report_progress = requests.report_progress
     begin_tool = operations.begin_tool
     begin_prompt = operations.begin_prompt
     begin_read = operations.begin_read
-    batch = batch.batch
     task = tasks.task
     list_tasks = tasks.list_tasks
     iter_tasks = tasks.iter_tasks
@@ -177,6 +177,36 @@ class Client:
     on_prompts_changed = changes.on_prompts_changed
     on_resources_changed = changes.on_resources_changed
     on_resource_updated = changes.on_resource_updated
+
+    def batch(
+        self,
+        *,
+        parallel: bool = True,
+        timeout: float | None = None,
+        max_size: int = 100,
+        oversize: Oversize = "split",
+    ) -> Batch:
+        """Collect calls in a `with` block, and send them when the block ends.
+
+        Where the revision has batches (2025-03-26), the calls share one frame. With other revisions
+        each call is a message of its own, and all are sent at once. If the block ends with an
+        exception, nothing is sent and the futures are cancelled.
+
+        Args:
+            parallel: Whether the calls run at the same time; otherwise each call is sent alone,
+                after the call before it has ended.
+            timeout: The longest that all calls together may take, in seconds, from the end of the
+                block; `None` for no limit but that of each call.
+            max_size: The most requests in one frame.
+            oversize: What happens to more than `max_size` calls: ``"split"`` sends several frames,
+                ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
+
+        Raises:
+            UsageError: An argument is invalid.
+        """
+        from syncmcp._client.batch import Batch
+
+        return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
 
     @property
     def start_task(self) -> StartTask:
@@ -480,47 +510,6 @@ class Client:
                 unsubscribe()
 
         unsubscribe = roots.on_change(changed)
-
-    # -- notifications of our own (until 2025-11-25) ---------------------------------------------
-
-    def notify(
-        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
-    ) -> None:
-        """Send a notification (until 2025-11-25).
-
-        Raises:
-            NotSupported: The revision has no such notification from a client.
-        """
-        resolved = self._core.resolve(options)
-        text(method, "method")
-        deadline = Deadline(resolved.timeout)
-        sent = None if params is None else dict(params)
-        try:
-            self._core.link(deadline).notify(method, sent, deadline)
-        except SessionLost:  # refused: so it goes to the new session
-            self._core.link(deadline).notify(method, sent, deadline)
-
-    def report_progress(
-        self,
-        token: str | int,
-        progress: float,
-        total: float | None = None,
-        message: str | None = None,
-    ) -> None:
-        """Tell the server how far a request of its own has come (until 2025-11-25).
-
-        Args:
-            token: The ``progressToken`` from the `_meta` of the server's request.
-            progress: Must grow with each report.
-            total: What `progress` will be at the end, if known.
-            message: What is being done.
-        """
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self.notify("notifications/progress", params)
 
 
 def _announce_roots(core: ClientCore) -> None:

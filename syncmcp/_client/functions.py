@@ -17,8 +17,7 @@ from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.core import HasCore
-    from syncmcp._client.operation import BoundOperation
-    from syncmcp._client.streams import ResultStream
+    from syncmcp._client.operation import BoundOperation, ResultStream
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, Tool
 

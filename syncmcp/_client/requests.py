@@ -19,7 +19,7 @@ from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.steps import InputRound, Steps
-from syncmcp.errors import UsageError
+from syncmcp.errors import SessionLost, UsageError
 from syncmcp.handlers.pending import InputRequired, retry_params
 
 if TYPE_CHECKING:
@@ -148,6 +148,63 @@ def any_request(
     model: Any = result
     raw = yield from one_page(method, None if params is None else dict(params), core)
     return raw if model is dict else validate(model, raw, method)
+
+
+# Notifications from the client (until 2025-11-25).
+
+
+def notify(
+    self: HasCore,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    **options: Unpack[CallOptions],
+) -> None:
+    """Send a notification (until 2025-11-25).
+
+    Args:
+        method: The JSON-RPC method.
+        params: Its parameters.
+        options: See `CallOptions`; of these, `timeout` bounds the sending.
+
+    Raises:
+        NotSupported: The revision has no such notification from a client.
+    """
+    core = self._core
+    resolved = core.resolve(options)
+    text(method, "method")
+    deadline = Deadline(resolved.timeout)
+    sent = None if params is None else dict(params)
+    try:
+        core.link(deadline).notify(method, sent, deadline)
+    except SessionLost:  # the server refused the notification, so it goes to the new session
+        core.link(deadline).notify(method, sent, deadline)
+
+
+def report_progress(
+    self: HasCore,
+    token: str | int,
+    progress: float,
+    total: float | None = None,
+    message: str | None = None,
+) -> None:
+    """Tell the server how far a request of its own has come (until 2025-11-25).
+
+    Args:
+        token: The ``progressToken`` from the `_meta` of the server's request.
+        progress: Must grow with each report.
+        total: What `progress` will be at the end, if known.
+        message: What is being done.
+
+    Raises:
+        NotSupported: The revision has no such notification from a client.
+    """
+    params: dict[str, Any] = {"progressToken": token, "progress": progress}
+    if total is not None:
+        params["total"] = total
+    if message is not None:
+        params["message"] = message
+    client: Any = self  # so that an override of `notify` in a subclass is called
+    client.notify("notifications/progress", params)
 
 
 # `client.resume`: going on with a call that waits for answers given by hand.
