@@ -20,10 +20,10 @@ from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._client.tool_calls import (
     check_input,
     check_output,
-    meet,
+    get_negotiated,
+    retry_on_header_mismatch,
     task_support,
     tool_params,
-    with_fresh_marks,
 )
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
@@ -46,7 +46,7 @@ EXTENSION: Final = _EXTENSION
 """The identifier of the extension that tasks are since 2026-07-28; switched on by
 ``Client(extensions={tasks.EXTENSION: {}})``."""
 
-_LASTING = ("handlers", "headers", "meta", "undeclared")
+_INHERITED_OPTIONS = ("handlers", "headers", "meta", "undeclared")
 
 
 class TaskUpdate(NamedTuple):
@@ -74,24 +74,24 @@ class ToolTask:
         tool: The tool's name; `None` where `Client.task` was not told.
     """
 
-    def __init__(self, following: _Following) -> None:
-        self._following = following
-        self.id = following.id
-        self.tool = following.tool
+    def __init__(self, follower: _TaskFollower) -> None:
+        self._follower = follower
+        self.id = follower.id
+        self.tool = follower.tool
         reaper.start()
-        self._finalizer = weakref.finalize(self, reaper.put, following.stop)
+        self._finalizer = weakref.finalize(self, reaper.put, follower.cancel_following)
         self._finalizer.atexit = False
 
     @property
     def status(self) -> str | None:
         """Where it stood when somebody looked last; `None` if nobody has. See `TaskUpdate`."""
-        update = self._following.update
+        update = self._follower.update
         return None if update is None else update.status
 
     @property
     def done(self) -> bool:
         """Whether it is known to have ended, in whatever way."""
-        return self._following.over
+        return self._follower.over
 
     @property
     def state(self) -> Task | None:
@@ -100,7 +100,7 @@ class ToolTask:
         Raises:
             InvalidOutput: That does not describe a task.
         """
-        state = self._following.state
+        state = self._follower.state
         return None if state is None else validate(types.Task, state.raw, GET)
 
     def refresh(self, **options: Unpack[CallOptions]) -> str:
@@ -110,7 +110,7 @@ class ToolTask:
             InvalidParams: The server knows no such task, perhaps no longer.
             McpError: Whatever else can become of a request.
         """
-        self._following.look(options)
+        self._follower.look(options)
         assert self.status is not None
         return self.status
 
@@ -124,7 +124,7 @@ class ToolTask:
             InvalidParams: The server knows no such task, perhaps no longer.
             McpError: It cannot be followed: the connection broke, or a question of its was refused.
         """
-        return self._following.wait(seconds(timeout, "timeout"))
+        return self._follower.wait(seconds(timeout, "timeout"))
 
     def result(self, timeout: float | None = None) -> CallToolResult:
         """Follow it until it has ended, at most `timeout` seconds, and return what the tool gave.
@@ -137,7 +137,7 @@ class ToolTask:
             ServerError: The call failed.
             McpError: See `wait`.
         """
-        return self._following.result(seconds(timeout, "timeout"))
+        return self._follower.result(seconds(timeout, "timeout"))
 
     def cancel(self, **options: Unpack[CallOptions]) -> None:
         """Ask the server to end it. Does nothing if it has ended.
@@ -150,7 +150,7 @@ class ToolTask:
             NotSupported: The server cannot cancel tasks.
             McpError: Whatever can become of a request.
         """
-        self._following.cancel(options)
+        self._follower.cancel(options)
 
     def __iter__(self) -> Iterator[TaskUpdate]:
         """Follow it; begin with where it stands, and go on with each change until it has ended.
@@ -160,29 +160,29 @@ class ToolTask:
         Raises:
             McpError: See `wait`.
         """
-        return self._following.updates(self)
+        return self._follower.updates(self)
 
     def __repr__(self) -> str:
         return f"<ToolTask {self.tool or 'of some tool'} {self.status or 'not looked at'}>"
 
 
-class _Following:
+class _TaskFollower:
     """The library's half of a handle, which does not know who has that."""
 
     def __init__(
         self,
         client: HasCore,
-        course: TaskPoller | None,
+        poller: TaskPoller | None,
         tool: str | None,
         options: ResolvedOptions,
         result: CallToolResult | None = None,
     ) -> None:
-        self.id = None if course is None else course.id
+        self.id = None if poller is None else poller.id
         self.tool = tool
         # Who has a handle is not done with the client.
         self._client = client
         self._core = client._core
-        self._course = course
+        self._poller = poller
         self._options = options
         self._result = result
         # Guards the state and the update of it, and tells those who iterate.
@@ -190,26 +190,26 @@ class _Following:
         self._changed = threading.Condition(self._lock)
         self.update: TaskUpdate | None = None if result is None else TaskUpdate("completed", None)
         # Guards beginning; those who are told of states never need it.
-        self._beginning = threading.RLock()
+        self._start_lock = threading.RLock()
         self._future: RequestFuture[CallToolResult] | None = None
         # Cancelled when nobody wants answers any more to what the task has asked so far.
-        self._asking = CancelToken()
-        if course is not None:
-            course.until = partial(call_when_cancelled, self._asking)
-            course.guard = self._lock
-            course.told = self._told
-            if course.state is not None:
-                self._told(course.state)
+        self._questions_token = CancelToken()
+        if poller is not None:
+            poller.until = partial(call_when_cancelled, self._questions_token)
+            poller.guard = self._lock
+            poller.told = self._on_state
+            if poller.state is not None:
+                self._on_state(poller.state)
 
     @property
     def state(self) -> TaskState | None:
-        return None if self._course is None else self._course.state
+        return None if self._poller is None else self._poller.state
 
     @property
     def over(self) -> bool:
-        return self._course is None or self._course.over
+        return self._poller is None or self._poller.over
 
-    def _told(self, state: TaskState) -> None:
+    def _on_state(self, state: TaskState) -> None:
         """On whatever thread looked."""
         message = state.raw.get("statusMessage")
         update = TaskUpdate(state.status, message if isinstance(message, str) else None)
@@ -220,31 +220,31 @@ class _Following:
 
     # -- following -------------------------------------------------------------------------------
 
-    def begin(self) -> RequestFuture[CallToolResult]:
+    def ensure_running(self) -> RequestFuture[CallToolResult]:
         """Follow the task, if nobody does, or whoever did has failed."""
-        with self._beginning:
+        with self._start_lock:
             future = self._future
             if future is None or (future.done() and not self.over):
                 future = submit(self._steps(), self._core, self._options, Deadline(None))
                 self._future = future
-                future.add_done_callback(self._ended)
+                future.add_done_callback(self._on_future_done)
             return future
 
-    def _ended(self, _: object) -> None:
+    def _on_future_done(self, _: object) -> None:
         with self._lock:
             self._changed.notify_all()
 
     def _steps(self) -> Steps[CallToolResult]:
-        assert self._course is not None
+        assert self._poller is not None
         # For as long as it takes; but one look takes no longer than any call may.
-        raw = yield from self._course.follow(self._options.timeout)
+        raw = yield from self._poller.follow(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
             types.set_origin(result, self.tool, self._core.label)
-            yield from check_output(self._core, self.tool, result, self._core.checks)
+            yield from check_output(self._core, self.tool, result, self._core.validation)
         return result
 
-    def stop(self) -> None:
+    def cancel_following(self) -> None:
         """Nobody wants to know any more. Never blocks."""
         future = self._future
         if future is not None:
@@ -256,37 +256,37 @@ class _Following:
         return self._core.resolve({"undeclared": self._options.undeclared, **given})
 
     def look(self, given: CallOptions) -> None:
-        course = self._course
-        if course is None:
+        poller = self._poller
+        if poller is None:
             return
         options = self._resolve(given)
-        run(course.look(), self._core, options, Deadline(options.timeout))
-        if course.over:
-            self._withdraw(course)
+        run(poller.look(), self._core, options, Deadline(options.timeout))
+        if poller.over:
+            self._cancel_questions(poller)
         # Whoever follows it need not wait to see it.
-        self._core.pools.naps.news(course.id)
+        self._core.pools.waits.news(poller.id)
 
-    def _withdraw(self, course: TaskPoller) -> None:
+    def _cancel_questions(self, poller: TaskPoller) -> None:
         """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
         with self._lock:
-            asking, self._asking = self._asking, CancelToken()
+            questions_token, self._questions_token = self._questions_token, CancelToken()
             # Also what the next look finds was asked before this.
-            course.until, course.until_then = (
-                partial(call_when_cancelled, asking),
-                partial(call_when_cancelled, self._asking),
+            poller.until, poller.until_then = (
+                partial(call_when_cancelled, questions_token),
+                partial(call_when_cancelled, self._questions_token),
             )
-        asking.cancel()
+        questions_token.cancel()
 
     def wait(self, timeout: float | None) -> bool:
         if self._result is not None:
             return True
-        future = self.begin()
+        future = self.ensure_running()
         try:
             error = future.exception(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
             return False
         if error is not None and not self.over:
-            raise _own(error)
+            raise _error_for_caller(error)
         return True
 
     def result(self, timeout: float | None) -> CallToolResult:
@@ -294,34 +294,34 @@ class _Following:
             return self._result
         if not self.wait(timeout):
             raise TimeoutError(f"the task has not ended within {timeout:g} s")
-        future = self.begin()
+        future = self.ensure_running()
         error = future.exception()
         if error is not None:
-            raise _own(error)
+            raise _error_for_caller(error)
         return future.result()
 
     def cancel(self, given: CallOptions) -> None:
-        course = self._course
-        if course is None or course.over:
+        poller = self._poller
+        if poller is None or poller.over:
             return
         options = self._resolve(given)
         deadline = Deadline(options.timeout)
         try:
-            run(_cancel(course), self._core, options, deadline)
+            run(_cancel(poller), self._core, options, deadline)
         except InvalidParams:
             # It may have ended a moment ago; the server says no more than that it cannot.
-            run(course.look(), self._core, options, deadline)
-            if not course.over:
+            run(poller.look(), self._core, options, deadline)
+            if not poller.over:
                 raise
         # Also where the server may go on: whoever cancels it wants no person to be asked any more.
-        self._withdraw(course)
-        self._core.pools.naps.news(course.id)
+        self._cancel_questions(poller)
+        self._core.pools.waits.news(poller.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
         """`handle` is kept: whoever iterates has it."""
         seen: TaskUpdate | None = None
         while True:
-            future = None if self._course is None else self.begin()
+            future = None if self._poller is None else self.ensure_running()
             with lending_handler(), self._lock:
                 while self.update is seen and not (future is None or future.done()):
                     self._changed.wait()
@@ -332,21 +332,21 @@ class _Following:
                 continue
             error = None if future is None else future.exception()
             if error is not None and not self.over:
-                raise _own(error)
+                raise _error_for_caller(error)
             return
 
 
-def _own(error: BaseException) -> BaseException:
+def _error_for_caller(error: BaseException) -> BaseException:
     """The error of a task as one of those who wait for it gets it."""
     return fresh(error) if isinstance(error, McpError) else error
 
 
-def _cancel(course: TaskPoller) -> Steps[None]:
-    reply: Reply = yield Send(CANCEL, {"taskId": course.id})
+def _cancel(poller: TaskPoller) -> Steps[None]:
+    reply: Reply = yield Send(CANCEL, {"taskId": poller.id})
     shape, result = reply.dialect.tasks, reply.dialect.read_result(CANCEL, reply.result)
     # The extension has the server acknowledge it, no more.
     if shape is not None and isinstance(result, dict) and "taskId" in result:
-        course.take(shape.read(CANCEL, result))
+        poller.take(shape.read(CANCEL, result))
 
 
 class StartTask:
@@ -383,8 +383,8 @@ class StartTask:
                 switched on; nothing was started.
             McpError: Whatever else `Client.call_tool` raises.
         """
-        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
-        steps = _start(self._client, name, arguments, ttl, lasting)
+        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
+        steps = _start(self._client, name, arguments, ttl, inherited)
         return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     def future(
@@ -396,11 +396,11 @@ class StartTask:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
         """Like calling it, but returns a future of the handle at once."""
-        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
+        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
         # A task reports for longer than the future lasts, which it must not keep: that has the
         # handle.
-        resolved.watch = _unwatched
-        steps = _start(self._client, name, arguments, ttl, lasting)
+        resolved.watch = _ignore_report
+        steps = _start(self._client, name, arguments, ttl, inherited)
         return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
 
 
@@ -414,32 +414,32 @@ def _start(
     core = client._core
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
-    shape = (yield from meet(core)).check_tasks(options.undeclared)
+    shape = (yield from get_negotiated(core)).check_tasks(options.undeclared)
     if shape.asked_for:
         if (yield from task_support(core, name)) not in ("optional", "required"):
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
-    yield from check_input(core, name, arguments, core.checks)
+    yield from check_input(core, name, arguments, core.validation)
     call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
-    outcome = yield from with_fresh_marks(call, core)
+    outcome = yield from retry_on_header_mismatch(call, core)
     if isinstance(outcome, TaskState):
-        course = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
-        return ToolTask(_Following(client, course, name, options))
+        poller = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
+        return ToolTask(_TaskFollower(client, poller, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
     types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, core.checks)
-    return ToolTask(_Following(client, None, name, options, result))
+    yield from check_output(core, name, result, core.validation)
+    return ToolTask(_TaskFollower(client, None, name, options, result))
 
 
-def _unwatched(_: object) -> None:
+def _ignore_report(_: object) -> None:
     """What a task reports goes to `on_progress`, and not to who waits for the handle."""
 
 
-def _lasting(options: CallOptions) -> CallOptions:
+def _inherited(options: CallOptions) -> CallOptions:
     """What of a call's options goes for everything that is asked about its task."""
     given: Any = options
-    lasting: Any = {name: given[name] for name in _LASTING if name in given}
-    return lasting  # type: ignore[no-any-return]
+    inherited: Any = {name: given[name] for name in _INHERITED_OPTIONS if name in given}
+    return inherited  # type: ignore[no-any-return]
 
 
 def task(
@@ -459,9 +459,9 @@ def task(
     if tool is not None:
         text(tool, "tool")
     core = self._core
-    lasting = core.resolve(_lasting(options))
+    inherited = core.resolve(_inherited(options))
     return ToolTask(
-        _Following(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, lasting)
+        _TaskFollower(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, inherited)
     )
 
 

@@ -648,7 +648,7 @@ class Parked:
 
     def __init__(self, client: Client) -> None:
         self._event = threading.Event()
-        naps = client._core.pools.naps
+        naps = client._core.pools.waits
         begin = naps.begin
 
         def watched(*args: Any) -> Any:
@@ -788,7 +788,7 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
     with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
-        naps = client._core.pools.naps
+        naps = client._core.pools.waits
         (nap,) = naps._naps
         ended = threading.Event()
         done = nap._done

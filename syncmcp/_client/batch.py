@@ -14,7 +14,7 @@ from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client import operations
 from syncmcp._client.background import PreparedCall
 from syncmcp._client.operation import Operation, take_options
-from syncmcp._client.requests import any_request, as_told
+from syncmcp._client.requests import any_request, any_request_options
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
@@ -109,8 +109,8 @@ class Batch:
         # Guards what follows: calls may be collected by several threads.
         self._lock = threading.RLock()
         self._collector: int | None = None
-        self._over = False
-        self._begun: list[PreparedCall[Any]] = []
+        self._closed = False
+        self._calls: list[PreparedCall[Any]] = []
 
     @property
     def _core(self) -> ClientCore:
@@ -120,10 +120,10 @@ class Batch:
     def futures(self) -> tuple[RequestFuture[Any], ...]:
         """The futures of all calls, in the order in which they were collected."""
         with self._lock:
-            return tuple(begun.future for begun in self._begun)
+            return tuple(call.future for call in self._calls)
 
     def __len__(self) -> int:
-        return len(self._begun)
+        return len(self._calls)
 
     def __enter__(self) -> Self:
         """Begin to collect.
@@ -140,20 +140,22 @@ class Batch:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Send what was collected, and wait for nothing; after an exception, drop it."""
         with self._lock:
-            self._over = True
-            begun = self._begun
-        for each in begun:
-            collect(each.future, None)
+            self._closed = True
+            calls = self._calls
+        for call in calls:
+            collect(call.future, None)
         if kind is not None:
-            _give_up(begun)
+            _cancel_all(calls)
             return
         try:
             if self._parallel:
-                self._send(begun)
+                self._send(calls)
             else:
-                _Sequence(begun, Deadline(self._timeout), self._core.pools.workers).next()
+                _SequentialRun(
+                    calls, Deadline(self._timeout), self._core.pools.workers
+                ).start_next()
         except BaseException:  # Ctrl-C, mostly: who waits for the others would wait for these, too
-            _give_up(begun)
+            _cancel_all(calls)
             raise
 
     @overload
@@ -184,7 +186,9 @@ class Batch:
     ) -> RequestFuture[Any]:
         """Collect a request of any method; see `Client.request`."""
         steps = any_request(self._core, method, params, result)
-        return self._collect(steps, as_told(self._core, options), foreign=result is not dict)
+        return self._collect(
+            steps, any_request_options(self._core, options), runs_user_code=result is not dict
+        )
 
     def _collect_operation(
         self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs
@@ -193,88 +197,92 @@ class Batch:
         return self._collect(operation.steps(self._core, *args, **kwargs), options)
 
     def _collect(
-        self, steps: Steps[R], options: ResolvedOptions, *, foreign: bool = False
+        self, steps: Steps[R], options: ResolvedOptions, *, runs_user_code: bool = False
     ) -> RequestFuture[R]:
         if (refusal := self._refusal()) is not None:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
-        begun = PreparedCall(steps, self._core, options, owner=self._client, foreign=foreign)
-        collect(begun.future, self._collector)
+        call = PreparedCall(
+            steps, self._core, options, owner=self._client, runs_user_code=runs_user_code
+        )
+        collect(call.future, self._collector)
         with self._lock:
             refusal = self._refusal()
             if refusal is None:
-                self._begun.append(begun)
-                return begun.future
-        begun.drop(refusal)
+                self._calls.append(call)
+                return call.future
+        call.fail(refusal)
         raise refusal
 
     def _refusal(self) -> McpError | None:
         """Why no call can be collected now, if so."""
         with self._lock:
-            if self._collector is None or self._over:
+            if self._collector is None or self._closed:
                 return UsageError("a batch collects calls within its `with` block")
-            if self._oversize == "refuse" and len(self._begun) >= self._max_size:
+            if self._oversize == "refuse" and len(self._calls) >= self._max_size:
                 return LimitExceeded(
                     f"more than {self._max_size} calls in a batch (option max_size)",
                     server=self._core.label,
                 )
         return None
 
-    def _send(self, begun: list[PreparedCall[Any]]) -> None:
+    def _send(self, calls: list[PreparedCall[Any]]) -> None:
         pool = self._core.pools.exchanges
-        wanted = [each for each in begun if each.send is not None and not each.future.done()]
+        wanted = [
+            call for call in calls if call.first_effect is not None and not call.future.done()
+        ]
         for start in range(0, len(wanted), self._max_size):
             part = wanted[start : start + self._max_size]
             gathering = BatchAssembler(len(part), pool)
-            for index, each in enumerate(part):
-                place = each.options.place = BatchSlot(gathering, index)
-                call_when_done(each.future, place.leave)
-        for each in begun:
-            _go(each, self._timeout)
+            for index, call in enumerate(part):
+                place = call.options.place = BatchSlot(gathering, index)
+                call_when_done(call.future, place.leave)
+        for call in calls:
+            _start(call, self._timeout)
 
 
-class _Sequence:
+class _SequentialRun:
     """Starts each call when the one before it is done."""
 
     def __init__(
-        self, begun: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
+        self, calls: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
     ) -> None:
-        self._waiting = deque(begun)
+        self._waiting = deque(calls)
         self._deadline = deadline
         self._workers = workers
 
-    def next(self) -> None:
+    def start_next(self) -> None:
         """Start the next call. Nothing else is under way."""
         if not self._waiting:
             return
-        begun = self._waiting.popleft()
+        call = self._waiting.popleft()
         if self._deadline.expired:
-            begun.drop(self._late(begun))
+            call.fail(self._timeout_error(call))
         else:
-            _go(begun, self._deadline.remaining())
+            _start(call, self._deadline.remaining())
         # Never on the thread that settles it: that may be one that must not send.
-        call_when_done(begun.future, partial(self._workers.run, self.next))
+        call_when_done(call.future, partial(self._workers.run, self.start_next))
 
-    def _late(self, begun: PreparedCall[Any]) -> RequestTimeout:
+    def _timeout_error(self, call: PreparedCall[Any]) -> RequestTimeout:
         seconds = self._deadline.seconds
         return RequestTimeout(
             f"not sent: the batch has taken {seconds:g} s",
             seconds=seconds,
-            server=begun.future._server,
-            method=begun.future._method,
+            server=call.future._server,
+            method=call.future._method,
             delivery="not_sent",
         )
 
 
-def _give_up(begun: list[PreparedCall[Any]]) -> None:
-    for each in begun:
-        each.future.cancel()
-        each.drop(RequestCancelled("its batch was given up", delivery="not_sent"))
+def _cancel_all(calls: list[PreparedCall[Any]]) -> None:
+    for call in calls:
+        call.future.cancel()
+        call.fail(RequestCancelled("its batch was given up", delivery="not_sent"))
 
 
-def _go(begun: PreparedCall[Any], timeout: float | None) -> None:
-    limits = [limit for limit in (begun.options.timeout, timeout) if limit is not None]
+def _start(call: PreparedCall[Any], timeout: float | None) -> None:
+    limits = [limit for limit in (call.options.timeout, timeout) if limit is not None]
     try:
-        begun.go(Deadline(min(limits, default=None)))
+        call.start(Deadline(min(limits, default=None)))
     except McpError as error:  # the client was closed
-        begun.drop(error)
+        call.fail(error)

@@ -65,8 +65,8 @@ class ResultCache:
         self._store = store
         self._target = target
         # Nobody else can make keys with this.
-        self._own = os.urandom(16).hex()
-        self._server = target.url if isinstance(target, Http) else self._own
+        self._client_key = os.urandom(16).hex()
+        self._server = target.url if isinstance(target, Http) else self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
         self._tells_identity = tells_identity(target)
@@ -74,12 +74,12 @@ class ResultCache:
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
         # What is being put at the moment, or is to be put after it.
-        self._arriving: dict[str, CachedResult] = {}
+        self._pending_puts: dict[str, CachedResult] = {}
         # Only then there is a reason to ask the program as whom it speaks.
         self._has_private = False
 
     @classmethod
-    def of(
+    def from_option(
         cls,
         given: CacheStore | bool,
         target: Target,
@@ -100,24 +100,24 @@ class ResultCache:
         return cls(store, target, extensions=extensions, offer=offer)
 
     @property
-    def foreign(self) -> bool:
+    def runs_user_code(self) -> bool:
         """Whether keeping runs code of the program's, which the thread that reads must not."""
         return not isinstance(self._store, MemoryCache)
 
     # -- what outdates it --------------------------------------------------------------------
 
-    def heard(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """The server tells something. Never blocks."""
         event = read_event(method, params)
         if event is not None:
-            self.changed(event)
+            self.on_change(event)
 
-    def changed(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """Something has changed, or may have. Never blocks."""
         with self._lock:
             self._changes.changed(event, monotonic())
 
-    def reconnected(self) -> None:
+    def on_reconnect(self) -> None:
         """There is a new connection; unless it is to a URL, that is another server."""
         if not isinstance(self._target, Http):
             with self._lock:
@@ -125,40 +125,48 @@ class ResultCache:
 
     # -- on the way of an operation ----------------------------------------------------------
 
-    def between(
-        self, steps: Steps[R], live: Callable[[], Connection | None], options: ResolvedOptions
+    def wrap(
+        self,
+        steps: Steps[R],
+        live_connection: Callable[[], Connection | None],
+        options: ResolvedOptions,
     ) -> Steps[R]:
         """The same steps, without their `CacheLookup`."""
         try:
             effect = steps.send(None)
             while True:
                 if isinstance(effect, CacheLookup):
-                    effect = steps.send(self._find(effect, live, options))
+                    effect = steps.send(self._look_up(effect, live_connection, options))
                     continue
-                finish = self._begin(effect, options) if isinstance(effect, Send) else None
+                store_reply = (
+                    self._reply_handler(effect, options) if isinstance(effect, Send) else None
+                )
                 try:
                     value = yield effect
                 except McpError as error:
                     if isinstance(effect, Send):
-                        self._refused(effect, error)
+                        self._note_refused_page(effect, error)
                     effect = steps.throw(error)
                 else:
-                    if finish is not None:
-                        finish(value)
+                    if store_reply is not None:
+                        store_reply(value)
                     effect = steps.send(value)
         except StopIteration as stop:
             result: R = stop.value
             return result
 
-    def _find(
-        self, wanted: CacheLookup, live: Callable[[], Connection | None], options: ResolvedOptions
+    def _look_up(
+        self,
+        wanted: CacheLookup,
+        live_connection: Callable[[], Connection | None],
+        options: ResolvedOptions,
     ) -> dict[str, Any] | None:
         method, params, _ = wanted
         if options.cache != "use" or not options.plain or not may_be_kept(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
             return None  # sending it raises what there is to raise
-        connection = live()
+        connection = live_connection()
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:
@@ -176,22 +184,22 @@ class ResultCache:
         request = (revision, self._offer(), method)
         usable: list[CachedResult] = []
         for owner in self._owners():
-            kept = self._get(self._key(owner, *request, params))
-            if kept is None or not self._is_fresh(kept, method, params):
+            cached = self._get(self._key(owner, *request, params))
+            if cached is None or not self._is_fresh(cached, method, params):
                 continue
             if session is not None:
-                if session.began not in (None, kept.asked):
+                if session.began not in (None, cached.asked):
                     continue  # another walk's page
             elif (at_first := first_page(method, params)) is not None:
                 first = self._get(self._key(owner, *request, at_first))
-                if first is not None and first.asked > kept.asked:
+                if first is not None and first.asked > cached.asked:
                     continue  # the list was begun anew since
-            usable.append(kept)
+            usable.append(cached)
         if not usable:
             return None
         from pydantic_core import from_json
 
-        newest = max(usable, key=lambda kept: kept.asked)
+        newest = max(usable, key=lambda cached: cached.asked)
         if session is not None:
             session.began = newest.asked
         # Parsed anew each time: what a caller does to its result is its own business.
@@ -212,16 +220,20 @@ class ResultCache:
                 owners.append(identity)
         return owners
 
-    def _is_fresh(self, kept: CachedResult, method: str, params: Mapping[str, Any] | None) -> bool:
-        if monotonic() >= kept.expires:
+    def _is_fresh(
+        self, cached: CachedResult, method: str, params: Mapping[str, Any] | None
+    ) -> bool:
+        if monotonic() >= cached.expires:
             return False
         with self._lock:
-            return not self._changes.outdated(method, params, kept.asked)
+            return not self._changes.outdated(method, params, cached.asked)
 
-    def _begin(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
+    def _reply_handler(
+        self, send: Send, options: ResolvedOptions
+    ) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
-        method, params, of_its_own, _, session = send
-        if options.cache == "bypass" or not options.plain or of_its_own is not None:
+        method, params, own_offer, _, session = send
+        if options.cache == "bypass" or not options.plain or own_offer is not None:
             return None
         if not may_be_kept(method, params):
             return None
@@ -230,7 +242,7 @@ class ResultCache:
             # All pages of one walk count as asked for when it began: by that they are known.
             session.began = asked = asked if session.began is None else session.began
 
-        def finish(reply: Reply) -> None:
+        def store_reply(reply: Reply) -> None:
             result, dialect, identity, altered = reply
             if dialect.stateful or altered or not isinstance(result, dict):
                 return
@@ -253,7 +265,7 @@ class ResultCache:
             if key is not None and body is not None:
                 self._put(key, CachedResult(body, asked, monotonic() + seconds))
 
-        return finish
+        return store_reply
 
     def _owner(self, identity: object) -> object:
         """Who may have the private result of a request that was sent as `identity`, if anybody."""
@@ -261,7 +273,7 @@ class ResultCache:
             return Identity()
         return identity if self._tells_identity else None
 
-    def _refused(self, send: Send, error: McpError) -> None:
+    def _note_refused_page(self, send: Send, error: McpError) -> None:
         name = refused_page(send.method, send.params, error)
         if name is not None:
             with self._lock:
@@ -278,7 +290,7 @@ class ResultCache:
         params: Mapping[str, Any] | None,
     ) -> str | None:
         """What a result is filed under; `None` if the parameters are no JSON."""
-        whose = None if owner is None else [self._own, owner]
+        whose = None if owner is None else [self._client_key, owner]
         parts = [whose, self._server, revision, offer, self._extensions, method, params or {}]
         try:
             text = json.dumps(parts, sort_keys=True)
@@ -302,23 +314,23 @@ class ResultCache:
         be the program's, which is called without a lock.
         """
         with self._lock:
-            under_way = self._arriving.get(key)
+            under_way = self._pending_puts.get(key)
             if under_way is None or under_way.asked <= result.asked:
-                self._arriving[key] = result
+                self._pending_puts[key] = result
             if under_way is not None:
                 return
         try:
             while True:
                 self._put_one(key, result)
                 with self._lock:
-                    newest = self._arriving.get(key, result)
+                    newest = self._pending_puts.get(key, result)
                     if newest is result:
-                        self._arriving.pop(key, None)
+                        self._pending_puts.pop(key, None)
                         return
                 result = newest
         except BaseException:  # Ctrl-C in the store, mostly
             with self._lock:
-                self._arriving.pop(key, None)
+                self._pending_puts.pop(key, None)
             raise
 
     def _put_one(self, key: str, result: CachedResult) -> None:

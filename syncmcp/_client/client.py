@@ -13,20 +13,20 @@ from typing_extensions import ParamSpec
 
 from syncmcp import tasks
 from syncmcp._client import changes, functions, operations, requests
-from syncmcp._client.background import post
+from syncmcp._client.background import send_and_forget
 from syncmcp._client.core import ClientCore
 from syncmcp._client.listening import TaskSubscription
-from syncmcp._client.opening import settled
+from syncmcp._client.opening import resolve_target
 from syncmcp._client.requests import Request, Resume
 from syncmcp._client.retrying import Retry
 from syncmcp._client.settings import (
-    CAREFUL,
-    TIMEOUT,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUT,
+    HandlerTables,
     Settings,
-    Tables,
     check_mode,
-    configured,
-    reduced,
+    make_client,
+    reduce_client,
 )
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.answering import HandlerRegistry
@@ -228,7 +228,7 @@ class Client:
         target: Target,
         *,
         mode: Mode = "auto",
-        timeout: float | None = TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
         idle_timeout: float | None = 60.0,
         open_timeout: float | None = 30.0,
         probe_timeout: float = 10.0,
@@ -251,7 +251,7 @@ class Client:
         max_handlers: int = 8,
         max_questions: int = 64,
         max_rounds: int = MAX_ROUNDS,
-        retry: Retry | None = CAREFUL,
+        retry: Retry | None = DEFAULT_RETRY,
         validate_output: OutputCheck = "raise",
         validate_input: bool = False,
         ping_interval: float | None = None,
@@ -261,9 +261,9 @@ class Client:
         undeclared: Undeclared = "refuse",
     ) -> None:
         check_mode(mode)
-        resolved, name, stated_timeout = settled(target, name)
+        resolved, name, stated_timeout = resolve_target(target, name)
         # By identity: a caller who says 300 wants 300.
-        if timeout is TIMEOUT and stated_timeout is not None:
+        if timeout is DEFAULT_TIMEOUT and stated_timeout is not None:
             timeout = stated_timeout
         settings = Settings(
             target=resolved,
@@ -302,9 +302,11 @@ class Client:
             Handlers(sampling, elicitation, approval=approval),
             on_handler_error,
         )
-        self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post)
+        self._core = ClientCore(
+            settings, self._handlers, lazy=lazy, send_and_forget=send_and_forget
+        )
         self._core.facade = weakref.ref(self)
-        self._core.hearing = TaskSubscription(self._core)
+        self._core.task_watcher = TaskSubscription(self._core)
         # True if the process shares it, having unpickled it: no `with` of one user closes it then.
         self._shared = False
         self._roots: Roots | None = None
@@ -352,9 +354,9 @@ class Client:
         return repr(self._core)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(Client, *self._configuration())
+        return reduce_client(Client, *self._configuration())
 
-    def _configuration(self) -> tuple[Target, dict[str, Any], Tables]:
+    def _configuration(self) -> tuple[Target, dict[str, Any], HandlerTables]:
         """The target, the options and the handlers of single methods that make a client like it."""
         table, settings = self._handlers, self._core.settings
         options = {
@@ -370,11 +372,11 @@ class Client:
         }
         return settings.target, options, table.by_method()
 
-    def _share(self) -> None:
+    def _mark_shared(self) -> None:
         self._shared = True
 
-    def _is_wanted(self) -> bool:
-        return self._core.wanted
+    def _may_open(self) -> bool:
+        return self._core.may_open
 
     # -- what the server is, and what goes on ----------------------------------------------------
 
@@ -520,7 +522,7 @@ def _announce_roots(core: ClientCore) -> None:
 
 def twin(client: Client) -> Client:
     """Make another client of the same configuration, which opens at its first call."""
-    return configured(Client, *client._configuration())
+    return make_client(Client, *client._configuration())
 
 
 def _situation(core: ClientCore) -> str:
@@ -531,7 +533,7 @@ def _situation(core: ClientCore) -> str:
     if connection is None and core._opening is not None:
         return "opening"
     if connection is None:
-        return "not open" if core.wanted else "closed"
+        return "not open" if core.may_open else "closed"
     return "open" if connection.dead is None else "lost"
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncmcp._client.retrying import RetryState, is_over
+from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp._connection.connection import Connection
@@ -47,9 +47,9 @@ def run(
     options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None = None,
-    counted: Callable[[int], object] | None = None,
+    on_attempt: Callable[[int], object] | None = None,
     *,
-    parks: bool = False,
+    suspends: bool = False,
 ) -> R:
     """Drive `steps` on this thread until they return.
 
@@ -59,8 +59,8 @@ def run(
         options: The options of the call.
         deadline: When the whole of it must be over.
         effect: What the steps yielded first, if they were begun already.
-        counted: Told how often a request was sent, if it is sent again.
-        parks: Raise `Suspended` where they wait for something that takes long.
+        on_attempt: Called with the number of attempts each time that a request is sent again.
+        suspends: Raise `Suspended` where the steps wait for a task, instead of blocking.
 
     Raises:
         McpError: What the steps raise.
@@ -70,8 +70,8 @@ def run(
     try:
         if options.nested:
             with slot_released():
-                return _drive(steps, core, options, deadline, effect, counted, parks)
-        return _drive(steps, core, options, deadline, effect, counted, parks)
+                return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
+        return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
     except Suspended:
         raise
     except McpError as error:
@@ -94,7 +94,7 @@ def name_server(error: BaseException, core: ClientCore) -> None:
 
 def with_cache(steps: Steps[R], core: ClientCore, options: ResolvedOptions) -> Steps[R]:
     """The same steps, without their `Recall`; what they get is kept, if it may be."""
-    return steps if core.cache is None else core.cache.between(steps, core.live, options)
+    return steps if core.cache is None else core.cache.wrap(steps, core.live_connection, options)
 
 
 def abort_steps(
@@ -104,7 +104,7 @@ def abort_steps(
     try:
         effect = steps.throw(error)
         while isinstance(effect, SendAndForget):
-            core.post(*effect, options.undeclared)
+            core.send_and_forget(*effect, options.undeclared)
             effect = next(steps)
     except (McpError, StopIteration):
         return
@@ -117,8 +117,8 @@ def _drive(
     options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None,
-    counted: Callable[[int], object] | None,
-    parks: bool,
+    on_attempt: Callable[[int], object] | None,
+    suspends: bool,
 ) -> R:
     try:
         if effect is None:
@@ -127,25 +127,25 @@ def _drive(
             value: Any = None
             try:
                 if isinstance(effect, Send):
-                    value = _request(effect, core, options, deadline, counted)
+                    value = _request(effect, core, options, deadline, on_attempt)
                 elif isinstance(effect, AnswerInput):
-                    value = _ask(effect, core, options, deadline)
+                    value = _answer_input(effect, core, options, deadline)
                 elif isinstance(effect, Compute):
                     value = effect.do()
                 elif isinstance(effect, SendAndForget):
-                    core.post(*effect, options.undeclared)
+                    core.send_and_forget(*effect, options.undeclared)
                 elif isinstance(effect, GetNegotiated):
-                    value = _meet(effect, core, options, deadline)
+                    value = _get_negotiated(effect, core, options, deadline)
                 elif isinstance(effect, WatchTask):
-                    value = core.hearing.claim(effect.task)
+                    value = core.task_watcher.watch(effect.task)
                 else:
                     assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
                     if effect.task is None:
-                        core.sit_out(effect.seconds, options, deadline)
-                    elif parks:
+                        core.sleep(effect.seconds, options, deadline)
+                    elif suspends:
                         raise Suspended(effect)
                     else:
-                        _wait(effect, core, options, deadline)
+                        _wait_for_task(effect, core, options, deadline)
             except McpError as error:
                 # The steps may give it another name, or go on.
                 effect = steps.throw(error)
@@ -161,7 +161,7 @@ def _request(
     core: ClientCore,
     options: ResolvedOptions,
     deadline: Deadline,
-    counted: Callable[[int], object] | None,
+    on_attempt: Callable[[int], object] | None,
 ) -> Reply:
     method, params, offer, within, session = send
     if within is not None:
@@ -174,10 +174,10 @@ def _request(
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.identity, options.altered)
 
-    return with_retries(send, core, options, deadline, attempt, counted)
+    return with_retries(send, core, options, deadline, attempt, on_attempt)
 
 
-def _meet(
+def _get_negotiated(
     meet: GetNegotiated, core: ClientCore, options: ResolvedOptions, deadline: Deadline
 ) -> NegotiatedState:
     def attempt(connection: Connection) -> NegotiatedState:
@@ -186,16 +186,18 @@ def _meet(
     return with_retries(Send(meet.method, None), core, options, deadline, attempt)
 
 
-def _wait(pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> None:
+def _wait_for_task(
+    pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline
+) -> None:
     """Block until `pause` is over, or there is news."""
     # A lock that is released once is the cheapest thing a thread can wait for.
     over = threading.Lock()
     over.acquire()
-    nap = core.pools.naps.begin(pause, deadline, options.cancel, over.release)
+    wait = core.pools.waits.begin(pause, deadline, options.cancel, over.release)
     try:
         acquire(over, None)
     finally:
-        nap.end()
+        wait.end()
 
 
 def with_retries(
@@ -204,7 +206,7 @@ def with_retries(
     options: ResolvedOptions,
     deadline: Deadline,
     attempt: Callable[[Connection], R],
-    counted: Callable[[int], object] | None = None,
+    on_attempt: Callable[[int], object] | None = None,
 ) -> R:
     """Attempt a request as often as it is worth it, and return what the attempt does.
 
@@ -214,50 +216,52 @@ def with_retries(
         options: The options of the call.
         deadline: When all of it must be over.
         attempt: Makes the request on a connection.
-        counted: Told how often it was sent, if it is sent again.
+        on_attempt: Called with the number of attempts each time that the request is sent again.
 
     Raises:
         McpError: What `attempt` raises.
     """
-    repetition: RetryState | None = None
+    retries: RetryState | None = None
     while True:
         connection: Connection | None = None
         try:
-            connection = core.link(deadline, options.cancel)
+            connection = core.ensure_connection(deadline, options.cancel)
             return attempt(connection)
         except McpError as error:
-            if repetition is None:
-                repetition = RetryState(
-                    send, options, deadline, core.repeatable, core.label, counted
+            if retries is None:
+                retries = RetryState(
+                    send, options, deadline, core.retry_rules, core.label, on_attempt
                 )
-            pause = repetition.pause(error, connection)
+            pause = retries.next_delay(error, connection)
             if pause is None:
                 raise
-            if connection is not None and not is_over(connection):
-                repetition.end(error)
+            if connection is not None and not can_reconnect(connection):
+                retries.annotate(error)
                 raise
-            repetition.count(error, pause)
-        core.sit_out(pause, options, deadline)
+            retries.record_retry(error, pause)
+        core.sleep(pause, options, deadline)
 
 
-def _ask(ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> Any:
+def _answer_input(
+    ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline
+) -> Any:
     """Block until everything is answered. The clock of the call stands still meanwhile."""
-    connection = core.link(deadline, options.cancel)
+    connection = core.ensure_connection(deadline, options.cancel)
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
     desk = connection.desk
-    answers = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
+    responder = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
     deadline.hold(desk.human_timeout)
     try:
-        answers.start()
+        responder.start()
         # A future's thread is one of a pool's, too: the handlers may need another.
         with slot_released():
             acquire(answered, None)
     except BaseException as error:
         if not isinstance(error, McpError):
-            answers.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
+            responder.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
         raise
     finally:
         deadline.release()
-    return answers.result()
+    return responder.result()

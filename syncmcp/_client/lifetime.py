@@ -34,23 +34,23 @@ _ABANDONED_SECONDS = 5.0
 
 # What is open in this process, for the end of it; an opening may be under way even then.
 _open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-_registry = threading.RLock()
+_open_connections_lock = threading.RLock()
 
 
-def prepare() -> None:
+def prepare_shutdown() -> None:
     """Start what the end needs: at interpreter exit no thread can be started any more."""
     timer.start()
     reaper.start()
-    _warm_up()
+    _warm_up_encoder()
 
 
 def close_at_exit(connection: Connection) -> None:
     """Have a connection closed at exit, whatever becomes of its client."""
-    with _registry:
+    with _open_connections_lock:
         _open_connections.add(connection)
 
 
-def abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
+def client_abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
     """A client was collected while it was open (on whatever thread, holding whatever lock)."""
     if not connection.of_this_process:
         return
@@ -67,7 +67,7 @@ def abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
 def close_all() -> None:
     """At exit: no server outlives the program that started it, not one that ignores us either."""
     deadline = Deadline(_EXIT_SECONDS)
-    with _registry:
+    with _open_connections_lock:
         connections = list(_open_connections)
     for connection in connections:
         try:
@@ -80,7 +80,7 @@ atexit.register(close_all)
 
 
 @functools.cache
-def _warm_up() -> None:
+def _warm_up_encoder() -> None:
     """Have the JSON encoder load what it loads at its first use, once for the process.
 
     It does so in the middle of native code, where Ctrl-C ends in a panic. No other thread than the
@@ -105,7 +105,7 @@ def _warm_up() -> None:
 class Inheritable(Protocol):
     """What a child process may have of its parent."""
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Belong to this process, unless something of the parent's is open."""
         ...
 
@@ -113,14 +113,14 @@ class Inheritable(Protocol):
 _inheritable: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 
 
-def renew_in_child(client: Inheritable) -> None:
+def register_for_fork(client: Inheritable) -> None:
     """Have a client belong to the child as well, should the process fork while it is not open."""
     _inheritable.add(client)
 
 
 def _after_fork_in_child() -> None:
     for client in list(_inheritable):
-        client.renew()
+        client.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -158,7 +158,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Begin: the first ping is due in an interval."""
-        self._entry = timer.after(self._interval, partial(self._workers.run, self._look))
+        self._entry = timer.after(self._interval, partial(self._workers.run, self._check))
         if self._stopped:
             self._entry.cancel()
 
@@ -168,7 +168,7 @@ class Heartbeat:
         if self._entry is not None:
             self._entry.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """On a pool thread."""
         connection = self._connection
         if self._stopped or connection.dead is not None:
@@ -224,7 +224,7 @@ class Pools:
         self.carriers = DaemonPool(f"syncmcp-carrier[{label}]", max_in_flight)
         # One thread: it continues futures whose steps run code of the caller's.
         self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
-        self.naps = InterruptibleWaits()
+        self.waits = InterruptibleWaits()
         self.closed = False
 
     def facts(self) -> dict[str, int]:
@@ -242,7 +242,7 @@ class Pools:
         What is submitted later is still done: some futures learn of the end only after it.
         """
         self.closed = True
-        self.naps.close()
+        self.waits.close()
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()

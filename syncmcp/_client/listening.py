@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.subscriptions")
 
 # What unsubscribing may take, in seconds, where nobody waits for it.
-_RELEASE_SECONDS = 30.0
+_UNSUBSCRIBE_SECONDS = 30.0
 
 
 class SubscriptionBackend(ABC):
@@ -83,21 +83,21 @@ class SubscriptionBackend(ABC):
         """
 
     @abstractmethod
-    def release(self, deadline: Deadline) -> None:
+    def unsubscribe(self, deadline: Deadline) -> None:
         """Have the server tell no more, if it was asked to. Raises nothing."""
 
     @abstractmethod
-    def reconnected(self, *, stateful: bool) -> None:
+    def on_reconnect(self, *, stateful: bool) -> None:
         """There is another connection, or session, than before. Never blocks."""
 
     @abstractmethod
-    def heard(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """The server tells everybody of a change (until 2025-11-25). Never blocks."""
 
     def put(self, event: ChangeEvent) -> None:
         """Pass an event on. Never blocks."""
         if not self.inbox.put(event):
-            self.lose("backlog")
+            self.fail("backlog")
 
     def start(self, core: ClientCore, deadline: Deadline) -> None:
         """Begin.
@@ -106,37 +106,37 @@ class SubscriptionBackend(ABC):
             McpError: The server does not agree; it tells nothing then.
         """
         # First: what is told from the moment it agrees must not be missed.
-        core.state.add(self)
+        core.session_state.add_listener(self)
         try:
             self.open(deadline)
         except BaseException:
-            self.abandon()
+            self.close_in_background()
             raise
 
-    def finish(self) -> None:
+    def detach(self) -> None:
         """The program wants no more. Never blocks."""
         self.inbox.end()
         core = self._core()
         if core is not None:
-            core.state.remove(self)
+            core.session_state.remove_listener(self)
 
-    def closed(self) -> None:
+    def on_client_closed(self) -> None:
         """The client is closed, and nothing is left to be given up. Never blocks."""
-        self.finish()
+        self.detach()
 
     def close(self, deadline: Deadline) -> None:
         """The program wants no more: tell the server, too."""
-        self.finish()
-        self.release(deadline)
+        self.detach()
+        self.unsubscribe(deadline)
 
-    def abandon(self) -> None:
+    def close_in_background(self) -> None:
         """As `close`, but never blocks."""
-        self.finish()
+        self.detach()
         core = self._core()
         if core is not None:
-            core.pools.workers.run(partial(self.release, Deadline(_RELEASE_SECONDS)))
+            core.pools.workers.run(partial(self.unsubscribe, Deadline(_UNSUBSCRIBE_SECONDS)))
 
-    def lose(
+    def fail(
         self, by: Literal["server", "connection", "backlog"], cause: McpError | None = None
     ) -> None:
         """There will be no more events, and the program did not want that. Never blocks."""
@@ -156,7 +156,7 @@ class SubscriptionBackend(ABC):
         )
         error.__cause__ = cause
         self.inbox.end(error)
-        self.abandon()
+        self.close_in_background()
 
 
 class SessionSubscription(SubscriptionBackend):
@@ -169,13 +169,13 @@ class SessionSubscription(SubscriptionBackend):
     ) -> None:
         super().__init__(core, wanted, inbox)
         self._undeclared: Undeclared = undeclared
-        self._held: list[str] = []
+        self._acquired_uris: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`."""
         core = self._core()
         assert core is not None
-        connection = core.link(deadline)
+        connection = core.ensure_connection(deadline)
         if isinstance(connection.transport, HasStream):
             connection.transport.wait_listening(deadline)
         if not connection.news.heard:
@@ -187,57 +187,57 @@ class SessionSubscription(SubscriptionBackend):
                 if self.inbox.ended:
                     return
                 # Before it is asked for: perhaps nobody learns whether it came about.
-                self._held.append(uri)
-            ask = partial(_ask, core, deadline, self._undeclared)
-            core.state.uris.hold(uri, ask, deadline, self._undeclared)
+                self._acquired_uris.append(uri)
+            ask = partial(_send, core, deadline, self._undeclared)
+            core.session_state.resources.acquire(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
             # A server tells of its lists from `notifications/initialized` on, to which there is no
             # answer: so one to something later shows that it has seen that.
             with suppress(ServerError):
                 run(exchange("ping"), core, ResolvedOptions(None, None), deadline)
 
-    def closed(self) -> None:
+    def on_client_closed(self) -> None:
         """See `SubscriptionBackend`."""
         with self._lock:
-            self._held.clear()
-        self.finish()
+            self._acquired_uris.clear()
+        self.detach()
 
-    def release(self, deadline: Deadline) -> None:
+    def unsubscribe(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`."""
         core = self._core()
         with self._lock:
-            held, self._held = self._held, []
+            held, self._acquired_uris = self._acquired_uris, []
         if core is None:
             return
-        ask = partial(_ask_now, core, deadline, self._undeclared)
+        ask = partial(_send_if_connected, core, deadline, self._undeclared)
         for uri in held:
             try:
-                core.state.uris.let_go(uri, ask)
+                core.session_state.resources.release(uri, ask)
             except McpError as error:
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
-    def heard(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """See `SubscriptionBackend`."""
         if self.wanted.covers(event):
             self.put(event)
 
-    def reconnected(self, *, stateful: bool) -> None:
+    def on_reconnect(self, *, stateful: bool) -> None:
         """See `SubscriptionBackend`."""
         if not stateful:
-            self.lose("connection", ConnectionLost("the server speaks another revision now"))
+            self.fail("connection", ConnectionLost("the server speaks another revision now"))
             return
         for event in self.wanted.everything():
             self.put(event)
 
 
-def _ask(
+def _send(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
     options = ResolvedOptions(None, None, undeclared=undeclared)
     run(exchange(method, {"uri": uri}), core, options, deadline)
 
 
-def _ask_now(
+def _send_if_connected(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
     """Ask if there is anyone to ask: for this, no connection is worth being opened."""
@@ -252,12 +252,12 @@ class StreamSubscription(SubscriptionBackend):
 
     stateful = False
 
-    short = logging.WARNING
+    partial_grant_level = logging.WARNING
     """How loudly the log says that the server agrees to less than was asked for."""
 
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         super().__init__(core, wanted, inbox)
-        self._pauses = Backoff()
+        self._backoff = Backoff()
         # The request that is under way, and where; guarded by the lock.
         self._call: PendingListen | None = None
         self._connection: Connection | None = None
@@ -272,35 +272,37 @@ class StreamSubscription(SubscriptionBackend):
         core = self._core()
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
-        attempt = partial(self._attempt, send.params, deadline)
+        attempt = partial(self._send_listen, send.params, deadline)
         with_retries(send, core, ResolvedOptions(None, None), deadline, attempt)
-        self._pauses.opened()
+        self._backoff.opened()
         refused = self.wanted.without(self.granted)
         if self.granted == ChangeFilter():
             raise NotSupported(
                 f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
             )
         if refused != ChangeFilter():
-            _log.log(self.short, "[%s] does not agree to tell of %s", self._label, refused)
+            _log.log(
+                self.partial_grant_level, "[%s] does not agree to tell of %s", self._label, refused
+            )
 
-    def _attempt(
+    def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
     ) -> None:
         """Make the request and wait until the server agrees."""
-        call = PendingListen(self._told, self._ended)
+        call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.ended:
                 raise RequestCancelled("nobody listens any more", delivery="not_sent")
             self._call, self._connection = call, connection
         if connection.transport.blocking:  # HTTP: the exchange lasts as long as its stream
             threading.Thread(
-                target=self._carry,
+                target=self._run_request,
                 args=(connection, call, params),
                 name=f"syncmcp-listen[{self._label}]",
                 daemon=True,
             ).start()
         else:
-            self._carry(connection, call, params)
+            self._run_request(connection, call, params)
         with lending_handler():
             answered = acquire(call.answered, deadline.remaining())
         if not answered:
@@ -320,16 +322,16 @@ class StreamSubscription(SubscriptionBackend):
             server=self._label,
         )
 
-    def _carry(
+    def _run_request(
         self, connection: Connection, call: PendingListen, params: dict[str, Any] | None
     ) -> None:
         try:
             connection.start(call, params)
         except McpError as error:  # nothing was sent
             call.outcome = error
-            self._ended(call)
+            self._on_end(call)
 
-    def _told(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
+    def _on_message(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
         """On the thread that reads."""
         if method == ACKNOWLEDGED:
             with self._lock:
@@ -339,15 +341,15 @@ class StreamSubscription(SubscriptionBackend):
                     call.acknowledged = True
                     call.answered.release()
             return
-        self.changed(method, params)
+        self.on_notification(method, params)
 
-    def changed(self, method: str, params: dict[str, Any]) -> None:
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """The server tells of a change. On the thread that reads."""
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
 
-    def _ended(self, call: PendingRequest) -> None:
+    def _on_end(self, call: PendingRequest) -> None:
         """On whatever thread ended the request, mostly the one that reads."""
         assert isinstance(call, PendingListen)
         with self._lock:
@@ -362,45 +364,45 @@ class StreamSubscription(SubscriptionBackend):
         if self.inbox.ended or core is None or not mine:
             return
         if isinstance(outcome, ClosedError):
-            self.finish()
+            self.detach()
         elif isinstance(outcome, TransportError):
             # Nothing is replayed, ever; and after a restart the request must be made again
             # (basic/patterns/subscriptions, "Cancellation").
-            core.pools.workers.run(partial(self._again, outcome))
+            core.pools.workers.run(partial(self._listen_again, outcome))
         else:
             by_server = not isinstance(outcome, McpError)
-            self.lose("server" if by_server else "connection", None if by_server else outcome)
+            self.fail("server" if by_server else "connection", None if by_server else outcome)
 
-    def _again(self, error: TransportError) -> None:
+    def _listen_again(self, error: TransportError) -> None:
         """On a pool thread: listen on another connection."""
         core = self._core()
         if core is None:
             return
         _log.info("[%s] listens again: %s", self._label, error)
-        core.sit_out(self._pauses.next(), ResolvedOptions(None, None), Deadline(None))
+        core.sleep(self._backoff.next(), ResolvedOptions(None, None), Deadline(None))
         before = self.granted
         try:
             self.open(Deadline(core.settings.open_timeout))
         except McpError as failure:
             self.granted = before
             if self.inbox.ended or isinstance(failure, ClosedError):
-                self.finish()
+                self.detach()
             else:
-                self.lose("connection", failure)
+                self.fail("connection", failure)
             return
-        self.missed(core)
+        self.report_missed(core)
 
-    def missed(self, core: ClientCore) -> None:
+    def report_missed(self, core: ClientCore) -> None:
         """What changed while nobody listened is never told. On a pool thread."""
         for event in self.granted.everything():
             if core.cache is not None:
-                core.cache.changed(event)
+                core.cache.on_change(event)
             self.put(event)
 
-    def heard(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """See `SubscriptionBackend`. Here, what is not told to its own request is not for it."""
 
-    def release(self, deadline: Deadline) -> None:
+    def unsubscribe(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`. Never blocks."""
         with self._lock:
             call, connection = self._call, self._connection
@@ -408,15 +410,15 @@ class StreamSubscription(SubscriptionBackend):
         if call is not None and connection is not None:
             connection.give_up(call, RequestCancelled("nobody listens any more"))
 
-    def abandon(self) -> None:
+    def close_in_background(self) -> None:
         """See `SubscriptionBackend`."""
-        self.finish()
-        self.release(Deadline(None))
+        self.detach()
+        self.unsubscribe(Deadline(None))
 
-    def reconnected(self, *, stateful: bool) -> None:
+    def on_reconnect(self, *, stateful: bool) -> None:
         """See `SubscriptionBackend`. Its own request says so first; the other era has none."""
         if stateful:
-            self.lose("connection", ConnectionLost("the server speaks another revision now"))
+            self.fail("connection", ConnectionLost("the server speaks another revision now"))
 
 
 # Notifications about tasks (2026-07-28): one subscription for all tasks that calls wait for. They
@@ -440,7 +442,7 @@ class TaskSubscription:
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
         # Guards what follows. Reentrant as all locks that the garbage collector may need.
         self._lock = threading.RLock()
-        self._claims: Counter[str] = Counter()
+        self._watch_counts: Counter[str] = Counter()
         self._stream: _TaskStream | None = None
         # What is to take its place; the server has not agreed yet.
         self._opening: _TaskStream | None = None
@@ -448,52 +450,52 @@ class TaskSubscription:
         # Tasks that the server does not tell of, though it does of others.
         self._refused: set[str] = set()
         # Where the server has agreed once, and where it has not when it was asked first.
-        self._willing: Callable[[], Connection | None] = _nowhere
-        self._silent: Callable[[], Connection | None] = _nowhere
+        self._accepted_on: Callable[[], Connection | None] = _no_connection
+        self._refused_on: Callable[[], Connection | None] = _no_connection
 
-    def claim(self, task: str) -> Callable[[], object]:
+    def watch(self, task: str) -> Callable[[], object]:
         """Somebody waits for a task; return what says, once, that they do not any more."""
         core = self._core()
         assert core is not None, "who waits has the core"
         pools = core.pools
-        unfollow = pools.naps.follow(task)
+        unfollow = pools.waits.follow(task)
         with self._lock:
-            self._claims[task] += 1
-            begins = not self._adjusting and bool(self._lacking(core))
+            self._watch_counts[task] += 1
+            begins = not self._adjusting and bool(self._tasks_to_request(core))
             self._adjusting = self._adjusting or begins
             stream = self._stream
         if begins:
             pools.workers.run(self._adjust)
         if stream is not None and task in stream.granted.tasks:
             # Others are told of it already; what they were told since its last look is news here.
-            pools.naps.news(task)
-        return partial(self._let_go, task, unfollow)
+            pools.waits.news(task)
+        return partial(self._unwatch, task, unfollow)
 
-    def _let_go(self, task: str, unfollow: Callable[[], object]) -> None:
+    def _unwatch(self, task: str, unfollow: Callable[[], object]) -> None:
         unfollow()
         streams: list[_TaskStream | None] = []
         with self._lock:
-            self._claims[task] -= 1
-            if not self._claims[task]:
-                del self._claims[task]
+            self._watch_counts[task] -= 1
+            if not self._watch_counts[task]:
+                del self._watch_counts[task]
                 self._refused.discard(task)
-            if not self._claims:
+            if not self._watch_counts:
                 streams = [self._stream, self._opening]
                 self._stream = self._opening = None
         for stream in streams:
             if stream is not None:
                 stream.close(Deadline(0))
 
-    def _lacking(self, core: ClientCore | None) -> tuple[str, ...]:
+    def _tasks_to_request(self, core: ClientCore | None) -> tuple[str, ...]:
         """What the server is to be asked for instead, if anything; called with the lock held."""
         connection = None if core is None else core.connection
-        if connection is None or connection is self._silent() or connection.dialect.stateful:
+        if connection is None or connection is self._refused_on() or connection.dialect.stateful:
             return ()
         if self._stream is not None and self._stream.inbox.ended:  # that was the server's wish
-            self._refused.update(self._claims.keys() & set(self._stream.wanted.tasks))
+            self._refused.update(self._watch_counts.keys() & set(self._stream.wanted.tasks))
             self._stream = None
         asked_for = () if self._stream is None else self._stream.wanted.tasks
-        wanted = tuple(task for task in self._claims if task not in self._refused)[:MAX_TASKS]
+        wanted = tuple(task for task in self._watch_counts if task not in self._refused)[:MAX_TASKS]
         return wanted if set(wanted) - set(asked_for) else ()
 
     def _adjust(self) -> None:
@@ -501,7 +503,7 @@ class TaskSubscription:
         while True:
             core = self._core()
             with self._lock:
-                wanted = self._lacking(core)
+                wanted = self._tasks_to_request(core)
                 if core is None or not wanted:
                     self._adjusting = False
                     return
@@ -511,14 +513,14 @@ class TaskSubscription:
                 stream.start(core, Deadline(core.settings.open_timeout))
             except McpError as failure:
                 error = failure
-            self._opened(core, stream, error)
+            self._on_opened(core, stream, error)
             del core  # nobody is kept by what is only waited for
 
-    def _opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
+    def _on_opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
         """The server has agreed, or there is an error."""
         connection = core.connection
         here: Callable[[], Connection | None] = (
-            _nowhere if connection is None else weakref.ref(connection)
+            _no_connection if connection is None else weakref.ref(connection)
         )
         before = None
         with self._lock:
@@ -526,12 +528,12 @@ class TaskSubscription:
             if wanted:
                 self._opening = None
             if wanted and error is None:
-                before, self._stream, self._willing = self._stream, stream, here
-            elif wanted and connection is not None and connection is self._willing():
+                before, self._stream, self._accepted_on = self._stream, stream, here
+            elif wanted and connection is not None and connection is self._accepted_on():
                 asked_for = () if self._stream is None else self._stream.wanted.tasks
                 self._refused.update(set(stream.wanted.tasks) - set(asked_for))
             elif wanted:
-                self._silent = here
+                self._refused_on = here
         if error is not None:
             _tasks_log.debug("[%s] does not tell of tasks: %s", core.label, error)
             return
@@ -543,31 +545,31 @@ class TaskSubscription:
             heard = before.granted.tasks
             before.close(Deadline(0))
         # What changed before the server agreed was told to nobody.
-        stream.look(set(stream.granted.tasks).difference(heard))
+        stream.poll_now(set(stream.granted.tasks).difference(heard))
 
 
 class _TaskStream(StreamSubscription):
     """One request to be told of tasks."""
 
-    short = logging.DEBUG
+    partial_grant_level = logging.DEBUG
 
-    def changed(self, method: str, params: dict[str, Any]) -> None:
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """See `StreamSubscription`."""
         task = params.get("taskId")
         if method == TASK and isinstance(task, str):
-            self.look((task,))
+            self.poll_now((task,))
 
-    def missed(self, core: ClientCore) -> None:
+    def report_missed(self, core: ClientCore) -> None:
         """See `StreamSubscription`."""
-        self.look(self.granted.tasks)
+        self.poll_now(self.granted.tasks)
 
-    def look(self, tasks: Iterable[str]) -> None:
+    def poll_now(self, tasks: Iterable[str]) -> None:
         """Have those who wait for these tasks look at them now. Never blocks."""
         core = self._core()
         if core is not None:
             for task in tasks:
-                core.pools.naps.news(task)
+                core.pools.waits.news(task)
 
 
-def _nowhere() -> None:
+def _no_connection() -> None:
     """No connection."""

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
 
 # Of so many commands, and for so long, in seconds.
-_MOST = 256
-_KEPT_SECONDS = 3600.0
+_MAX_REMEMBERED = 256
+_REMEMBER_SECONDS = 3600.0
 
 # In the place of a revision: some stateful one.
 _STATEFUL = ""
@@ -86,16 +86,16 @@ class RevisionMemory:
             revision, until = self._found.get(key, (None, 0.0))
         return revision if monotonic() < until else None
 
-    def learn(self, command: Stdio, dialect: Dialect | None, *, in_vain: bool) -> None:
+    def learn(self, command: Stdio, dialect: Dialect | None, *, failed_probe: bool) -> None:
         """Its server speaks this, and a probe did (not) help to find out; `None`: some old one."""
         key = _key(command)
         revision = _STATEFUL if dialect is None else dialect.revision
         with self._lock:
             before, _ = self._found.get(key, (None, 0.0))
-            if (dialect is None or dialect.stateful) and (in_vain or before == _STATEFUL):
+            if (dialect is None or dialect.stateful) and (failed_probe or before == _STATEFUL):
                 self._found.pop(key, None)
-                self._found[key] = revision, monotonic() + _KEPT_SECONDS
-                if len(self._found) > _MOST:  # the oldest makes room
+                self._found[key] = revision, monotonic() + _REMEMBER_SECONDS
+                if len(self._found) > _MAX_REMEMBERED:  # the oldest makes room
                     del self._found[next(iter(self._found))]
             elif before != revision:
                 self._found.pop(key, None)
@@ -121,12 +121,12 @@ def _key(command: Stdio) -> int:
     return hash((program, command.args, place, frozenset(env.items())))
 
 
-eras = RevisionMemory()
+revision_memory = RevisionMemory()
 
 
 if hasattr(os, "register_at_fork"):
     # The lock may have been held by another thread of the parent at that moment.
-    os.register_at_fork(after_in_child=eras.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=revision_memory.__init__)  # type: ignore[misc]
 
 
 _log = logging.getLogger("syncmcp.tools")
@@ -142,10 +142,10 @@ _LISTEN_SECONDS = 0.5
 # probe breaks and that neither say so nor end before they have read another line (the official SDK
 # for Python, 1.2 to 1.8). Others answer twice: the probe is the one message that is harmless before
 # it is known what a server speaks. Stderr tells nothing: it may hold anything, and theirs is empty.
-_AGAIN_SECONDS = 1.0
+_REPROBE_SECONDS = 1.0
 
 # A write to a server that is ending may fail before its end is noticed; that takes no longer.
-_END_SECONDS = 0.2
+_EXIT_NOTICE_SECONDS = 0.2
 
 
 class TransportChoice(NamedTuple):
@@ -174,15 +174,15 @@ class _Probe:
         # late, whether most such answers count no more, and what ends the request under way.
         self._lock = threading.RLock()
         self._ids: set[int | None] = set()
-        self._late: Any = None
-        self._silent = False
-        self._token: CancelToken | None = None
-        self._repeated = False
-        self._over = 0.0
+        self._late_answer: Any = None
+        self._timed_out = False
+        self._cancel_token: CancelToken | None = None
+        self._sent_twice = False
+        self._ended_at = 0.0
         self.refused = False
-        connection.agreed.on_late = self._heard
+        connection.agreed.on_late = self._on_late_answer
 
-    def ask(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
+    def send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         """Send it, and wait for its answer.
 
         Raises:
@@ -190,27 +190,27 @@ class _Probe:
             McpError: Whatever else became of it.
         """
         try:
-            result = self._exchange(ask, options, limit)
+            result = self._send_with_repeat(ask, options, limit)
         except McpError as error:
-            late = self._end(silent=isinstance(error, RequestTimeout))
+            late = self._stop_waiting(timed_out=isinstance(error, RequestTimeout))
             if late is None:
                 raise
             return late
-        self._end(silent=False)
+        self._stop_waiting(timed_out=False)
         return result
 
-    def _exchange(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
+    def _send_with_repeat(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         # Over HTTP it would be cut off by its twin.
         once = self._connection.transport.blocking
-        first = limit if once else limit.sooner(_AGAIN_SECONDS)
+        first = limit if once else limit.sooner(_REPROBE_SECONDS)
         try:
             return self._send(ask, options, first)
         except RequestTimeout:
             if first is limit:
                 raise
         _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
-        self._repeated = True
-        return self._send(ask, options.with_cancel(self.token()), limit)
+        self._sent_twice = True
+        return self._send(ask, options.with_cancel(self.cancel_token()), limit)
 
     def _send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         with self._lock:
@@ -218,58 +218,58 @@ class _Probe:
         request = self._connection.request
         return request(ask.method, ask.params, options, limit, dialect=ask.dialect)
 
-    def _end(self, *, silent: bool) -> Any:
+    def _stop_waiting(self, *, timed_out: bool) -> Any:
         """Nobody waits for it any more; return an answer that came until now."""
         with self._lock:
-            self._over = monotonic()
-            late, self._late = self._late, None
-            self._silent = silent and late is None
-            if not self._silent:
+            self._ended_at = monotonic()
+            late, self._late_answer = self._late_answer, None
+            self._timed_out = timed_out and late is None
+            if not self._timed_out:
                 self._ids.clear()  # the answer to its twin says nothing new
             return late
 
-    def token(self) -> CancelToken:
+    def cancel_token(self) -> CancelToken:
         """What ends a request as soon as an answer to the probe comes that counts."""
         token = CancelToken()
         with self._lock:
-            self._token = token
-            answered = self._late is not None
+            self._cancel_token = token
+            answered = self._late_answer is not None
         if answered:
             token.cancel()
         return token
 
     @property
-    def costly(self) -> bool:
+    def slow(self) -> bool:
         """Whether it has held up, for more than a moment, what came after it until now.
 
         Whoever is slow to answer it is so twice. A server that was slow to start is not.
         """
-        return self._repeated and monotonic() - self._over > _AGAIN_SECONDS
+        return self._sent_twice and monotonic() - self._ended_at > _REPROBE_SECONDS
 
     @property
-    def late(self) -> Any:
+    def late_answer(self) -> Any:
         """The answer that came though the probe was given up, if it counts."""
-        return self._late
+        return self._late_answer
 
-    def _heard(self, id: object, answer: Any) -> None:
+    def _on_late_answer(self, id: object, answer: Any) -> None:
         """An answer came that nobody waits for. Runs on the reader."""
         with self._lock:
-            if own_id(id) not in self._ids or self._late is not None:
+            if own_id(id) not in self._ids or self._late_answer is not None:
                 return
-            if self._silent and isinstance(verdict(answer), Legacy):
+            if self._timed_out and isinstance(verdict(answer), Legacy):
                 self.refused = True
                 return  # it is being initialized as it is
-            self._late, token = answer, self._token
+            self._late_answer, token = answer, self._cancel_token
         if token is not None:
             token.cancel("the probe was answered")
 
 
 def open_connection(
     connect: Callable[[bool], Connection],
-    way: TransportChoice,
+    choice: TransportChoice,
     mode: str,
     hello: ClientHello,
-    known: str | None,
+    known_revision: str | None,
     deadline: Deadline,
     probe_timeout: float,
     command: Stdio | None = None,
@@ -279,10 +279,10 @@ def open_connection(
     Args:
         connect: Makes a connection that has not been opened, over the older transport if told so;
             asked again when the server has to be started afresh.
-        way: Where to begin.
+        choice: The transport to begin with.
         mode: See `negotiate`.
         hello: How the client presents itself.
-        known: The revision this server spoke before, if it is known.
+        known_revision: The revision that this server spoke last; `None` if it is unknown.
         deadline: When to give up.
         probe_timeout: How long, in seconds, a probe's silence is waited for.
         command: What is started, if the server is a child process.
@@ -295,51 +295,51 @@ def open_connection(
         RequestTimeout: `deadline` passed.
         McpError: What else the negotiation ended with.
     """
-    remembered = None if command is None or mode != "auto" else eras.find(command)
-    if known is None and remembered is not None:
+    remembered = None if command is None or mode != "auto" else revision_memory.find(command)
+    if known_revision is None and remembered is not None:
         # Offered the newest, a server that was upgraded shows by another answer that it was.
-        known = STATEFUL[0]
-    in_vain: Outcome = None  # what came of a probe that was of no use
+        known_revision = STATEFUL[0]
+    failed_probe: Outcome = None  # what came of a probe that was of no use
     probe: _Probe | None = None
     steps: Generator[Any, Outcome, Negotiated] | None = None
-    connection = connect(way.older)
+    connection = connect(choice.older)
     try:
         try:
             connection.open(deadline)
         except (HttpError, ProtocolError) as error:
-            if way.fixed or not way.older or isinstance(verdict(error), Fail):
+            if choice.fixed or not choice.older or isinstance(verdict(error), Fail):
                 raise
             # The server was an older one, and is that no more.
-            way, known = way._replace(older=False), None
-            connection = _again(connection, connect, way, deadline)
+            choice, known_revision = choice._replace(older=False), None
+            connection = _reconnect(connection, connect, choice, deadline)
             connection.open(deadline)
         transport = connection.transport
         if isinstance(transport, Resumable) and transport.session_id is not None:
-            dialect = _rejoin(connection, mode, hello, deadline)
+            dialect = _resume_session(connection, mode, hello, deadline)
             if dialect is not None:
                 _adopt(connection, dialect, every_capability(dialect), hello, deadline)
-                return connection, Negotiated(dialect, {}), way
-        if way.older and mode == "auto":
+                return connection, Negotiated(dialect, {}), choice
+        if choice.older and mode == "auto":
             mode = "legacy"
-        steps = negotiate(mode, hello, known, older=not (way.older or way.fixed))
+        steps = negotiate(mode, hello, known_revision, older=not (choice.older or choice.fixed))
         effect = next(steps)
         probe = _Probe(connection)
         while True:
             outcome: Outcome = None
             if isinstance(effect, SendRequest):
-                outcome = _ask(connection, effect, deadline, probe_timeout, probe)
+                outcome = _perform_request(connection, effect, deadline, probe_timeout, probe)
                 if effect.probe and isinstance(outcome, (ProbeTimedOut, ServerExited)):
-                    in_vain = outcome
+                    failed_probe = outcome
             elif isinstance(effect, SendNotification):
                 connection.notify(effect.method, None, deadline)
             elif isinstance(effect, Restart):
-                connection = _again(connection, connect, way, deadline)
+                connection = _reconnect(connection, connect, choice, deadline)
                 connection.open(deadline)
                 probe = _Probe(connection)
             elif isinstance(effect, UseLegacySse):
-                way = way._replace(older=True)
-                connection = _again(connection, connect, way, deadline)
-                outcome = _try(connection, deadline.sooner(probe_timeout))
+                choice = choice._replace(older=True)
+                connection = _reconnect(connection, connect, choice, deadline)
+                outcome = _open_or_error(connection, deadline.sooner(probe_timeout))
             effect = steps.send(outcome)
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
@@ -347,15 +347,15 @@ def open_connection(
         capabilities = capabilities if isinstance(capabilities, dict) else {}
         _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
         if command is not None and mode == "auto":
-            useless = in_vain is not None or (probe is not None and probe.costly)
-            eras.learn(command, negotiated.dialect, in_vain=useless)
-        return connection, negotiated, way
+            useless = failed_probe is not None or (probe is not None and probe.slow)
+            revision_memory.learn(command, negotiated.dialect, failed_probe=useless)
+        return connection, negotiated, choice
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if command is not None and remembered is not None:
-            eras.forget(command)
+            revision_memory.forget(command)
         elif command is not None and probe is not None and probe.refused:
-            eras.learn(command, None, in_vain=True)
+            revision_memory.learn(command, None, failed_probe=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             if isinstance(connection.transport, OfChild):  # it has said all that it will say
                 error.stderr_tail = connection.transport.stderr_tail()
@@ -363,8 +363,10 @@ def open_connection(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
-            assumed = command is not None and mode == "auto" and known in STATEFUL
-            raise _too_late(error, connection, deadline, in_vain, assumed=assumed) from error
+            assumed = command is not None and mode == "auto" and known_revision in STATEFUL
+            raise _open_timeout(
+                error, connection, deadline, failed_probe, assumed=assumed
+            ) from error
         raise
     finally:
         if steps is not None:
@@ -379,28 +381,28 @@ def _adopt(
     deadline: Deadline,
 ) -> None:
     if connection.transport.blocking:  # that is HTTP; nothing else has headers
-        dialect.repeat_arguments(partial(_left_out, connection.label))
+        dialect.repeat_arguments(partial(_log_omitted_tool, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
     if any(hello.offer) and isinstance(connection.transport, HasServerStream):
         # What a server asks there before the stream is open is lost, and it waits for ever.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 
 
-def _left_out(label: str, tool: str, reason: str) -> None:
+def _log_omitted_tool(label: str, tool: str, reason: str) -> None:
     _log.warning("[%s] the tool %r is left out: %s", label, redact(tool), redact(reason))
 
 
-def _again(
+def _reconnect(
     connection: Connection,
     connect: Callable[[bool], Connection],
-    way: TransportChoice,
+    choice: TransportChoice,
     deadline: Deadline,
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
-    return connect(way.older)
+    return connect(choice.older)
 
 
-def _rejoin(
+def _resume_session(
     connection: Connection, mode: str, hello: ClientHello, deadline: Deadline
 ) -> Dialect | None:
     """The dialect of the session that was given, if the server still knows it."""
@@ -409,13 +411,13 @@ def _rejoin(
         effect = next(steps)
         while True:
             assert isinstance(effect, SendRequest)
-            effect = steps.send(_ask(connection, effect, deadline, 0.0))
+            effect = steps.send(_perform_request(connection, effect, deadline, 0.0))
     except StopIteration as stop:
         dialect: Dialect | None = stop.value
         return dialect
 
 
-def _try(connection: Connection, deadline: Deadline) -> McpError | None:
+def _open_or_error(connection: Connection, deadline: Deadline) -> McpError | None:
     """Open it, and return what went wrong: that is one answer, too."""
     try:
         connection.open(deadline)
@@ -426,19 +428,19 @@ def _try(connection: Connection, deadline: Deadline) -> McpError | None:
     return None
 
 
-def _too_late(
+def _open_timeout(
     error: RequestTimeout,
     connection: Connection,
     deadline: Deadline,
-    in_vain: Outcome,
+    failed_probe: Outcome,
     *,
     assumed: bool,
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
-    if isinstance(in_vain, ServerExited):
+    if isinstance(failed_probe, ServerExited):
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
-    elif isinstance(in_vain, ProbeTimedOut):
+    elif isinstance(failed_probe, ProbeTimedOut):
         text += "; it was probed first and was slow to answer that, if it did (mode='legacy' does"
         text += " not probe)"
     elif assumed:
@@ -449,7 +451,7 @@ def _too_late(
     return late
 
 
-def _ask(
+def _perform_request(
     connection: Connection,
     ask: SendRequest,
     deadline: Deadline,
@@ -462,10 +464,10 @@ def _ask(
         options.headers = ask.dialect.session_headers()
     try:
         if ask.probe and probe is not None:
-            result = probe.ask(ask, options, _patience(connection, deadline, probe_timeout))
+            result = probe.send(ask, options, _probe_deadline(connection, deadline, probe_timeout))
         else:
             if ask.probed and probe is not None:
-                options.cancel = probe.token()
+                options.cancel = probe.cancel_token()
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
             )
@@ -474,12 +476,12 @@ def _ask(
             return ProbeTimedOut()
         raise
     except RequestCancelled:
-        if ask.probed and probe is not None and probe.late is not None:
-            return Late(probe.late)
+        if ask.probed and probe is not None and probe.late_answer is not None:
+            return Late(probe.late_answer)
         raise
     except ConnectionLost as error:
         # The transport itself is over: a child process that ended. It can be started again.
-        return ServerExited(error) if _is_over(connection) else error
+        return ServerExited(error) if _has_ended(connection) else error
     except McpError as error:
         return error
     if not isinstance(result, (dict, McpError)):
@@ -489,7 +491,7 @@ def _ask(
     return result
 
 
-def _patience(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
+def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
     """Until when a probe is waited for."""
     left = deadline.remaining()
     if left is not None and not connection.transport.blocking:
@@ -500,10 +502,10 @@ def _patience(connection: Connection, deadline: Deadline, probe_timeout: float) 
     return deadline.sooner(probe_timeout)
 
 
-def _is_over(connection: Connection) -> bool:
+def _has_ended(connection: Connection) -> bool:
     if connection.dead is not None:
         return True
-    return not connection.transport.blocking and connection.wait_dead(_END_SECONDS)
+    return not connection.transport.blocking and connection.wait_dead(_EXIT_NOTICE_SECONDS)
 
 
 # What the kinds of targets mean: a name, a transport, a way to begin.
@@ -512,7 +514,7 @@ def _is_over(connection: Connection) -> bool:
 Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
 
 
-def settled(
+def resolve_target(
     target: str | Target | ServerEntry, name: str | None
 ) -> tuple[Target, str | None, float | None]:
     """What a program gave as target: what that is, what it is called, and its own time limit.
@@ -539,18 +541,18 @@ def label_of(target: Target) -> str:
     return target.label if isinstance(target, (Stdio, Http, TransportSource)) else target.name
 
 
-def behind(target: Target) -> Stdio | Http | InProcessServer | None:
+def underlying_target(target: Target) -> Stdio | Http | InProcessServer | None:
     """The server itself, whatever stands in front of it; `None` if there is none."""
     return target.behind if isinstance(target, TransportSource) else target
 
 
-def first_way(target: Target, mode: str) -> TransportChoice:
+def initial_transport(target: Target, mode: str) -> TransportChoice:
     """Which transport to begin with.
 
     Raises:
         UsageError: The older one is wanted with a revision that is not spoken over it.
     """
-    server = behind(target)
+    server = underlying_target(target)
     if not isinstance(server, Http):
         return TransportChoice(older=False, fixed=True)
     older = server.transport == "sse"
@@ -559,7 +561,7 @@ def first_way(target: Target, mode: str) -> TransportChoice:
     return TransportChoice(older, fixed=server.transport != "auto")
 
 
-def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
+def make_transport(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
     """A transport that has not been opened.
 
     Args:
@@ -571,7 +573,9 @@ def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: in
     if isinstance(target, TransportSource):
         if target.behind is None:
             return target.transport(None)
-        inner = transport_to(target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight)
+        inner = make_transport(
+            target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight
+        )
         return target.transport(inner)
     if isinstance(target, Stdio):
         from syncmcp.transports.stdio import StdioTransport

@@ -99,7 +99,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.watched_by(items.take)
+        options = options.watched_by(items.put)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
             submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
@@ -169,7 +169,7 @@ class ResultStream(Generic[R]):
     def __init__(self, future: RequestFuture[R], items: StreamBuffer) -> None:
         self._future = future
         self._items = items
-        self._over = False
+        self._closed = False
         self._finalizer = weakref.finalize(self, reaper.put, future.cancel)
         self._finalizer.atexit = False
         wake_when_done(future, items.close)
@@ -190,31 +190,31 @@ class ResultStream(Generic[R]):
         """
         from syncmcp.types import LoggingMessageNotificationParams
 
-        while not self._over:
+        while not self._closed:
             with lending_handler():
                 item = self._items.next()
             if isinstance(item, Progress):
                 return item
             if item is None:
-                return self._end()
+                return self._finish()
             try:
                 return LoggingMessageNotificationParams.from_wire(item)
             except ValueError:
                 _log.debug("a log message that is none is left out")
         raise StopIteration
 
-    def _end(self) -> R:
+    def _finish(self) -> R:
         with self._items.lock:
-            if self._over:  # another thread has the result
+            if self._closed:  # another thread has the result
                 raise StopIteration
-            self._over = True
+            self._closed = True
         self._finalizer.detach()
         return self._future.result(0)
 
     def close(self) -> None:
         """Cancel the call if it is still running, from any thread; the iteration is over."""
         with self._items.lock:
-            self._over = True
+            self._closed = True
         self._finalizer.detach()
         self._future.cancel()
 
@@ -233,14 +233,14 @@ class StreamBuffer:
         self.lock = threading.RLock()
         self.dropped = 0
         self._changed = threading.Condition(self.lock)
-        self._waiting: deque[Progress | dict[str, Any]] = deque(maxlen=BACKLOG)
+        self._items: deque[Progress | dict[str, Any]] = deque(maxlen=BACKLOG)
         self._closed = False
 
-    def take(self, item: Progress | dict[str, Any]) -> None:
+    def put(self, item: Progress | dict[str, Any]) -> None:
         """Keep progress, or the parameters of a log message. Never blocks."""
         with self.lock:
-            self.dropped += len(self._waiting) == BACKLOG
-            self._waiting.append(item)
+            self.dropped += len(self._items) == BACKLOG
+            self._items.append(item)
             self._changed.notify()
 
     def close(self) -> None:
@@ -252,8 +252,8 @@ class StreamBuffer:
     def next(self) -> Progress | dict[str, Any] | None:
         """Wait for an item; `None` after the last one."""
         with self.lock:
-            while not self._waiting:
+            while not self._items:
                 if self._closed:
                     return None
                 self._changed.wait()
-            return self._waiting.popleft()
+            return self._items.popleft()

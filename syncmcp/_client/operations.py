@@ -18,15 +18,15 @@ from typing_extensions import Unpack
 from syncmcp import types
 from syncmcp._base.checks import text, validate
 from syncmcp._client.operation import operation
-from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages, recall_or_exchange
-from syncmcp._client.requests import outcome
+from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
+from syncmcp._client.requests import result_or_questions
 from syncmcp._client.tool_calls import (
     ask_for_task,
     check_input,
     check_output,
-    meet,
+    get_negotiated,
+    retry_on_header_mismatch,
     tool_params,
-    with_fresh_marks,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._protocol.exchange import exchange, single_exchange
@@ -231,11 +231,11 @@ def call_tool(
         OutcomeUnknown: The connection broke after the call was sent; it may have been done.
     """
     params = tool_params(name, arguments)
-    checks = core.checks.but(validate_output, validate_input)
+    checks = core.validation.but(validate_output, validate_input)
     yield from check_input(core, name, arguments, checks)
     yield from ask_for_task(core, name, params)
     call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
-    raw = yield from with_fresh_marks(call, core)
+    raw = yield from retry_on_header_mismatch(call, core)
     result = validate(types.CallToolResult, raw, "tools/call")
     types.set_origin(result, name, core.label)
     yield from check_output(core, name, result, checks)
@@ -380,7 +380,7 @@ def read_resource(
     """
     params = {"uri": uri_of(uri)}
     try:
-        raw = yield from recall_or_exchange(core, "resources/read", params)
+        raw = yield from cached_or_exchange(core, "resources/read", params)
     except ServerError as error:
         if error.code == INVALID_PARAMS:
             raise ResourceNotFound(*error.args, **error.__dict__) from error
@@ -396,15 +396,15 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
     It is asked again by itself in each new session, until the client is closed.
     """
     text(uri, "uri")
-    uris = core.state.uris
-    new = uris.claim(uri, core.resolve(options).undeclared)
+    uris = core.session_state.resources
+    new = uris.add_explicit(uri, core.resolve(options).undeclared)
     try:
         yield from exchange("resources/subscribe", {"uri": uri})
     except McpError:
         if new:
-            uris.unclaim(uri)
+            uris.remove_explicit(uri)
         raise
-    uris.claimed(uri)
+    uris.confirm_explicit(uri)
 
 
 @operation
@@ -416,12 +416,12 @@ def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptio
     text(uri, "uri")
     undeclared, method = core.resolve(options).undeclared, "resources/unsubscribe"
     # What is refused leaves everything as it is.
-    (yield from meet(core, method)).check(method, undeclared)
-    uris = core.state.uris
-    if not uris.unclaim(uri):
+    (yield from get_negotiated(core, method)).check(method, undeclared)
+    uris = core.session_state.resources
+    if not uris.remove_explicit(uri):
         return  # somebody listens to it
     yield from exchange(method, {"uri": uri})
-    if uris.is_held(uri):  # since a moment ago: that request may have come before this one
+    if uris.has_listeners(uri):  # since a moment ago: that request may have come before this one
         yield from exchange("resources/subscribe", {"uri": uri})
 
 
@@ -502,13 +502,13 @@ def begin_tool(
         The result, or what `resume` can go on with.
     """
     params = tool_params(name, arguments)
-    yield from check_input(core, name, arguments, core.checks)
+    yield from check_input(core, name, arguments, core.validation)
     yield from ask_for_task(core, name, params)
     call = partial(_begin, "tools/call", params, can, core)
     result: CallToolResult | InputRequired[CallToolResult]
-    result = yield from with_fresh_marks(call, core)
+    result = yield from retry_on_header_mismatch(call, core)
     if isinstance(result, types.CallToolResult):
-        yield from check_output(core, name, result, core.checks)
+        yield from check_output(core, name, result, core.validation)
     return result
 
 
@@ -591,13 +591,13 @@ def set_log_level(
     Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
     2026-07-28 every request carries the level from now on; nothing is sent at once.
     """
-    standing = core.state
+    standing = core.session_state
     earlier = standing.log_level, standing.log_level_undeclared
     core.remember_log_level(check_log_level(level), core.resolve(options).undeclared)
     try:
         yield from exchange("logging/setLevel", {"level": level})
     except NotSupported:
-        connection = core.live()
+        connection = core.live_connection()
         if connection is None or connection.dialect.stateful:
             core.remember_log_level(*earlier)
             raise
@@ -611,4 +611,4 @@ def _begin(
 ) -> Steps[Any]:
     offer = as_offer(can)
     reply = yield from single_exchange(method, params, offer, max_rounds=core.settings.max_rounds)
-    return outcome(method, params, reply, offer, core.label)
+    return result_or_questions(method, params, reply, offer, core.label)

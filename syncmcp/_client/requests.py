@@ -83,7 +83,7 @@ class Request:
             InvalidOutput: The result does not fit the model.
             McpError: Whatever else can become of a request.
         """
-        resolved = as_told(self._core, options)
+        resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
         return run(steps, self._core, resolved, deadline)
@@ -115,16 +115,16 @@ class Request:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
         """Like calling it, but returns a future at once."""
-        resolved = as_told(self._core, options)
+        resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
         owner = self._client
         return submit(
-            steps, self._core, resolved, deadline, owner=owner, foreign=result is not dict
+            steps, self._core, resolved, deadline, owner=owner, runs_user_code=result is not dict
         )
 
 
-def as_told(core: ClientCore, options: CallOptions) -> ResolvedOptions:
+def any_request_options(core: ClientCore, options: CallOptions) -> ResolvedOptions:
     """The options of a request of any method: whoever names the method means it.
 
     Raises:
@@ -175,9 +175,9 @@ def notify(
     deadline = Deadline(resolved.timeout)
     sent = None if params is None else dict(params)
     try:
-        core.link(deadline).notify(method, sent, deadline)
+        core.ensure_connection(deadline).notify(method, sent, deadline)
     except SessionLost:  # the server refused the notification, so it goes to the new session
-        core.link(deadline).notify(method, sent, deadline)
+        core.ensure_connection(deadline).notify(method, sent, deadline)
 
 
 def report_progress(
@@ -273,16 +273,16 @@ def _resume(
     reply = yield from single_exchange(
         pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
     )
-    result: R | InputRequired[R] = outcome(
+    result: R | InputRequired[R] = result_or_questions(
         pending.method, pending._params, reply, pending._offer, core.label
     )
     if isinstance(result, types.CallToolResult):
         name: str = pending._params["name"]
-        yield from check_output(core, name, result, core.checks)
+        yield from check_output(core, name, result, core.validation)
     return result
 
 
-def outcome(
+def result_or_questions(
     method: str,
     params: dict[str, Any],
     reply: dict[str, Any] | InputRound,

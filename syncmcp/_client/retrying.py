@@ -98,16 +98,16 @@ class Retry:
     def __hash__(self) -> int:
         return hash(tuple(vars(self).values()))
 
-    def _pause_before(self, repetition: int, error: McpError) -> float:
+    def _delay_before(self, retry: int, error: McpError) -> float:
         """Seconds to wait before the first, second, ... repetition."""
-        longest = min(self.longest_pause, self.pause * 2.0 ** min(repetition - 1, 32))
+        longest = min(self.longest_pause, self.pause * 2.0 ** min(retry - 1, 32))
         # All of it is random: many clients that lost one server must not come back at once.
         pause = random.uniform(0.0, longest)  # noqa: S311 - no secret depends on it
         wish: float | None = getattr(error, "retry_after", None)
         return pause if wish is None else wish + pause
 
 
-def may_repeat(error: McpError, *, harmless: bool) -> bool:
+def may_retry(error: McpError, *, harmless: bool) -> bool:
     """Whether a request that failed like this can be sent again without doing its work twice.
 
     Args:
@@ -151,7 +151,7 @@ class RetryRules:
         self.reopens = reopens
         self._trusted = trusted
         # Told of each repetition, by its method, before the request is sent again; never raises.
-        self.on_repeat: Callable[[str], object] | None = None
+        self.on_retry: Callable[[str], object] | None = None
         # What the newest list said; a whole entry is replaced at a time.
         self._tools: dict[str, bool] = {}
 
@@ -195,26 +195,26 @@ class RetryState:
         send: Send,
         options: ResolvedOptions,
         deadline: Deadline,
-        repeatable: RetryRules,
+        retry_rules: RetryRules,
         label: str,
-        counted: Callable[[int], object] | None = None,
+        on_attempt: Callable[[int], object] | None = None,
     ) -> None:
         self._method = send.method
         self._deadline = deadline
-        self._policy = repeatable.policy
-        self._reopens = repeatable.reopens
+        self._policy = retry_rules.policy
+        self._reopens = retry_rules.reopens
         # Asked now: what is known of a tool is forgotten with its server.
-        self._harmless = repeatable.is_harmless(send, options)
+        self._harmless = retry_rules.is_harmless(send, options)
         self._label = label
-        self._counted = counted
-        self._on_repeat = repeatable.on_repeat
+        self._on_attempt = on_attempt
+        self._on_retry = retry_rules.on_retry
         self._since = monotonic()
         self._sends = 1
-        self._repeats = 0
-        self._renewed: set[str] = set()
-        self._unknown = False
+        self._retries = 0
+        self._sessions_renewed: set[str] = set()
+        self._delivery_unknown = False
 
-    def pause(self, error: McpError, connection: Connection | None) -> float | None:
+    def next_delay(self, error: McpError, connection: Connection | None) -> float | None:
         """Seconds until the request is sent again; `None` if `error` is its end.
 
         Args:
@@ -224,14 +224,16 @@ class RetryState:
         if connection is None and self._method != "initialize":
             # What failed was the opening; what it tells of itself is not true of the request.
             _set_delivery(error, "not_sent")
-        pause = self._decide(error, connection)
+        pause = self._delay(error, connection)
         if pause is None:
-            self.end(error)
+            self.annotate(error)
         return pause
 
-    def count(self, error: McpError, pause: float) -> None:
+    def record_retry(self, error: McpError, pause: float) -> None:
         """The request is about to be sent again."""
-        self._unknown = self._unknown or getattr(error, "delivery", "") == "unknown"
+        self._delivery_unknown = (
+            self._delivery_unknown or getattr(error, "delivery", "") == "unknown"
+        )
         self._sends += 1
         _log.warning(
             "[%s] %s is sent again in %.2f s (attempt %d): %s",
@@ -241,45 +243,45 @@ class RetryState:
             self._sends,
             error,
         )
-        if self._on_repeat is not None:
-            self._on_repeat(self._method)
-        if self._counted is not None:
-            self._counted(self._sends)
+        if self._on_retry is not None:
+            self._on_retry(self._method)
+        if self._on_attempt is not None:
+            self._on_attempt(self._sends)
 
-    def _decide(self, error: McpError, connection: Connection | None) -> float | None:
+    def _delay(self, error: McpError, connection: Connection | None) -> float | None:
         if isinstance(error, SessionLost) and error.delivery != "unknown":
             # Once each: refused with its session, or too late for it.
-            again = error.delivery not in self._renewed
-            self._renewed.add(error.delivery)
+            again = error.delivery not in self._sessions_renewed
+            self._sessions_renewed.add(error.delivery)
             return 0.0 if again else None
         policy = self._policy
-        if policy is None or self._repeats + 1 >= policy.attempts:
+        if policy is None or self._retries + 1 >= policy.attempts:
             return None
         if connection is None and not self._reopens:
             return None
-        if not may_repeat(error, harmless=self._harmless or connection is None):
+        if not may_retry(error, harmless=self._harmless or connection is None):
             return None
         if connection is not None and not connection.transport.blocking:
             pause = 0.0  # a server that died is started again: that has a pause of its own
         else:
-            pause = policy._pause_before(self._repeats + 1, error)
+            pause = policy._delay_before(self._retries + 1, error)
         left = self._deadline.remaining()
         if left is not None and pause >= left:
             return None
         if monotonic() + pause - self._since > policy.budget:
             return None
-        self._repeats += 1
+        self._retries += 1
         return pause
 
-    def end(self, error: McpError) -> None:
+    def annotate(self, error: McpError) -> None:
         """Say in `error` what became of the request in all."""
         if self._sends > 1:
             error.attempts = self._sends
-        if self._unknown:  # perhaps it was not sent this time, but it was before
+        if self._delivery_unknown:  # perhaps it was not sent this time, but it was before
             _set_delivery(error, "unknown")
 
 
-def is_over(connection: Connection) -> bool:
+def can_reconnect(connection: Connection) -> bool:
     """Whether another connection would be opened for the next request, or need not be.
 
     Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.

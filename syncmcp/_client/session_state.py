@@ -34,26 +34,33 @@ Ask = Callable[[str, str], object]
 """Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the answer."""
 
 
-class _Entry:
+class _ResourceEntry:
     """One URI: who wants to know of it, and what the server was told."""
 
-    __slots__ = ("busy", "by_hand", "holders", "subscribed", "told", "undeclared")
+    __slots__ = (
+        "explicit",
+        "listener_count",
+        "maybe_subscribed",
+        "request_pending",
+        "subscribed",
+        "undeclared",
+    )
 
     def __init__(self) -> None:
-        self.holders = 0
+        self.listener_count = 0
         # The program itself wants it, by `subscribe_resource`.
-        self.by_hand = False
+        self.explicit = False
         self.subscribed = False
         # The server may be subscribed, though nobody knows for sure.
-        self.told = False
+        self.maybe_subscribed = False
         # A thread is asking the server about it right now.
-        self.busy = False
+        self.request_pending = False
         # Somebody wants a server asked for it that does not declare subscriptions, too.
         self.undeclared: Undeclared = "refuse"
 
     @property
-    def wanted(self) -> bool:
-        return self.by_hand or self.holders > 0
+    def needed(self) -> bool:
+        return self.explicit or self.listener_count > 0
 
 
 class ResourceSubscriptions:
@@ -64,16 +71,16 @@ class ResourceSubscriptions:
         # entry idle, outside of it; the others wait.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ResourceEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def wanted(self) -> list[tuple[str, Undeclared]]:
+    def needed_uris(self) -> list[tuple[str, Undeclared]]:
         """The URIs that a new session must be asked for, each with how."""
         with self._lock:
             entries = self._entries.items()
-            return [(uri, entry.undeclared) for uri, entry in entries if entry.wanted]
+            return [(uri, entry.undeclared) for uri, entry in entries if entry.needed]
 
     def clear(self) -> None:
         """Forget them all: there is no session any more."""
@@ -83,7 +90,7 @@ class ResourceSubscriptions:
 
     # -- those who listen ----------------------------------------------------------------------
 
-    def hold(
+    def acquire(
         self, uri: str, ask: Ask, deadline: Deadline, undeclared: Undeclared = "refuse"
     ) -> None:
         """Want to know of `uri`; returns when the server is subscribed.
@@ -92,12 +99,12 @@ class ResourceSubscriptions:
 
         Raises:
             RequestTimeout: Another thread asks the server, and has no answer by `deadline`.
-            McpError: What became of the request. It is held all the same, until `let_go`.
+            McpError: What became of the request. It is held all the same, until `release`.
         """
         with self._lock:
-            entry = self._entry(uri, undeclared)
-            entry.holders += 1
-            while entry.busy and not entry.subscribed:
+            entry = self._ensure_entry(uri, undeclared)
+            entry.listener_count += 1
+            while entry.request_pending and not entry.subscribed:
                 if not self._changed.wait(deadline.remaining()):
                     raise RequestTimeout(
                         f"not subscribed to {uri} in time",
@@ -106,18 +113,18 @@ class ResourceSubscriptions:
                     )
             if entry.subscribed:
                 return
-            entry.busy = entry.told = True
+            entry.request_pending = entry.maybe_subscribed = True
         try:
             ask(SUBSCRIBE, uri)
             entry.subscribed = True
         except ServerError:
-            entry.told = False
+            entry.maybe_subscribed = False
             raise
         finally:
-            self._done(uri, entry)
+            self._request_ended(uri, entry)
 
-    def let_go(self, uri: str, ask: Ask) -> None:
-        """Undo `hold`; the last one unsubscribes.
+    def release(self, uri: str, ask: Ask) -> None:
+        """Undo `acquire`; the last one unsubscribes.
 
         Raises:
             McpError: What became of the request. The server is not asked again.
@@ -126,73 +133,73 @@ class ResourceSubscriptions:
             entry = self._entries.get(uri)
             if entry is None:
                 return  # the client was closed
-            entry.holders -= 1
-            if entry.wanted or entry.busy:
+            entry.listener_count -= 1
+            if entry.needed or entry.request_pending:
                 return  # whoever asks the server now was the last to want it, or wants it
-            if not entry.told:
-                self._forget(uri, entry)
+            if not entry.maybe_subscribed:
+                self._remove_entry(uri, entry)
                 return
-            entry.busy = True
-            entry.subscribed = entry.told = False
+            entry.request_pending = True
+            entry.subscribed = entry.maybe_subscribed = False
         try:
             ask(UNSUBSCRIBE, uri)
         finally:
-            self._done(uri, entry)
-        if entry.by_hand:  # since a moment ago: that request may have come before ours
+            self._request_ended(uri, entry)
+        if entry.explicit:  # since a moment ago: that request may have come before ours
             ask(SUBSCRIBE, uri)
 
-    def _done(self, uri: str, entry: _Entry) -> None:
+    def _request_ended(self, uri: str, entry: _ResourceEntry) -> None:
         with self._lock:
-            entry.busy = False
-            if not entry.wanted and not entry.told:
-                self._forget(uri, entry)
+            entry.request_pending = False
+            if not entry.needed and not entry.maybe_subscribed:
+                self._remove_entry(uri, entry)
             self._changed.notify_all()
 
-    def _entry(self, uri: str, undeclared: Undeclared) -> _Entry:
-        entry = self._entries.setdefault(uri, _Entry())
+    def _ensure_entry(self, uri: str, undeclared: Undeclared) -> _ResourceEntry:
+        entry = self._entries.setdefault(uri, _ResourceEntry())
         if undeclared == "try":
             entry.undeclared = undeclared
         return entry
 
-    def _forget(self, uri: str, entry: _Entry) -> None:
+    def _remove_entry(self, uri: str, entry: _ResourceEntry) -> None:
         if self._entries.get(uri) is entry:
             del self._entries[uri]
 
     # -- the program itself ----------------------------------------------------------------------
 
-    def claim(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
+    def add_explicit(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
         """Want it by hand; return whether it was not wanted like that before."""
         with self._lock:
-            entry = self._entry(uri, undeclared)
-            new, entry.by_hand = not entry.by_hand, True
+            entry = self._ensure_entry(uri, undeclared)
+            new, entry.explicit = not entry.explicit, True
             return new
 
-    def claimed(self, uri: str) -> None:
+    def confirm_explicit(self, uri: str) -> None:
         """The server has agreed to a claim."""
         with self._lock:
             entry = self._entries.get(uri)
-            if entry is not None and entry.by_hand:
-                entry.subscribed = entry.told = True
+            if entry is not None and entry.explicit:
+                entry.subscribed = entry.maybe_subscribed = True
 
-    def unclaim(self, uri: str) -> bool:
+    def remove_explicit(self, uri: str) -> bool:
         """Do not want it by hand; return whether nobody wants it now."""
         with self._lock:
             entry = self._entries.get(uri)
             if entry is None:
                 return True
-            entry.by_hand = False
-            if entry.wanted:
+            entry.explicit = False
+            if entry.needed:
                 return False
-            entry.subscribed = entry.told = False
-            if not entry.busy:
-                self._forget(uri, entry)
+            entry.subscribed = entry.maybe_subscribed = False
+            if not entry.request_pending:
+                self._remove_entry(uri, entry)
             return True
 
-    def is_held(self, uri: str) -> bool:
+    def has_listeners(self, uri: str) -> bool:
         """Whether anybody listens to it."""
         with self._lock:
             entry = self._entries.get(uri)
-            return entry is not None and entry.holders > 0
+            return entry is not None and entry.listener_count > 0
 
 
 _log = logging.getLogger("syncmcp.client")
@@ -207,16 +214,16 @@ class ChangeListener(Protocol):
     wanted: ChangeFilter
     """What it was begun for."""
 
-    def heard(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """Something has changed."""
 
-    def lose(self, by: Literal["server", "connection"], cause: McpError | None = None) -> None:
+    def fail(self, by: Literal["server", "connection"], cause: McpError | None = None) -> None:
         """There will be no news: the connection is gone, or the server refuses."""
 
-    def reconnected(self, *, stateful: bool) -> None:
+    def on_reconnect(self, *, stateful: bool) -> None:
         """There is another connection; of the old one, something may have been missed."""
 
-    def closed(self) -> None:
+    def on_client_closed(self) -> None:
         """The client is closed."""
 
 
@@ -233,8 +240,8 @@ class SessionState:
         """The level that the server was asked for last."""
         self.log_level_undeclared: Undeclared = "refuse"
         """Whether a server that does not declare logging is asked for it, too."""
-        self.uris = ResourceSubscriptions()
-        self.pauses = Backoff()
+        self.resources = ResourceSubscriptions()
+        self.reopen_backoff = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
         self._listeners: dict[ChangeListener, None] = {}
@@ -242,7 +249,7 @@ class SessionState:
     @property
     def subscribed(self) -> bool:
         """Whether there is anything that a new session has to be asked for."""
-        return len(self.uris) > 0 or bool(self._listeners)
+        return len(self.resources) > 0 or bool(self._listeners)
 
     @property
     def listeners(self) -> list[ChangeListener]:
@@ -250,12 +257,12 @@ class SessionState:
         with self._lock:
             return list(self._listeners)
 
-    def add(self, listener: ChangeListener) -> None:
+    def add_listener(self, listener: ChangeListener) -> None:
         """Tell a listener of everything from now on."""
         with self._lock:
             self._listeners[listener] = None
 
-    def remove(self, listener: ChangeListener) -> None:
+    def remove_listener(self, listener: ChangeListener) -> None:
         """Forget a listener, if it is there."""
         with self._lock:
             self._listeners.pop(listener, None)
@@ -266,21 +273,21 @@ class SessionState:
             listeners = self.listeners
             self._listeners.clear()
         for listener in listeners:
-            listener.closed()
-        self.uris.clear()
+            listener.on_client_closed()
+        self.resources.clear()
 
-    def news(self, method: str, params: dict[str, Any]) -> None:
+    def notify_listeners(self, method: str, params: dict[str, Any]) -> None:
         """Tell those who want to know what a notification says. Never blocks."""
         event = read_event(method, params)
         if event is not None:
             for listener in self.listeners:
-                listener.heard(event)
+                listener.on_change(event)
 
-    def lost(self, error: McpError) -> None:
+    def connection_lost(self, error: McpError) -> None:
         """There will be no news any more. Never blocks."""
         for listener in self.listeners:
             if listener.stateful:  # the others notice it by themselves
-                listener.lose("connection", error)
+                listener.fail("connection", error)
 
     def restore(self, connection: Connection, deadline: Deadline) -> None:
         """Ask for all of it, where that is asked for once and for all (until 2025-11-25).
@@ -296,14 +303,14 @@ class SessionState:
             if self.log_level is not None:
                 level = {"level": self.log_level}
                 _ask(connection, "logging/setLevel", level, deadline, self.log_level_undeclared)
-            for uri, undeclared in self.uris.wanted():
+            for uri, undeclared in self.resources.needed_uris():
                 refusal = _ask(connection, SUBSCRIBE, {"uri": uri}, deadline, undeclared)
                 for listener in listeners:
                     if refusal is not None and uri in listener.wanted.uris:
-                        listener.lose("server", refusal)
-        self.pauses.opened()
+                        listener.fail("server", refusal)
+        self.reopen_backoff.opened()
         for listener in listeners:
-            listener.reconnected(stateful=connection.dialect.stateful)
+            listener.on_reconnect(stateful=connection.dialect.stateful)
 
 
 def _ask(

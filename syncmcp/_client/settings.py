@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from syncmcp.cache import CacheStore
     from syncmcp.types import Implementation
 
-TIMEOUT: Final = 300.0
+DEFAULT_TIMEOUT: Final = 300.0
 """The `timeout` of a client that is given none, in seconds."""
 
-CAREFUL: Final = Retry()
+DEFAULT_RETRY: Final = Retry()
 """The `retry` of a client that is given none."""
 
 
-class Poolable(Protocol):
+class Shareable(Protocol):
     """A client, as the table of unpickled ones sees it."""
 
-    def _share(self) -> None:
+    def _mark_shared(self) -> None:
         """It belongs to the whole process: no `with` closes it."""
         ...
 
-    def _is_wanted(self) -> bool:
+    def _may_open(self) -> bool:
         """True until it is closed."""
         ...
 
@@ -65,7 +65,7 @@ class Poolable(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Poolable)
+C = TypeVar("C", bound=Shareable)
 
 
 def check_mode(mode: str) -> None:
@@ -153,24 +153,24 @@ class Settings:
         defaults = ResolvedOptions(self.timeout, self.idle_timeout, undeclared=self.undeclared)
         return ResolvedOptions.checked(given, defaults) if given else defaults
 
-    def hello(self, offer: OfferedCapabilities) -> ClientHello:
+    def client_hello(self, offer: OfferedCapabilities) -> ClientHello:
         """How the client presents itself; by default as this version of syncmcp."""
         info = self.client_info
         ours = {"name": "syncmcp", "version": __version__}
         return ClientHello(ours if info is None else info.to_wire(), offer, self.extensions)
 
-    def connected(self, negotiated: Negotiated) -> ConnectedServer:
+    def connected_server(self, negotiated: Negotiated) -> ConnectedServer:
         """What the server said of itself."""
         return ConnectedServer(
             negotiated, name=self.label, trusted=self.trusted, extensions=self.extensions
         )
 
 
-Tables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+HandlerTables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Handlers by method: of a server's own requests, and of notifications."""
 
 
-class Shared:
+class SharedClients:
     """The clients of one process that came out of pickles, by what their configuration is."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Shared:
         """The client of a configuration; made if there is none, or the last one was closed."""
         with self._lock:
             client: C | None = self._clients.get(key)
-            if client is None or not client._is_wanted():
+            if client is None or not client._may_open():
                 if not self._clients:
                     _end_with_process()
                 client = self._clients[key] = make()
@@ -201,21 +201,21 @@ def _end_with_process() -> None:
         Finalize(None, lifetime.close_all, exitpriority=0)
 
 
-_shared = Shared()
+_shared = SharedClients()
 
 
 def _after_fork_in_child() -> None:
     """Those of the parent go on there; here each pickle gets a new one."""
     global _shared
-    _shared = Shared()
+    _shared = SharedClients()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def reduced(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def reduce_client(
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
 ) -> tuple[Any, ...]:
     """What `Client.__reduce__` returns.
 
@@ -231,24 +231,28 @@ def reduced(
     digest = hashlib.sha256()
     for name, value in _parts(target, settings, tables):
         digest.update(f"{name}\0".encode() + _pickled(name, value))
-    return _of_this_process, (digest.hexdigest(), make, target, settings, tables)
+    return _shared_client, (digest.hexdigest(), make, target, settings, tables)
 
 
-def _of_this_process(
-    key: str, make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def _shared_client(
+    key: str,
+    make: Callable[..., C],
+    target: object,
+    settings: dict[str, Any],
+    tables: HandlerTables,
 ) -> C:
     def shared() -> C:
-        client = configured(make, target, settings, tables)
-        client._share()
+        client = make_client(make, target, settings, tables)
+        client._mark_shared()
         return client
 
     return _shared.get(key, shared)
 
 
-def configured(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def make_client(
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
 ) -> C:
-    """Make a client that opens at its first call; see `reduced`."""
+    """Make a client that opens at its first call; see `reduce_client`."""
     client = make(target, **{**settings, "lazy": True})
     requests, notifications = tables
     for method, handler in requests.items():
@@ -259,7 +263,7 @@ def configured(
 
 
 def _parts(
-    target: object, settings: Mapping[str, Any], tables: Tables
+    target: object, settings: Mapping[str, Any], tables: HandlerTables
 ) -> Iterator[tuple[str, object]]:
     """Everything that can be named in an error, for itself."""
     if isinstance(target, (Stdio, Http)):

@@ -44,26 +44,26 @@ class Subscription:
     """
 
     def __init__(
-        self, client: HasCore, listening: SubscriptionBackend, timeout: float | None
+        self, client: HasCore, backend: SubscriptionBackend, timeout: float | None
     ) -> None:
         # Strongly: who waits for events of a client is not done with it.
         self._client = client
         self._core = client._core
-        self._listening = listening
-        self._inbox = listening.inbox
+        self._backend = backend
+        self._inbox = backend.inbox
         self._timeout = timeout
-        self._finalizer = weakref.finalize(self, reaper.put, listening.abandon)
+        self._finalizer = weakref.finalize(self, reaper.put, backend.close_in_background)
         self._finalizer.atexit = False
 
     @property
     def lists(self) -> tuple[str, ...]:
         """The lists that the server agreed to tell of; perhaps not all that were asked for."""
-        return self._listening.granted.kinds
+        return self._backend.granted.kinds
 
     @property
     def uris(self) -> tuple[str, ...]:
         """The resources that the server agreed to tell of."""
-        return self._listening.granted.uris
+        return self._backend.granted.uris
 
     def __iter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class Subscription:
         limit = (
             self._core.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         )
-        self._listening.close(Deadline(limit))
+        self._backend.close(Deadline(limit))
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +104,7 @@ class Subscription:
 
     def __repr__(self) -> str:
         state = "closed" if self._inbox.ended else "open"
-        return f"<Subscription to {self._listening.granted} of {self._listening._label} {state}>"
+        return f"<Subscription to {self._backend.granted} of {self._backend._label} {state}>"
 
     def run_in_thread(
         self, handler: Callable[[ChangeEvent], object], *, on_error: OnError | None = None
@@ -124,7 +124,7 @@ class Subscription:
         threading.Thread(
             target=self._run,
             args=(listener, handler),
-            name=f"syncmcp-listener[{self._listening._label}]",
+            name=f"syncmcp-listener[{self._backend._label}]",
             daemon=True,
         ).start()
         return listener
@@ -222,19 +222,19 @@ class _Refresher:
         self._handler = handler
         self._debounce = debounce
         # One call at a time.
-        self._lane = SerialExecutor(core.pools.workers)
-        self.inbox = EventQueue(self._stirred)
+        self._serial_executor = SerialExecutor(core.pools.workers)
+        self.inbox = EventQueue(self._on_event)
         self.listener = Listener(self.inbox, self._close, on_error)
-        self.listening: SubscriptionBackend | None = None
+        self.backend: SubscriptionBackend | None = None
 
     def _close(self) -> None:
-        core, listening = self._core(), self.listening
-        if core is not None and listening is not None:
-            listening.close(Deadline(core.settings.close_timeout))
+        core, backend = self._core(), self.backend
+        if core is not None and backend is not None:
+            backend.close(Deadline(core.settings.close_timeout))
 
-    def _stirred(self) -> None:
+    def _on_event(self) -> None:
         """On the thread that reads, or the one that ends it."""
-        refresh = partial(self._lane.push, self._refresh)
+        refresh = partial(self._serial_executor.push, self._refresh)
         if self.inbox.ended:
             refresh()
         else:
@@ -269,8 +269,10 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared)
-    return Subscription(client, listening, timeout)
+    backend = open_subscription(
+        client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared
+    )
+    return Subscription(client, backend, timeout)
 
 
 def refresh(
@@ -289,11 +291,11 @@ def refresh(
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
     refresher = _Refresher(core, fetch, handler, pause, on_error)
-    refresher.listening = begin(core, wanted, refresher.inbox, deadline, undeclared)
+    refresher.backend = open_subscription(core, wanted, refresher.inbox, deadline, undeclared)
     return refresher.listener
 
 
-def begin(
+def open_subscription(
     core: ClientCore,
     wanted: ChangeFilter,
     inbox: EventQueue,
@@ -314,7 +316,7 @@ def begin(
     undeclared = core.resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
         deadline = Deadline(core.settings.timeout)
-    if core.live() is None:
+    if core.live_connection() is None:
         core.open(deadline)
     negotiated = core.negotiated
     if negotiated is None:
@@ -323,13 +325,13 @@ def begin(
     lacking = wanted.lacking(capabilities if isinstance(capabilities, dict) else {})
     if lacking is not None and undeclared != "try":
         raise NotSupported(not_declared(lacking), server=core.label)
-    listening: SubscriptionBackend
+    backend: SubscriptionBackend
     if negotiated.dialect.stateful:
-        listening = SessionSubscription(core, wanted, inbox, undeclared)
+        backend = SessionSubscription(core, wanted, inbox, undeclared)
     else:
-        listening = StreamSubscription(core, wanted, inbox)
-    listening.start(core, deadline)
-    return listening
+        backend = StreamSubscription(core, wanted, inbox)
+    backend.start(core, deadline)
+    return backend
 
 
 def _check_callables(handler: Callable[..., object], on_error: OnError | None) -> None:

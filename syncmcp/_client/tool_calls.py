@@ -39,9 +39,9 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     return params
 
 
-def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
+def get_negotiated(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
     """What was agreed with the server, which is connected to if need be; `method` needs it."""
-    connection = core.live()
+    connection = core.live_connection()
     if connection is not None:
         return connection.agreed
     agreed: NegotiatedState = yield GetNegotiated(method)
@@ -50,7 +50,7 @@ def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
 
 def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:
     """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
-    tasks = (yield from meet(core)).tasks
+    tasks = (yield from get_negotiated(core)).tasks
     if tasks is None or not tasks.asked_for:
         return
     if (yield from task_support(core, name)) == "required":
@@ -60,12 +60,12 @@ def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[N
 def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     """Whether a tool runs as a task, as the list says; `None` if it says nothing."""
     known = core.schemas.find(name)
-    if known is None and not core.schemas.complete and (yield from _list(core)):
+    if known is None and not core.schemas.complete and (yield from _relist_tools(core)):
         known = core.schemas.find(name)
     return None if known is None else known.task_support
 
 
-def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
+def retry_on_header_mismatch(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
     """Call a tool; if the headers did not repeat what they should, list the tools and try again.
 
     A call with such headers was refused before it was read (spec: transports, "Client Behavior").
@@ -103,7 +103,7 @@ def check_input(
             return
     elif core.schemas.complete:
         return
-    if (yield from _list(core)):
+    if (yield from _relist_tools(core)):
         newer = core.schemas.find(name)
         if newer is None:
             return
@@ -140,7 +140,7 @@ def check_output(
         error = yield Compute(partial(known.output_error, result, core.label))
         if error is None:
             return
-    if (yield from _list(core)):
+    if (yield from _relist_tools(core)):
         newer = schemas.find(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
@@ -151,7 +151,7 @@ def check_output(
     _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
 
 
-def _list(core: ClientCore) -> Steps[bool]:
+def _relist_tools(core: ClientCore) -> Steps[bool]:
     """List the tools, which makes their schemas known; return whether that went well."""
     try:
         yield from all_pages("tools/list", types.ListToolsResult, "tools", core)

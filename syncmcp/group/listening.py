@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
-from syncmcp._client.subscriptions import begin
+from syncmcp._client.subscriptions import open_subscription
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
@@ -251,11 +251,11 @@ def listen(
 
     def ask(name: str) -> None:
         inbox = inboxes.of[name]
-        listenings[name] = listening = begin(
+        listenings[name] = listening = open_subscription(
             core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
         )
         if inbox.ended:  # whoever wanted it has gone meanwhile
-            listening.abandon()
+            listening.close_in_background()
 
     try:
         outcomes = run_all({name: partial(ask, name) for name in wanted}, Deadline(None))
@@ -294,4 +294,4 @@ def _told_by(
 
 def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:
     for listening in list(listenings.values()):
-        listening.abandon()
+        listening.close_in_background()
