@@ -1,6 +1,6 @@
-"""What a client is behind its methods: its connection from opening to loss, its threads, its cache.
+"""The core of a client: opens, replaces and closes its connection; owns its threads and its cache.
 
-The connection tells the core what happens there (`ConnectionEvents`), and knows nothing else of it.
+The core implements `ConnectionEvents`, the only interface through which a connection reaches it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncmcp._client.opening import (
     underlying_target,
 )
 from syncmcp._client.retrying import RetryRules, RetryState
-from syncmcp._client.session_state import SessionState
+from syncmcp._client.session_state import SessionState, TaskWatcher
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline
@@ -64,27 +64,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.client")
 
 
-class TaskWatcher(Protocol):
-    """Has the server tell of tasks, where it can."""
-
-    def watch(self, task: str) -> Callable[[], object]:
-        """Somebody waits for a task; return what says, once, that they do not any more."""
-        ...
-
-
 class HasCore(Protocol):
-    """A client."""
+    """An object with a core: a `Client`."""
 
     _core: ClientCore
 
 
 def core_of(client: HasCore) -> ClientCore:
-    """What is behind a client, for those parts of the library that work with clients."""
+    """The core of a client, for the other packages of the library."""
     return client._core
 
 
 class ConnectAttempt:
-    """One thread's attempt to open a connection, which others wait for, and how it failed."""
+    """One thread's attempt to open a connection. Other threads wait for it and get its failure."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -92,31 +84,31 @@ class ConnectAttempt:
 
 
 class ClientCore:
-    """Opens the connection when it is needed, replaces one that was lost, and closes it.
+    """Opens the connection at the first use, replaces a lost connection, and closes it.
 
     Any thread may call any method.
 
     Args:
-        settings: What the client was given.
-        handlers: Who answers and who is told.
-        lazy: Whether the first call may open it.
-        post: Makes a request whose end nobody waits for; never blocks.
+        settings: The checked options of the client.
+        handlers: The handlers and callbacks of the program.
+        lazy: True if the first call may open the connection.
+        send_and_forget: Sends a request in the background; never blocks.
 
     Attributes:
-        label: What logs and errors call the server.
+        label: The name of the server in logs and errors.
         resolve: See `Settings.resolve`.
-        connection: The connection there is, or was: one that died stays until there is another.
-        negotiated: What was agreed with the server; `None` while the client is not open.
-        repeatable: What is sent again after a failure.
-        cache: Results that are kept for a while; `None` for none.
-        checks: What is checked by the schemas of tools.
-        schemas: What is known of these.
-        state: What the server is asked for in each new session.
-        hearing: Has the server tell of tasks.
-        facade: The client in front of it, which lives as long as anybody, or a call, has it.
+        connection: The current connection, or a dead one that has not been replaced yet.
+        negotiated: The result of the handshake; `None` while the client is not open.
+        retry_rules: Which requests are sent again after a failure.
+        cache: The cached results; `None` without a cache.
+        validation: What is checked against the schemas of tools.
+        schemas: The schemas of the tools that were listed.
+        session_state: Log level, subscriptions and listeners, restored in each new session.
+        task_watcher: Subscribes to notifications about tasks.
+        facade: A weak reference to the `Client`; the program and running calls keep it alive.
         wire: The newest frames.
-        lock: Guards the life of the connection; held for changes only, never while something opens
-            or closes.
+        may_open: True if a call may open a connection: after `open`, or if lazy, until `close`.
+        lock: Guards the state of the connection; held for changes only, never during I/O.
     """
 
     def __init__(
@@ -153,17 +145,16 @@ class ClientCore:
         self.may_open = lazy
         self._opening: Connection | None = None
         self._attempt: ConnectAttempt | None = None
-        # The thread that began to open it last.
+        # The thread that made the last attempt to open.
         self._last_opener: int | None = None
         self.connection: Connection | None = None
-        # Those whose session is gone, as long as calls are in flight there.
+        # Connections whose session was lost and that still have calls in flight.
         self._retired: list[Connection] = []
         self._heartbeat: Heartbeat | None = None
         self.negotiated: Negotiated | None = None
         self._pools: Pools | None = None
         self._finalizer: weakref.finalize[..., ClientCore] | None = None
-        # The revision that the server spoke last and the transport that led there, and the id after
-        # the last one used.
+        # The last revision, the transport that reached the server, and the next request id.
         self._last_revision: str | None = None
         self._transport_choice = initial_transport(settings.target, settings.mode)
         self._next_id = 1
@@ -176,13 +167,13 @@ class ClientCore:
     # -- opening ---------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline | None = None) -> None:
-        """Have a connection opened, in more than one attempt if that is worth it.
+        """Open a connection; retry as the client's `retry` says.
 
         Args:
-            deadline: When it must be there; by default after `open_timeout`.
+            deadline: When the connection must be open; `open_timeout` from now by default.
 
         Raises:
-            McpError: None came about.
+            McpError: No connection could be opened.
         """
         if deadline is None:
             deadline = Deadline(self.settings.open_timeout)
@@ -203,7 +194,7 @@ class ClientCore:
             self.sleep(pause, options, deadline)
 
     def open_or_close(self, close: Callable[[], object]) -> None:
-        """Open; where Ctrl-C comes behind that, close: a caller that gets no client cannot do it.
+        """Open; close again if an exception prevents the caller from getting the client.
 
         Args:
             close: Closes the client.
@@ -221,12 +212,12 @@ class ClientCore:
             raise
 
     def allow_opening(self) -> None:
-        """From now on calls may open it."""
+        """Let calls open the connection from now on."""
         with self.lock:
             self.may_open = True
 
     def live_connection(self) -> Connection | None:
-        """The live connection if there is one already; never blocks.
+        """The connection if it is alive, else `None`; never blocks.
 
         Raises:
             ClosedError: The client is not open.
@@ -242,14 +233,14 @@ class ClientCore:
     def ensure_connection(
         self, deadline: Deadline, cancel: CancelToken | None = None
     ) -> Connection:
-        """The live connection, made anew if the server has died and may be started again.
+        """The live connection; opens one if there is none, or replaces a dead one.
 
         Args:
-            deadline: When it must be there.
-            cancel: Ends waiting for another thread that makes one.
+            deadline: When the connection must be open.
+            cancel: Ends the wait for another thread that is opening the connection.
 
         Raises:
-            McpError: There is none, and none came about.
+            McpError: No connection could be opened, or a dead server must not be started again.
         """
         connection = self.connection
         if connection is not None and connection.dead is None:
@@ -257,7 +248,7 @@ class ClientCore:
         self.check_process()
         mine: ConnectAttempt | None = None
         forget = None if cancel is None else call_when_cancelled(cancel, self._wake)
-        try:  # around all of it: Ctrl-C may come at any moment
+        try:  # Ctrl-C may come at any moment
             with self.lock:
                 self._wait_for_others(deadline, cancel)
                 if not self.may_open:
@@ -271,7 +262,7 @@ class ClientCore:
                 self._clean_up_dead(dead, deadline)
             return self._establish(deadline.sooner(self.settings.open_timeout))
         except (TransportError, ProtocolError, ServerError) as error:
-            if mine is not None:  # another thread would fare no better
+            if mine is not None:  # the threads that wait for this attempt get the same error
                 mine.failure = fresh(error)
             raise
         finally:
@@ -286,13 +277,13 @@ class ClientCore:
                     useless.close(deadline.sooner(self.settings.close_timeout))
 
     def _wait_for_others(self, deadline: Deadline, cancel: CancelToken | None) -> None:
-        """Wait as long as another thread opens a connection; called with the lock held.
+        """Wait while another thread opens a connection; called with the lock held.
 
         Raises:
             RequestTimeout: `deadline` passed.
-            RequestCancelled: `cancel`, which wakes this thread, was cancelled.
-            McpError: The other thread had no luck.
-            UsageError: This is the thread that opens it: an interceptor wants to use the client.
+            RequestCancelled: `cancel` was cancelled, which wakes this thread.
+            McpError: The attempt of the other thread failed.
+            UsageError: This thread is opening it: an interceptor called the client.
         """
         while self.may_open and (attempt := self._attempt) is not None:
             if attempt.thread == threading.get_ident():
@@ -313,7 +304,7 @@ class ClientCore:
                 raise fresh(attempt.failure)
 
     def _clean_up_dead(self, dead: Connection, deadline: Deadline) -> None:
-        """Clear away a connection that died, and wait a little before the next one."""
+        """Close or retire a dead connection, and wait for the restart backoff."""
         if isinstance(self._target, Stdio) and self._target.restart == "never":
             raise fresh(dead.dead or self.not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
@@ -324,17 +315,17 @@ class ClientCore:
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
         if isinstance(self._target, Http):
-            return  # nothing has to be started; pauses are up to `retry`
+            return  # no process has to be started; `retry` decides about pauses
         pause = deadline.sooner(self._restart_backoff.next())
         with self.lock:
             while self.may_open and not pause.expired:
                 self._changed.wait(pause.remaining())
 
     def _establish(self, deadline: Deadline) -> Connection:
-        """Open a connection. One thread at a time."""
+        """Open a new connection. Only one thread at a time runs this."""
         timing.check()
         lifetime.prepare_shutdown()
-        # What another program may have taken the place of is known once it has opened again.
+        # A restarted command may be another version: its revision is negotiated anew.
         last_revision = self._last_revision
         self._last_revision = last_revision if isinstance(self._target, Http) else None
         connection, negotiated, choice = open_connection(
@@ -348,13 +339,13 @@ class ClientCore:
             self._target if isinstance(self._target, Stdio) else None,
         )
         self.session_state.restore(connection, deadline)
-        # Before there is a connection to see: then calls go out and questions come in.
+        # Before other threads see the connection and the server can ask questions.
         connection.desk.server = self.settings.connected_server(negotiated)
         if self.cache is not None:
             self.cache.on_reconnect()
         with self.lock:
-            wanted = self._opening is connection  # or closed by another thread meanwhile
-            if wanted:
+            current = self._opening is connection  # False if another thread closed the client
+            if current:
                 self._opening = None
                 self.connection = connection
                 self.negotiated = negotiated
@@ -369,7 +360,7 @@ class ClientCore:
                     self, lifetime.client_abandoned, connection, self._pools, self.label
                 )
                 self._finalizer.atexit = False
-        if not wanted:
+        if not current:
             connection.close(deadline.sooner(self.settings.close_timeout))
             raise self.not_open()
         self._restart_backoff.opened()
@@ -407,7 +398,7 @@ class ClientCore:
         with self.lock:
             if not self.may_open:
                 raise self.not_open()
-            self._opening = connection  # where `close` finds it
+            self._opening = connection  # so that `close` can abort the opening
         lifetime.close_at_exit(connection)
         return connection
 
@@ -424,7 +415,7 @@ class ClientCore:
     def close(self, timeout: float | None, *, drain: bool) -> None:
         """End the connection; see `Client.close`."""
         if not self.of_this_process:
-            return  # the connection belongs to the parent process, which goes on using it
+            return  # the parent process goes on using the connection
         limit = self.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         deadline = Deadline(limit)
         with self.lock:
@@ -433,7 +424,7 @@ class ClientCore:
             self._retired.clear()
             heartbeat, self._heartbeat = self._heartbeat, None
             self.session_state.close()
-            # An opening that goes on all the same finds that it is nobody's any more.
+            # A thread that is still opening a connection sees this and closes it.
             self._opening = self.connection = self.negotiated = None
             pools = self._pools
             self.schemas.forget()
@@ -452,12 +443,12 @@ class ClientCore:
             pools.close()
 
     def _retire(self, dead: Connection) -> None:
-        """Have a connection whose session is gone closed as soon as no call is in flight there."""
+        """Close a connection whose session was lost as soon as it has no calls in flight."""
         with self.lock:
-            wanted = self.may_open and dead not in self._retired
-            if wanted:
+            new = self.may_open and dead not in self._retired
+            if new:
                 self._retired.append(dead)
-        if wanted:
+        if new:
             dead.when_empty(partial(self.pools.workers.run, partial(self._close_retired, dead)))
 
     def _close_retired(self, dead: Connection) -> None:
@@ -468,12 +459,12 @@ class ClientCore:
         dead.close(Deadline(self.settings.close_timeout))
 
     def reset_after_fork(self) -> None:
-        """After a fork, in the child: what is not open belongs to the child as well."""
+        """After a fork, in the child: let the child use a client that is not open."""
         if self.connection is not None or self._attempt is not None or self._retired:
             return
         self._fork_generation = timing.fork_generation
         self._pools = None
-        # A thread of the parent may have held these.
+        # Threads of the parent may have held these locks at the fork.
         self.handlers.renew()
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
@@ -487,7 +478,7 @@ class ClientCore:
         if pools is None or pools.closed:
             with self.lock:
                 pools = self._pools
-                # A closed client keeps its own for calls that are about to learn of it.
+                # A closed client keeps its closed pools for calls that have yet to fail.
                 if pools is None or (pools.closed and self.may_open):
                     pools = self._pools = Pools(
                         self.label, self.settings.max_in_flight, self.settings.max_handlers
@@ -495,7 +486,7 @@ class ClientCore:
         return pools
 
     def sleep(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
-        """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
+        """Sleep; ends early if the call is cancelled or expires, or if the client is closed."""
         pause, token = deadline.sooner(seconds), options.cancel
         forget = None if token is None else call_when_cancelled(token, self._wake)
         try:
@@ -513,13 +504,13 @@ class ClientCore:
     def send_and_forget(
         self, method: str, params: dict[str, Any] | None, undeclared: Undeclared
     ) -> None:
-        """Make a request whose end nobody waits for; never blocks."""
+        """Send a request in the background; its result is ignored. Never blocks."""
         self._send_and_forget(self, method, params, undeclared)
 
     def remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
-        """Ask for this level in each request from now on, where that is how it is asked for.
+        """Remember the log level: sent with each request (2026-07-28), or set in each new session.
 
-        Elsewhere each new session is asked for it, in this way if the server does not declare it.
+        `undeclared` says whether a server that does not declare logging is asked, too.
         """
         self.session_state.log_level = level
         self.session_state.log_level_undeclared = undeclared
@@ -528,12 +519,12 @@ class ClientCore:
 
     @property
     def client(self) -> Any:
-        """The client in front of it, if there still is one."""
+        """The `Client` of this core; `None` if it was garbage-collected."""
         return None if self.facade is None else self.facade()
 
     @property
     def server(self) -> ConnectedServer:
-        """What the server said of itself.
+        """The server's description of itself.
 
         Raises:
             ClosedError: The client is not open.
@@ -543,7 +534,7 @@ class ClientCore:
         return self.settings.connected_server(negotiated)
 
     def resumable(self) -> Resumable | None:
-        """The transport, if it has a session that another one could go on with."""
+        """The transport, if its session can be resumed by another client."""
         connection = self.connection
         if connection is None or not isinstance(connection.transport, Resumable):
             return None
@@ -551,14 +542,14 @@ class ClientCore:
 
     @property
     def of_this_process(self) -> bool:
-        """False in a child of the process that opened it."""
+        """False in a forked child of the process that opened the client."""
         return self._fork_generation == timing.fork_generation
 
     def check_process(self) -> None:
-        """Check that the client is not the parent process's.
+        """Check that the client belongs to this process.
 
         Raises:
-            ForkedError: It is.
+            ForkedError: It belongs to the parent process.
         """
         if not self.of_this_process:
             raise ForkedError(
@@ -567,13 +558,13 @@ class ClientCore:
             )
 
     def not_open(self) -> ClosedError:
-        """What a call ends with that finds the client closed."""
+        """The error of a call on a client that is not open."""
         return ClosedError("the client is not open", server=self.label)
 
-    # -- what the connection tells (`ConnectionEvents`) ------------------------------------------
+    # -- events of the connection (`ConnectionEvents`); from any thread ----------------------
 
     def handler_context(self, *args: Any, **options: Any) -> HandlerContext | None:
-        """What a handler is given, if there still is a client; see `HandlerContext`."""
+        """The context of a handler; `None` if the client was garbage-collected."""
         client = self.client
         if client is None:
             return None
@@ -582,33 +573,33 @@ class ClientCore:
         return context
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
-        """The server says that something has changed. Never blocks."""
+        """The server sent a notification of a change. Never blocks."""
         if self.cache is not None:
             self.cache.on_notification(method, dict(params))
         if stateful:
             self.session_state.notify_listeners(method, dict(params))
 
     def task_changed(self, task: str) -> None:
-        """The server says that a task has changed. Never blocks."""
+        """The server sent a notification about a task. Never blocks."""
         self.pools.waits.news(task)
 
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A call that was given up has become a task, which nobody will wait for. Never blocks."""
+        """A cancelled call became a task at the server: cancel the task. Never blocks."""
         self.pools.workers.run(partial(self.send_and_forget, CANCEL, {"taskId": task}, undeclared))
 
     def server_stream_closed(self) -> None:
-        """The server cannot tell anything outside of requests any more. Never blocks."""
+        """The stream for messages outside of requests has ended. Never blocks."""
         self.session_state.connection_lost(ConnectionLost("the stream of events is closed"))
 
     def interrupted(self, error: McpError) -> None:
-        """Open another session for those who only listen: they make no call that would.
+        """Reopen a lost connection in the background if there are listeners. Never blocks.
 
-        Never blocks. A server that died is started again for listeners alone: what else a program
-        wants of it, a call says.
+        Listeners make no calls, so nothing else would reopen it for them. Without listeners, the
+        next call starts a dead server again.
         """
         with self.lock:
-            # Of a connection that never came to be: its error goes to whoever opens it, who knows
-            # when to give up. Of the one before: another is being opened already.
+            # The thread that opens a connection gets its error and decides what to do next. The
+            # loss of an older connection needs nothing: its replacement is being opened.
             if self._opening is not None:
                 return
         if isinstance(error, SessionLost):
