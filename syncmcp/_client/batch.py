@@ -1,4 +1,4 @@
-"""Many calls at once: `with client.batch() as b:` collects them and sends them when it is left."""
+"""Batches: `with client.batch() as batch:` collects calls and sends them when the block ends."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ R = TypeVar("R")
 M = TypeVar("M", bound="BaseModel")
 
 Oversize: TypeAlias = Literal["split", "refuse"]
-"""What becomes of a batch of more than `max_size` calls: several frames, or an error."""
+"""What happens to a batch of more than `max_size` calls: several frames, or an error."""
 
 
 class Collected(Generic[P, R]):
-    """An operation as a batch has it: it takes the same, and returns a future."""
+    """An operation as a method of a batch: takes the same arguments, and returns a future."""
 
     def __init__(self, operation: Operation[P, R]) -> None:
         self._operation = operation
@@ -61,17 +61,18 @@ class Collected(Generic[P, R]):
 
 
 class Batch:
-    """Calls that are collected, and sent together when the block is left; see `Client.batch`.
+    """Calls that are collected, and sent together when the block ends; see `Client.batch`.
 
-    It has every operation of a client, with the same arguments and options. Each returns its
-    `RequestFuture` at once; how a call ends is nobody's business but its future's. A mistake in the
-    arguments is raised at the call.
+    A batch has every operation of a client, with the same arguments and options. Each operation
+    returns its `RequestFuture` at once; errors of a call are raised by its future only. Invalid
+    arguments raise at the call.
 
     Where the revision has batches (2025-03-26), the first requests of the calls share a frame. A
-    call that needs more of them (a list of many pages, say) goes on alone, and so does one with
-    `headers` of its own. Elsewhere each request goes by itself, and none waits for another.
+    call that needs more requests (a list of many pages, say) sends the others alone. A call with
+    `headers` of its own is sent alone, too. With other revisions each request is a message of its
+    own, and no request waits for another.
 
-    Any thread may collect.
+    Any thread may collect calls.
     """
 
     call_tool = Collected(operations.call_tool)
@@ -106,7 +107,7 @@ class Batch:
         if oversize not in ("split", "refuse"):
             raise UsageError(f"oversize is 'split' or 'refuse', not {oversize!r}")
         self._oversize = oversize
-        # Guards what follows: calls may be collected by several threads.
+        # Guards the attributes below: several threads may collect calls.
         self._lock = threading.RLock()
         self._collector: int | None = None
         self._closed = False
@@ -126,10 +127,10 @@ class Batch:
         return len(self._calls)
 
     def __enter__(self) -> Self:
-        """Begin to collect.
+        """Start to collect calls.
 
         Raises:
-            UsageError: It did so before.
+            UsageError: The batch was used before.
         """
         with self._lock:
             if self._collector is not None:
@@ -138,7 +139,7 @@ class Batch:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Send what was collected, and wait for nothing; after an exception, drop it."""
+        """Send the collected calls without waiting; after an exception, cancel them instead."""
         with self._lock:
             self._closed = True
             calls = self._calls
@@ -154,7 +155,7 @@ class Batch:
                 _SequentialRun(
                     calls, Deadline(self._timeout), self._core.pools.workers
                 ).start_next()
-        except BaseException:  # Ctrl-C, mostly: who waits for the others would wait for these, too
+        except BaseException:  # Ctrl-C, mostly: no future may stay open for ever
             _cancel_all(calls)
             raise
 
@@ -201,7 +202,7 @@ class Batch:
     ) -> RequestFuture[R]:
         if (refusal := self._refusal()) is not None:
             raise refusal
-        # Without the lock: a cache store and a function for headers are the caller's code.
+        # Without the lock: a cache store and a function for headers are code of the program.
         call = PreparedCall(
             steps, self._core, options, owner=self._client, runs_user_code=runs_user_code
         )
@@ -215,7 +216,7 @@ class Batch:
         raise refusal
 
     def _refusal(self) -> McpError | None:
-        """Why no call can be collected now, if so."""
+        """The error of collecting a call now; `None` if calls can be collected."""
         with self._lock:
             if self._collector is None or self._closed:
                 return UsageError("a batch collects calls within its `with` block")
@@ -242,7 +243,7 @@ class Batch:
 
 
 class _SequentialRun:
-    """Starts each call when the one before it is done."""
+    """Starts each call after the call before it has ended."""
 
     def __init__(
         self, calls: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
@@ -252,7 +253,7 @@ class _SequentialRun:
         self._workers = workers
 
     def start_next(self) -> None:
-        """Start the next call. Nothing else is under way."""
+        """Start the next call. The call before it has ended."""
         if not self._waiting:
             return
         call = self._waiting.popleft()
@@ -260,7 +261,7 @@ class _SequentialRun:
             call.fail(self._timeout_error(call))
         else:
             _start(call, self._deadline.remaining())
-        # Never on the thread that settles it: that may be one that must not send.
+        # On a pool thread: the thread that settles the future may be one that must not send.
         call_when_done(call.future, partial(self._workers.run, self.start_next))
 
     def _timeout_error(self, call: PreparedCall[Any]) -> RequestTimeout:
