@@ -313,7 +313,7 @@ def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
 
 
 @pytest.fixture
-def reopen_backoff(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, none of which is made."""
     made: list[float] = []
     monkeypatch.setattr(ClientCore, "sleep", lambda self, seconds, *_: made.append(seconds))

@@ -1,4 +1,4 @@
-"""Drives the steps of an operation in the caller's thread."""
+"""The blocking driver: performs the steps of an operation on the thread of the caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 class Suspended(BaseException):
-    """The steps wait for something that takes long; no thread is needed meanwhile."""
+    """Raised out of `run` when the steps wait for a task, so that no thread waits."""
 
     def __init__(self, pause: Pause) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ def run(
     *,
     suspends: bool = False,
 ) -> R:
-    """Drive `steps` on this thread until they return.
+    """Perform `steps` on this thread until they return.
 
     Args:
         steps: The operation.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When the whole of it must be over.
-        effect: What the steps yielded first, if they were begun already.
+        deadline: The deadline of the whole operation.
+        effect: The first effect, if the steps were started already.
         on_attempt: Called with the number of attempts each time that a request is sent again.
         suspends: Raise `Suspended` where the steps wait for a task, instead of blocking.
 
@@ -84,23 +84,20 @@ def run(
 
 
 def name_server(error: BaseException, core: ClientCore) -> None:
-    """Name the server in an error that the steps found by themselves, in what it said for example.
-
-    Not in a mistake of the caller's, which is about no server.
-    """
+    """Set the server in an error that the steps raised themselves; not in a `UsageError`."""
     if isinstance(error, McpError) and not isinstance(error, UsageError) and error.server is None:
         error.server = core.label
 
 
 def with_cache(steps: Steps[R], core: ClientCore, options: ResolvedOptions) -> Steps[R]:
-    """The same steps, without their `Recall`; what they get is kept, if it may be."""
+    """Wrap steps with the cache: it answers their `CacheLookup` and stores their results."""
     return steps if core.cache is None else core.cache.wrap(steps, core.live_connection, options)
 
 
 def abort_steps(
     steps: Steps[Any], core: ClientCore, options: ResolvedOptions, error: McpError
 ) -> None:
-    """Nobody waits for `steps` any more: have the server told what they still want to tell it."""
+    """End `steps` with `error`; send the `SendAndForget` requests that they still yield."""
     try:
         effect = steps.throw(error)
         while isinstance(effect, SendAndForget):
@@ -139,7 +136,7 @@ def _drive(
                 elif isinstance(effect, WatchTask):
                     value = core.task_watcher.watch(effect.task)
                 else:
-                    assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
+                    assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
                     if effect.task is None:
                         core.sleep(effect.seconds, options, deadline)
                     elif suspends:
@@ -147,7 +144,7 @@ def _drive(
                     else:
                         _wait_for_task(effect, core, options, deadline)
             except McpError as error:
-                # The steps may give it another name, or go on.
+                # The steps may raise another error, or continue.
                 effect = steps.throw(error)
             else:
                 effect = steps.send(value)
@@ -189,7 +186,7 @@ def _get_negotiated(
 def _wait_for_task(
     pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline
 ) -> None:
-    """Block until `pause` is over, or there is news."""
+    """Block until `pause` is over, or a notification about its task ends it."""
     # A lock that is released once is the cheapest thing a thread can wait for.
     over = threading.Lock()
     over.acquire()
@@ -208,13 +205,13 @@ def with_retries(
     attempt: Callable[[Connection], R],
     on_attempt: Callable[[int], object] | None = None,
 ) -> R:
-    """Attempt a request as often as it is worth it, and return what the attempt does.
+    """Attempt a request as often as the retry rules allow; return the result of `attempt`.
 
     Args:
         send: The request.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When all of it must be over.
+        deadline: The deadline of all attempts.
         attempt: Makes the request on a connection.
         on_attempt: Called with the number of attempts each time that the request is sent again.
 
@@ -245,7 +242,7 @@ def with_retries(
 def _answer_input(
     ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline
 ) -> Any:
-    """Block until everything is answered. The clock of the call stands still meanwhile."""
+    """Block until all questions are answered. The deadline of the call is held meanwhile."""
     connection = core.ensure_connection(deadline, options.cancel)
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
@@ -255,7 +252,7 @@ def _answer_input(
     deadline.hold(desk.human_timeout)
     try:
         responder.start()
-        # A future's thread is one of a pool's, too: the handlers may need another.
+        # This may be a pool thread: the handlers that answer may need its slot.
         with slot_released():
             acquire(answered, None)
     except BaseException as error:

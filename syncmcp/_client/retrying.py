@@ -1,4 +1,4 @@
-"""Which failed requests are sent again, how often and when; and the attempts of one request."""
+"""Retries: which failed requests are sent again, how often and when (`Retry`, `RetryState`)."""
 
 from __future__ import annotations
 
@@ -32,45 +32,46 @@ if TYPE_CHECKING:
 __all__ = ["Retry"]
 
 
-# What is sent again after a failure, how often and when. Decisions only: nothing waits here.
+# The functions and classes here decide only; `ClientCore.sleep` makes the pauses.
 
 
-# The server, or something before it, is away for a moment: it may have done the work or not.
+# The server or a proxy is unavailable for a moment; the request may have been processed.
 _AWAY = frozenset((502, 503, 504))
 
-# The request was turned away before anything was done for it.
+# The request was rejected before it was processed.
 _TOO_MANY = 429
 
 
 class Retry:
-    """How often a request is sent again after a failure, and how long all of it may take.
+    """How many times a request is sent after failures, and how long all attempts may take.
 
-    What was *not sent*, or turned away with HTTP 429, may be sent again whatever it is. What may
-    have been done is sent again only if that does no harm: lists, reads, prompts, completions,
-    `ping`, `server/discover`, what is about a task that exists; a tool with `idempotent=True` on
-    the call, or if the client is `trusted` and a list that it fetched says that the tool only reads
-    or is idempotent. Any other call fails at once, with `OutcomeUnknown` where its connection
-    broke.
+    Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
+    that the server may have processed is sent again only if it is harmless: lists, reads, prompts,
+    completions, `ping`, `server/discover`, requests about an existing task; and a tool call with
+    the option `idempotent=True`, or, if the client is `trusted`, of a tool that is read-only or
+    idempotent according to a list that the client fetched. Any other call fails at once, with
+    `OutcomeUnknown` if its connection broke.
 
-    Failures that count: no connection came about (over HTTP), a connection was lost, HTTP 429, 502,
-    503 and 504. Each repetition is logged as a warning by the logger ``syncmcp.retry``;
-    `McpError.attempts` and `RequestFuture.attempts` tell how many there were.
+    These failures lead to a retry: the connection could not be opened (over HTTP), or was lost;
+    HTTP 429, 502, 503 and 504. Each retry is logged as a warning by the logger ``syncmcp.retry``;
+    `McpError.attempts` and `RequestFuture.attempts` have the number of attempts.
 
-    One repetition does not depend on this: a request that a server refused because it no longer
-    knows the session (404) is sent again, once, in a new session. A page of a list is not, for its
-    cursor is of the old session: the list begins anew. A list that loses one session after the
-    other is begun up to `attempts` times, or twice where that is more.
+    One retry does not depend on this: a request that a server refused because it does not know the
+    session any more (404) is sent again, once, in a new session. A page of a list is not sent
+    again, because its cursor belongs to the old session: the list restarts. A list that loses one
+    session after the other is started up to `attempts` times, but at least twice.
 
     Args:
-        attempts: How often a request is sent at most, the first time included.
-        budget: No repetition begins later than this after the first failure, in seconds.
-        pause: The longest pause before the first repetition, in seconds. The pause is a random
-            part of that, and the longest doubles each time. A server's ``Retry-After`` comes
-            first; one that does not fit into `budget` or the call's `timeout` ends the call.
-        longest_pause: Where the doubling ends, in seconds.
+        attempts: The most times that a request is sent, including the first time.
+        budget: The latest time for a retry, in seconds after the first failure.
+        pause: The longest pause before the first retry, in seconds. Each pause is a random part of
+            the longest pause, which doubles with each retry. A ``Retry-After`` of the server is
+            added to it; if the pause does not fit into `budget` or the `timeout` of the call, the
+            call fails.
+        longest_pause: The upper limit of the doubling, in seconds.
 
     Raises:
-        UsageError: A number makes no sense.
+        UsageError: A number is invalid.
     """
 
     def __init__(
@@ -99,20 +100,20 @@ class Retry:
         return hash(tuple(vars(self).values()))
 
     def _delay_before(self, retry: int, error: McpError) -> float:
-        """Seconds to wait before the first, second, ... repetition."""
+        """The pause before the given retry (1 for the first), in seconds."""
         longest = min(self.longest_pause, self.pause * 2.0 ** min(retry - 1, 32))
-        # All of it is random: many clients that lost one server must not come back at once.
+        # Full jitter: many clients that lost one server must not reconnect at the same time.
         pause = random.uniform(0.0, longest)  # noqa: S311 - no secret depends on it
         wish: float | None = getattr(error, "retry_after", None)
         return pause if wish is None else wish + pause
 
 
 def may_retry(error: McpError, *, harmless: bool) -> bool:
-    """Whether a request that failed like this can be sent again without doing its work twice.
+    """True if a failed request may be sent again.
 
     Args:
-        error: How it failed.
-        harmless: Whether it may be done twice.
+        error: The failure.
+        harmless: True if the server may process the request twice.
     """
     if isinstance(error, AuthError):
         return False
@@ -132,31 +133,31 @@ def _finite(value: float, name: str) -> float:
 
 _log = logging.getLogger("syncmcp.retry")
 
-# A server whose stdin is broken is as good as dead; the news of it comes within this time.
+# After a broken pipe the server is about to die; its end is noticed within this time.
 _DYING_SECONDS = 0.2
 
 
 class RetryRules:
-    """What one client sends again.
+    """Which requests one client sends again.
 
     Args:
-        policy: How often and when; `None` for never.
-        trusted: Whether the server's word counts for what its tools do.
-        reopens: Whether a connection that did not come about is worth another attempt: that of a
-            URL is, a command that cannot be started is not.
+        policy: How often and when; `None` for no retries.
+        trusted: True if the annotations of the server's tools are believed.
+        reopens: True if opening is tried again: for a URL, but not for a command that cannot be
+            started.
     """
 
     def __init__(self, policy: Retry | None, *, trusted: bool, reopens: bool) -> None:
         self.policy = policy
         self.reopens = reopens
         self._trusted = trusted
-        # Told of each repetition, by its method, before the request is sent again; never raises.
+        # Called with the method before a request is sent again; never raises.
         self.on_retry: Callable[[str], object] | None = None
-        # What the newest list said; a whole entry is replaced at a time.
+        # By name: True if the tool is read-only or idempotent. Entries are replaced atomically.
         self._tools: dict[str, bool] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
-        """Note what a list that was fetched says of its tools."""
+        """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
             for tool in tools:
                 hints = tool.annotations
@@ -165,11 +166,11 @@ class RetryRules:
                 )
 
     def forget(self) -> None:
-        """There is another server now, perhaps of another version."""
+        """Forget the tools: the new server process may be of another version."""
         self._tools = {}
 
     def is_harmless(self, send: Send, options: ResolvedOptions) -> bool:
-        """Whether a request may be done twice."""
+        """True if the server may process the request twice."""
         if options.idempotent or send.method in HARMLESS:
             return True
         name = (send.params or {}).get("name")
@@ -179,15 +180,15 @@ class RetryRules:
 
 
 class RetryState:
-    """The repetitions of one request; made when it has failed for the first time.
+    """The retries of one request; made at its first failure.
 
     Args:
         send: The request.
-        options: Its options.
-        deadline: When the call must be over.
-        repeatable: What the client sends again.
-        label: What the log calls the server.
-        counted: Told how often the request has been sent, each time that it is sent again.
+        options: The options of the call.
+        deadline: The deadline of the call.
+        retry_rules: The rules of the client.
+        label: The name of the server in the log.
+        on_attempt: Called with the number of attempts each time that the request is sent again.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class RetryState:
         self._deadline = deadline
         self._policy = retry_rules.policy
         self._reopens = retry_rules.reopens
-        # Asked now: what is known of a tool is forgotten with its server.
+        # Evaluated now: the rules forget the tools when the connection is replaced.
         self._harmless = retry_rules.is_harmless(send, options)
         self._label = label
         self._on_attempt = on_attempt
@@ -215,14 +216,14 @@ class RetryState:
         self._delivery_unknown = False
 
     def next_delay(self, error: McpError, connection: Connection | None) -> float | None:
-        """Seconds until the request is sent again; `None` if `error` is its end.
+        """The pause before the next attempt, in seconds; `None` if there is no further attempt.
 
         Args:
-            error: How it failed.
-            connection: Where; `None` if there was none.
+            error: The failure of the last attempt.
+            connection: Its connection; `None` if the connection could not be opened.
         """
         if connection is None and self._method != "initialize":
-            # What failed was the opening; what it tells of itself is not true of the request.
+            # The opening failed; the `delivery` of its error is not that of the request.
             _set_delivery(error, "not_sent")
         pause = self._delay(error, connection)
         if pause is None:
@@ -230,7 +231,7 @@ class RetryState:
         return pause
 
     def record_retry(self, error: McpError, pause: float) -> None:
-        """The request is about to be sent again."""
+        """Count and log an attempt that is about to be made."""
         self._delivery_unknown = (
             self._delivery_unknown or getattr(error, "delivery", "") == "unknown"
         )
@@ -250,7 +251,7 @@ class RetryState:
 
     def _delay(self, error: McpError, connection: Connection | None) -> float | None:
         if isinstance(error, SessionLost) and error.delivery != "unknown":
-            # Once each: refused with its session, or too late for it.
+            # Once for each kind of delivery: refused with the session, or not sent.
             again = error.delivery not in self._sessions_renewed
             self._sessions_renewed.add(error.delivery)
             return 0.0 if again else None
@@ -262,7 +263,7 @@ class RetryState:
         if not may_retry(error, harmless=self._harmless or connection is None):
             return None
         if connection is not None and not connection.transport.blocking:
-            pause = 0.0  # a server that died is started again: that has a pause of its own
+            pause = 0.0  # restarting a server has a backoff of its own
         else:
             pause = policy._delay_before(self._retries + 1, error)
         left = self._deadline.remaining()
@@ -274,22 +275,22 @@ class RetryState:
         return pause
 
     def annotate(self, error: McpError) -> None:
-        """Say in `error` what became of the request in all."""
+        """Set the number of attempts and the delivery of the whole request in its final error."""
         if self._sends > 1:
             error.attempts = self._sends
-        if self._delivery_unknown:  # perhaps it was not sent this time, but it was before
+        if self._delivery_unknown:  # of an earlier attempt
             _set_delivery(error, "unknown")
 
 
 def can_reconnect(connection: Connection) -> bool:
-    """Whether another connection would be opened for the next request, or need not be.
+    """True if the next attempt can be made: over HTTP, or if the connection is dead.
 
-    Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.
+    May block for a moment: a broken pipe is noticed before the death of the server.
     """
     return connection.transport.blocking or connection.wait_dead(_DYING_SECONDS)
 
 
 def _set_delivery(error: Any, delivery: Delivery) -> None:
-    """Say how far the request came, in an error that says so."""
+    """Set `delivery` in an error that has it."""
     if hasattr(error, "delivery"):
         error.delivery = delivery
