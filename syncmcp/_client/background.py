@@ -1,4 +1,4 @@
-"""Drives the steps of an operation into a future."""
+"""The non-blocking driver: performs the steps of an operation and settles a future."""
 
 from __future__ import annotations
 
@@ -64,18 +64,19 @@ def submit(
     owner: object = None,
     runs_user_code: bool = False,
 ) -> RequestFuture[R]:
-    """Start `steps` and return the future of what they return. Never blocks.
+    """Start `steps` and return the future of their result. Never blocks.
 
     Args:
         steps: The operation.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When the whole of it must be over.
-        owner: The client, which lives as long as what it has begun.
+        deadline: The deadline of the whole operation.
+        owner: The client; the running operation keeps it alive.
         runs_user_code: True if the steps run code of the program (a model with validators).
 
     Raises:
-        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        UsageError: An argument is invalid.
+        NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
     call = PreparedCall(steps, core, options, owner=owner, runs_user_code=runs_user_code)
@@ -86,11 +87,11 @@ def submit(
 def send_and_forget(
     core: ClientCore, method: str, params: dict[str, Any] | None, undeclared: Undeclared
 ) -> None:
-    """Make a request whose end nobody waits for; never blocks."""
+    """Send a request in the background; its result is ignored. Never blocks."""
     options = core.resolve(
         {"timeout": POST_SECONDS, "idle_timeout": None, "undeclared": undeclared}
     )
-    options.nested = True  # what it is to end may be what is in front
+    options.nested = True  # not queued: it may cancel a request that the queue waits for
     try:
         submit(exchange(method, params), core, options, Deadline(POST_SECONDS))
     except McpError as error:
@@ -98,10 +99,11 @@ def send_and_forget(
 
 
 class PreparedCall(Generic[R]):
-    """An operation whose arguments have been checked, and which nothing was sent for yet.
+    """An operation whose arguments have been checked and whose first request is not sent yet.
 
     Raises:
-        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        UsageError: An argument is invalid.
+        NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
 
@@ -122,7 +124,7 @@ class PreparedCall(Generic[R]):
         )
         self.options = options
         self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
-        if options.watch is None:  # else somebody else iterates
+        if options.watch is None:  # else a stream takes the progress
             options.watch = partial(add_progress, self.future)
         connection = core.live_connection()
         self.first_effect: Send | GetNegotiated | Pause | None = None
@@ -138,15 +140,15 @@ class PreparedCall(Generic[R]):
         )
 
     def start(self, deadline: Deadline) -> None:
-        """Drive it into its future, unless that is done. Never blocks.
+        """Start to perform the operation, unless its future is done. Never blocks.
 
         Raises:
-            ClosedError: The client is not open any more.
+            ClosedError: The client was closed meanwhile.
         """
         send = self.first_effect
         if send is None:
             return
-        if self.future.done():  # cancelled while nothing was sent
+        if self.future.done():  # cancelled before anything was sent
             self.fail(RequestCancelled("cancelled by the caller", delivery="not_sent"))
             return
         connection = self._core.live_connection()
@@ -158,21 +160,21 @@ class PreparedCall(Generic[R]):
             _CallbackRun(*drive, runs_user_code=self._runs_user_code).start(send, connection)
 
     def _needs_thread(self, connection: Connection) -> bool:
-        """Whether a thread must be its own; those that share a frame share that of its exchange."""
+        """True if it needs a thread of its own; calls in one frame share the exchange's thread."""
         if connection.interception is not None:
             return True
         shares = self.options.place is not None and connection.dialect.batches
         return connection.transport.blocking and not shares
 
     def fail(self, error: McpError) -> None:
-        """Nothing is sent, because of `error`: let the steps undo what they did, and end it.
+        """Settle the future with `error` before anything is sent; the steps undo their changes.
 
-        Does nothing to what has gone already.
+        Does nothing after `start`.
         """
         if self.first_effect is None:
             return
         self.first_effect = None
-        with suppress(McpError, StopIteration):  # the future says it
+        with suppress(McpError, StopIteration):  # the future has the error
             self._steps.throw(error)
         self._steps.close()
         settle(self.future, None, error)
@@ -181,7 +183,7 @@ class PreparedCall(Generic[R]):
 def _first_effect_of(
     steps: Steps[Any], core: ClientCore, connection: Connection | None, options: ResolvedOptions
 ) -> Send | GetNegotiated | Pause:
-    """Take the first step here and now: a mistake of the caller is raised to the caller."""
+    """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
     if isinstance(send, WatchTask):
         send = steps.send(core.task_watcher.watch(send.task))
@@ -194,13 +196,13 @@ def _first_effect_of(
             break
         except NotSupported as error:
             send = steps.throw(error)
-    # An operation has something to send before it has to ask; a task may have to be waited for.
+    # No operation asks questions or computes first; following a task may begin with a pause.
     assert isinstance(send, (Send, GetNegotiated, Pause))
     return send
 
 
 class _ThreadedRun(Generic[R]):
-    """A future that needs a thread while it lasts: for HTTP, interceptors, a server to start."""
+    """Runs an operation on a pool thread: for HTTP, for interceptors, or to start a server."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class _ThreadedRun(Generic[R]):
         self._steps = steps
         self._core = core
         self._owner = owner
-        # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
+        # A token of its own: `future.cancel()` reaches the thread of the exchange through it.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
         self._seat: PoolSlot | None = None
@@ -230,13 +232,13 @@ class _ThreadedRun(Generic[R]):
         set_canceller(self._future, partial(self._token.cancel, "cancelled by the caller"))
         at = self._deadline.at
         if at is not None:
-            # This and the token only for the time in line; then the connection watches both.
+            # For the time in the queue only; later the connection watches deadline and token.
             self._expiry = timer.at(at, self._expire)
         self._forget_cancel = call_when_cancelled(self._token, self._cancelled)
-        # A handler's call does not stand in line: those in front may wait for the handler.
+        # A call of a handler is not queued: the calls before it may wait for that handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
         place = self._options.place
-        if busy and place is not None:  # others need not stand in line with it
+        if busy and place is not None:  # the other calls of its frame must not wait for it
             place.leave()
 
     def _cancelled(self) -> None:
@@ -259,13 +261,13 @@ class _ThreadedRun(Generic[R]):
         )
 
     def _abandon(self, error: BaseException) -> None:
-        """The call ended like this, and an interceptor has its thread, perhaps for ever."""
+        """Settle the future; an interceptor may block the thread for ever, so replace that."""
         settle(self._future, None, error)
         if self._seat is not None:
             self._seat.abandon()
 
     def _drive(self) -> None:
-        """On an exchange thread."""
+        """Perform the steps. Runs on an exchange thread."""
         self._seat = seat_of_this_thread()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -289,7 +291,7 @@ class _ThreadedRun(Generic[R]):
                 suspends=True,
             )
         except Suspended as suspended:
-            # What is done by now, the steps learn from the request that they make next.
+            # Changes during the pause are found by the next request of the steps.
             self._next_effect = Pause(0.0)
             self._core.pools.waits.begin(
                 suspended.pause, self._deadline, self._token, self._schedule_resume
@@ -299,19 +301,19 @@ class _ThreadedRun(Generic[R]):
         else:
             settle(future, result, None)
         finally:
-            # It refers to us: what is over must not wait for the garbage collector.
+            # Breaks a reference cycle, so that no garbage collection is needed.
             self._options.abandon = None
             leave_frame(self._options)
 
     def _schedule_resume(self) -> None:
-        """Go on after a pause, on an exchange thread. Never blocks."""
+        """Continue on an exchange thread after a pause. Never blocks."""
         run, turn = self._core.pools.exchanges.run, threading.Lock()
 
         def drive() -> None:
             if turn.acquire(blocking=False):
                 self._drive()
 
-        # Whoever gives up the call does not stand in line: its task is still to be cancelled.
+        # A cancelled or expired call is not queued: its task must be cancelled now.
         hurry = partial(run, drive, at_once=True)
         if self._deadline.at is not None:
             self._expiry = timer.at(self._deadline.at, hurry)
@@ -320,7 +322,7 @@ class _ThreadedRun(Generic[R]):
 
 
 class _CallbackRun(Generic[R]):
-    """A future whose answers are brought by a reader thread; nothing waits in between."""
+    """Runs an operation by callbacks of the reader thread; needs no thread of its own."""
 
     def __init__(
         self,
@@ -353,11 +355,11 @@ class _CallbackRun(Generic[R]):
         try:
             if isinstance(send, Pause):
                 self._sleep(send)
-            elif isinstance(send, GetNegotiated):  # it was not connected when the steps began
+            elif isinstance(send, GetNegotiated):  # the client connected meanwhile
                 self._guarded_step(self._advance, connection.agreed, None)
             else:
                 self._request(send, connection)
-        except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
+        except BaseException:  # Ctrl-C, mostly: the caller does not get the future
             self._cancel()
             raise
 
@@ -377,7 +379,7 @@ class _CallbackRun(Generic[R]):
             call.outcome = error
             self._on_call_done(call)
         if is_cancelled(self._future):
-            # While the request was on its way: `_cancel` may have seen the one before.
+            # Cancelled during this method: `_cancel` may have seen the previous request.
             self._cancel()
 
     def _cancel(self) -> None:
@@ -395,12 +397,12 @@ class _CallbackRun(Generic[R]):
             wait.end()
 
     def _on_call_done(self, call: PendingRequest) -> None:
-        """On whatever thread ended the call, mostly the one that reads.
+        """A request ended. Runs on any thread, mostly the reader thread.
 
-        The library's own steps are short and block nowhere: it is cheaper to take the next one here
-        than to wake another thread. Code of the caller's must not run here.
+        The steps of the library are short and never block: performing the next one here is cheaper
+        than waking another thread. Code of the program must not run here.
         """
-        # The call refers to us: what is over must not wait for the garbage collector.
+        # Breaks a reference cycle, so that no garbage collection is needed.
         self._call = None
         if self._runs_user_code:
             self._core.pools.resumer.run(partial(self._guarded_step, self._on_outcome, call))
@@ -408,7 +410,7 @@ class _CallbackRun(Generic[R]):
             self._guarded_step(self._on_outcome, call)
 
     def _guarded_step(self, step: Callable[..., None], *args: Any) -> None:
-        """Take a step; whatever it raises ends the future, and not the thread that it is on."""
+        """Take a step; its exceptions settle the future."""
         if is_claimed(self._future):
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             abort_steps(self._steps, self._core, self._options, error)
@@ -425,13 +427,13 @@ class _CallbackRun(Generic[R]):
         if error is None:
             self._retry_state = None
         elif (pause := self._retry_delay(error)) is not None:
-            # A server has to be started, which takes a while.
+            # On a pool thread: starting a server takes time.
             self._core.pools.workers.run(partial(self._guarded_step, self._retry, call, pause))
             return
         self._advance_with_outcome(call, error)
 
     def _retry_delay(self, error: McpError) -> float | None:
-        """Seconds until the request is sent again, if it is."""
+        """The pause before the next attempt, in seconds; `None` if there is none."""
         assert self._send is not None
         if self._retry_state is None:
             self._retry_state = RetryState(
@@ -450,7 +452,7 @@ class _CallbackRun(Generic[R]):
         self._advance(reply, error)
 
     def _advance(self, value: Any, error: McpError | None) -> None:
-        """Give the steps what they wait for, and do what they want next."""
+        """Resume the steps with a value or an error, and perform their next effect."""
         assert self._connection is not None
         try:
             effect = self._steps.send(value) if error is None else self._steps.throw(error)
@@ -458,12 +460,12 @@ class _CallbackRun(Generic[R]):
             settle(self._future, stop.value, None)
             return
         if isinstance(effect, Send):
-            self._retry_state = None  # what steps send after a failure is counted anew
+            self._retry_state = None  # attempts are counted for each request
             self._request(effect, self._connection)
         elif isinstance(effect, AnswerInput):
             self._answer_input(effect, self._connection)
         elif isinstance(effect, Compute):
-            # Not on the thread that reads: others wait for their answers.
+            # Not on the reader thread, which other calls wait for.
             work = partial(self._guarded_step, self._compute, effect)
             self._core.pools.resumer.run(work)
         elif isinstance(effect, SendAndForget):
@@ -474,17 +476,17 @@ class _CallbackRun(Generic[R]):
         elif isinstance(effect, WatchTask):
             self._advance(self._core.task_watcher.watch(effect.task), None)
         else:
-            assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
+            assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
             self._sleep(effect)
 
     def _sleep(self, pause: Pause) -> None:
-        # The timer must not write: what comes after the pause happens on a pool thread.
+        # The timer thread must not write: the steps continue on a pool thread.
         go_on = partial(self._guarded_step, self._advance, None, None)
         woken = partial(self._core.pools.workers.run, go_on)
         waits = self._core.pools.waits
         self._pending_wait = waits.begin(pause, self._deadline, self._options.cancel, woken)
         if is_cancelled(self._future):
-            # While it fell asleep: `_cancel` may have seen the one before.
+            # Cancelled during this method: `_cancel` may have seen the previous wait.
             self._pending_wait.end()
 
     def _compute(self, work: Compute) -> None:
@@ -508,7 +510,7 @@ class _CallbackRun(Generic[R]):
             self._cancel()
 
     def _on_answered(self) -> None:
-        """On the thread that brought the last answer."""
+        """All questions are answered. Runs on the thread of the last answer."""
         self._deadline.release()
         if self._runs_user_code:
             self._core.pools.resumer.run(partial(self._guarded_step, self._take_answers))
@@ -525,7 +527,7 @@ class _CallbackRun(Generic[R]):
             self._advance(outcome, None)
 
     def _retry(self, call: PendingRequest, pause: float) -> None:
-        """On a pool thread: send the request again after the pause, if there is a server."""
+        """Send the request again after the pause. Runs on a pool thread."""
         assert self._send is not None
         assert self._connection is not None
         assert self._retry_state is not None
@@ -536,7 +538,7 @@ class _CallbackRun(Generic[R]):
         self._retry_state.record_retry(call.outcome, pause)
         if pause:
             self._core.sleep(pause, self._options, self._deadline)
-        if is_claimed(self._future):  # withdrawn meanwhile
+        if is_claimed(self._future):  # cancelled meanwhile
             return
         try:
             connection = self._core.ensure_connection(self._deadline)

@@ -1,4 +1,4 @@
-"""The library's half of a subscription: in a session, or one long request since 2026-07-28."""
+"""The backends of subscriptions: in a session (until 2025-11-25), or one long request each."""
 
 from __future__ import annotations
 
@@ -45,22 +45,19 @@ if TYPE_CHECKING:
     from syncmcp._protocol.subscription import ChangeEvent
 
 
-# One who wants to be told of changes, from beginning to end.
-
-
 _log = logging.getLogger("syncmcp.subscriptions")
 
-# What unsubscribing may take, in seconds, where nobody waits for it.
+# The time limit of unsubscribing in the background, in seconds.
 _UNSUBSCRIBE_SECONDS = 30.0
 
 
 class SubscriptionBackend(ABC):
-    """The library's half of a subscription: knows the client only as long as that is there.
+    """A subscription as its server knows it. Refers to the core weakly.
 
     Attributes:
-        wanted: What was asked for.
-        granted: What the server agreed to.
-        inbox: Where events go.
+        wanted: The changes that were asked for.
+        granted: The changes that the server accepted.
+        inbox: The queue of events.
     """
 
     stateful: bool
@@ -71,41 +68,41 @@ class SubscriptionBackend(ABC):
         self.wanted = wanted
         self.granted = wanted
         self.inbox = inbox
-        # Guards what is held at the server: it is given up once.
+        # Guards the state at the server, so that it is released once.
         self._lock = threading.RLock()
 
     @abstractmethod
     def open(self, deadline: Deadline) -> None:
-        """Ask the server; returns when it has agreed.
+        """Subscribe; returns when the server has accepted.
 
         Raises:
-            McpError: It has not.
+            McpError: The server did not accept.
         """
 
     @abstractmethod
     def unsubscribe(self, deadline: Deadline) -> None:
-        """Have the server tell no more, if it was asked to. Raises nothing."""
+        """Unsubscribe at the server; idempotent. Raises nothing."""
 
     @abstractmethod
     def on_reconnect(self, *, stateful: bool) -> None:
-        """There is another connection, or session, than before. Never blocks."""
+        """There is a new connection or session. Never blocks."""
 
     @abstractmethod
     def on_change(self, event: ChangeEvent) -> None:
-        """The server tells everybody of a change (until 2025-11-25). Never blocks."""
+        """The session got a notification of a change (until 2025-11-25). Never blocks."""
 
     def put(self, event: ChangeEvent) -> None:
-        """Pass an event on. Never blocks."""
+        """Queue an event; a full queue ends the subscription. Never blocks."""
         if not self.inbox.put(event):
             self.fail("backlog")
 
     def start(self, core: ClientCore, deadline: Deadline) -> None:
-        """Begin.
+        """Register as a listener and subscribe.
 
         Raises:
-            McpError: The server does not agree; it tells nothing then.
+            McpError: The server did not accept the subscription.
         """
-        # First: what is told from the moment it agrees must not be missed.
+        # Registered first: notifications may arrive as soon as the server accepts.
         core.session_state.add_listener(self)
         try:
             self.open(deadline)
@@ -114,23 +111,23 @@ class SubscriptionBackend(ABC):
             raise
 
     def detach(self) -> None:
-        """The program wants no more. Never blocks."""
+        """End the inbox and unregister the listener; the server is not notified. Never blocks."""
         self.inbox.end()
         core = self._core()
         if core is not None:
             core.session_state.remove_listener(self)
 
     def on_client_closed(self) -> None:
-        """The client is closed, and nothing is left to be given up. Never blocks."""
+        """The client was closed: there is nothing to unsubscribe from. Never blocks."""
         self.detach()
 
     def close(self, deadline: Deadline) -> None:
-        """The program wants no more: tell the server, too."""
+        """End the subscription, and unsubscribe at the server; idempotent."""
         self.detach()
         self.unsubscribe(deadline)
 
     def close_in_background(self) -> None:
-        """As `close`, but never blocks."""
+        """Like `close`, but unsubscribes in the background. Never blocks."""
         self.detach()
         core = self._core()
         if core is not None:
@@ -139,7 +136,7 @@ class SubscriptionBackend(ABC):
     def fail(
         self, by: Literal["server", "connection", "backlog"], cause: McpError | None = None
     ) -> None:
-        """There will be no more events, and the program did not want that. Never blocks."""
+        """End the subscription with `SubscriptionLost`. Never blocks."""
         text = {
             "server": "the server ended the subscription",
             "connection": "the connection ended, and the subscription with it",
@@ -160,7 +157,7 @@ class SubscriptionBackend(ABC):
 
 
 class SessionSubscription(SubscriptionBackend):
-    """Until 2025-11-25: lists are told of unasked, resources when they are subscribed to."""
+    """Until 2025-11-25: servers notify of lists unasked, and of subscribed resources."""
 
     stateful = True
 
@@ -186,13 +183,13 @@ class SessionSubscription(SubscriptionBackend):
             with self._lock:
                 if self.inbox.ended:
                     return
-                # Before it is asked for: perhaps nobody learns whether it came about.
+                # Before the request: its outcome may stay unknown.
                 self._acquired_uris.append(uri)
             ask = partial(_send, core, deadline, self._undeclared)
             core.session_state.resources.acquire(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
-            # A server tells of its lists from `notifications/initialized` on, to which there is no
-            # answer: so one to something later shows that it has seen that.
+            # A server notifies of lists once it has got `notifications/initialized`, which has no
+            # response. The response to a later ping shows that the server has got it.
             with suppress(ServerError):
                 run(exchange("ping"), core, ResolvedOptions(None, None), deadline)
 
@@ -240,7 +237,7 @@ def _send(
 def _send_if_connected(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
-    """Ask if there is anyone to ask: for this, no connection is worth being opened."""
+    """Send a request if the connection is alive; does not open one."""
     connection = core.connection
     if connection is not None and connection.dead is None:
         options = ResolvedOptions(None, None, undeclared=undeclared)
@@ -248,17 +245,17 @@ def _send_if_connected(
 
 
 class StreamSubscription(SubscriptionBackend):
-    """A subscription that is a request of its own, made again when its connection breaks."""
+    """Since 2026-07-28: a subscription is a long request, which is repeated after a loss."""
 
     stateful = False
 
     partial_grant_level = logging.WARNING
-    """How loudly the log says that the server agrees to less than was asked for."""
+    """The log level of the message that the server accepted only a part."""
 
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         super().__init__(core, wanted, inbox)
         self._backoff = Backoff()
-        # The request that is under way, and where; guarded by the lock.
+        # The open request and its connection; guarded by the lock.
         self._call: PendingListen | None = None
         self._connection: Connection | None = None
 
@@ -266,8 +263,8 @@ class StreamSubscription(SubscriptionBackend):
         """See `SubscriptionBackend`.
 
         Raises:
-            SubscriptionLost: The server ends the request at once, without agreeing to anything.
-            NotSupported: The server agrees to tell of nothing that is wanted.
+            SubscriptionLost: The server ended the request without an acknowledgement.
+            NotSupported: The server accepted none of the changes.
         """
         core = self._core()
         assert core is not None
@@ -288,7 +285,7 @@ class StreamSubscription(SubscriptionBackend):
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
     ) -> None:
-        """Make the request and wait until the server agrees."""
+        """Send the request and wait for the acknowledgement."""
         call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.ended:
@@ -332,10 +329,10 @@ class StreamSubscription(SubscriptionBackend):
             self._on_end(call)
 
     def _on_message(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
-        """On the thread that reads."""
+        """A message arrived on the request's stream. Runs on the reader thread."""
         if method == ACKNOWLEDGED:
             with self._lock:
-                # Once; and not when it has ended a moment ago, on another thread.
+                # The first acknowledgement counts, unless the request has just ended.
                 if call is self._call and not call.acknowledged:
                     self.granted = self.wanted.granted(params)
                     call.acknowledged = True
@@ -344,13 +341,13 @@ class StreamSubscription(SubscriptionBackend):
         self.on_notification(method, params)
 
     def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """The server tells of a change. On the thread that reads."""
+        """A notification arrived on the request's stream. Runs on the reader thread."""
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
 
     def _on_end(self, call: PendingRequest) -> None:
-        """On whatever thread ended the request, mostly the one that reads."""
+        """The request ended. Runs on any thread, mostly the reader thread."""
         assert isinstance(call, PendingListen)
         with self._lock:
             mine = call is self._call
@@ -366,7 +363,7 @@ class StreamSubscription(SubscriptionBackend):
         if isinstance(outcome, ClosedError):
             self.detach()
         elif isinstance(outcome, TransportError):
-            # Nothing is replayed, ever; and after a restart the request must be made again
+            # Events are never replayed, and after a loss the request must be repeated
             # (basic/patterns/subscriptions, "Cancellation").
             core.pools.workers.run(partial(self._listen_again, outcome))
         else:
@@ -374,7 +371,7 @@ class StreamSubscription(SubscriptionBackend):
             self.fail("server" if by_server else "connection", None if by_server else outcome)
 
     def _listen_again(self, error: TransportError) -> None:
-        """On a pool thread: listen on another connection."""
+        """Repeat the request on a new connection. Runs on a pool thread."""
         core = self._core()
         if core is None:
             return
@@ -393,14 +390,14 @@ class StreamSubscription(SubscriptionBackend):
         self.report_missed(core)
 
     def report_missed(self, core: ClientCore) -> None:
-        """What changed while nobody listened is never told. On a pool thread."""
+        """Queue events for changes that may have been missed. Runs on a pool thread."""
         for event in self.granted.everything():
             if core.cache is not None:
                 core.cache.on_change(event)
             self.put(event)
 
     def on_change(self, event: ChangeEvent) -> None:
-        """See `SubscriptionBackend`. Here, what is not told to its own request is not for it."""
+        """See `SubscriptionBackend`. Does nothing: only its own request's notifications count."""
 
     def unsubscribe(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`. Never blocks."""
@@ -416,7 +413,7 @@ class StreamSubscription(SubscriptionBackend):
         self.unsubscribe(Deadline(None))
 
     def on_reconnect(self, *, stateful: bool) -> None:
-        """See `SubscriptionBackend`. Its own request says so first; the other era has none."""
+        """See `SubscriptionBackend`. With an older revision the subscription ends."""
         if stateful:
             self.fail("connection", ConnectionLost("the server speaks another revision now"))
 
@@ -428,35 +425,35 @@ class StreamSubscription(SubscriptionBackend):
 _tasks_log = logging.getLogger("syncmcp.tasks")
 
 MAX_TASKS = 256
-"""The server is asked to tell of so many tasks at most; others are looked at only."""
+"""The most tasks in one subscription; further tasks are only polled."""
 
 
 class TaskSubscription:
-    """Has the server of one client tell of tasks as long as somebody waits for them.
+    """Subscribes to notifications about the tasks that calls of one client wait for.
 
-    What a request listens for cannot be changed: when another task is waited for, a new one takes
-    the place of the one before. Nothing here blocks but `_adjust`, which is on a pool thread.
+    The tasks of a request cannot be changed: to watch another task, a new request replaces the old
+    one. Nothing here blocks but `_adjust`, which runs on a pool thread.
     """
 
     def __init__(self, core: ClientCore) -> None:
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
-        # Guards what follows. Reentrant as all locks that the garbage collector may need.
+        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
         self._lock = threading.RLock()
         self._watch_counts: Counter[str] = Counter()
         self._stream: _TaskStream | None = None
-        # What is to take its place; the server has not agreed yet.
+        # Its replacement, which the server has not acknowledged yet.
         self._opening: _TaskStream | None = None
         self._adjusting = False
-        # Tasks that the server does not tell of, though it does of others.
+        # Tasks that the server refused, though it accepted others.
         self._refused: set[str] = set()
-        # Where the server has agreed once, and where it has not when it was asked first.
+        # The connection on which the server has accepted a request, or has refused the first one.
         self._accepted_on: Callable[[], Connection | None] = _no_connection
         self._refused_on: Callable[[], Connection | None] = _no_connection
 
     def watch(self, task: str) -> Callable[[], object]:
-        """Somebody waits for a task; return what says, once, that they do not any more."""
+        """Watch a task for one waiting call; return a function that the call runs once to stop."""
         core = self._core()
-        assert core is not None, "who waits has the core"
+        assert core is not None, "a waiting call keeps the core alive"
         pools = core.pools
         unfollow = pools.waits.follow(task)
         with self._lock:
@@ -467,7 +464,7 @@ class TaskSubscription:
         if begins:
             pools.workers.run(self._adjust)
         if stream is not None and task in stream.granted.tasks:
-            # Others are told of it already; what they were told since its last look is news here.
+            # Already watched for other calls; a notification may have come since its last poll.
             pools.waits.news(task)
         return partial(self._unwatch, task, unfollow)
 
@@ -487,11 +484,11 @@ class TaskSubscription:
                 stream.close(Deadline(0))
 
     def _tasks_to_request(self, core: ClientCore | None) -> tuple[str, ...]:
-        """What the server is to be asked for instead, if anything; called with the lock held."""
+        """The tasks of the next request; empty if none is due. Called with the lock held."""
         connection = None if core is None else core.connection
         if connection is None or connection is self._refused_on() or connection.dialect.stateful:
             return ()
-        if self._stream is not None and self._stream.inbox.ended:  # that was the server's wish
+        if self._stream is not None and self._stream.inbox.ended:  # the server ended it
             self._refused.update(self._watch_counts.keys() & set(self._stream.wanted.tasks))
             self._stream = None
         asked_for = () if self._stream is None else self._stream.wanted.tasks
@@ -499,7 +496,7 @@ class TaskSubscription:
         return wanted if set(wanted) - set(asked_for) else ()
 
     def _adjust(self) -> None:
-        """On a pool thread: ask for what is wanted, until that is what was asked for."""
+        """Make requests until all watched tasks are requested. Runs on a pool thread."""
         while True:
             core = self._core()
             with self._lock:
@@ -514,42 +511,42 @@ class TaskSubscription:
             except McpError as failure:
                 error = failure
             self._on_opened(core, stream, error)
-            del core  # nobody is kept by what is only waited for
+            del core  # this thread must not keep the core alive
 
     def _on_opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
-        """The server has agreed, or there is an error."""
+        """The server acknowledged a request, or the request failed."""
         connection = core.connection
         here: Callable[[], Connection | None] = (
             _no_connection if connection is None else weakref.ref(connection)
         )
         before = None
         with self._lock:
-            wanted = self._opening is stream  # or nobody waits any more for what it was for
-            if wanted:
+            current = self._opening is stream  # False if no call waits for its tasks any more
+            if current:
                 self._opening = None
-            if wanted and error is None:
+            if current and error is None:
                 before, self._stream, self._accepted_on = self._stream, stream, here
-            elif wanted and connection is not None and connection is self._accepted_on():
+            elif current and connection is not None and connection is self._accepted_on():
                 asked_for = () if self._stream is None else self._stream.wanted.tasks
                 self._refused.update(set(stream.wanted.tasks) - set(asked_for))
-            elif wanted:
+            elif current:
                 self._refused_on = here
         if error is not None:
             _tasks_log.debug("[%s] does not tell of tasks: %s", core.label, error)
             return
-        if not wanted:
+        if not current:
             stream.close(Deadline(0))
             return
-        heard: Iterable[str] = ()
+        already_watched: Iterable[str] = ()
         if before is not None:
-            heard = before.granted.tasks
+            already_watched = before.granted.tasks
             before.close(Deadline(0))
-        # What changed before the server agreed was told to nobody.
-        stream.poll_now(set(stream.granted.tasks).difference(heard))
+        # Changes before the acknowledgement were not notified: poll these tasks now.
+        stream.poll_now(set(stream.granted.tasks).difference(already_watched))
 
 
 class _TaskStream(StreamSubscription):
-    """One request to be told of tasks."""
+    """One subscription request for tasks."""
 
     partial_grant_level = logging.DEBUG
 
@@ -564,7 +561,7 @@ class _TaskStream(StreamSubscription):
         self.poll_now(self.granted.tasks)
 
     def poll_now(self, tasks: Iterable[str]) -> None:
-        """Have those who wait for these tasks look at them now. Never blocks."""
+        """Wake the calls that wait for these tasks, so that they poll now. Never blocks."""
         core = self._core()
         if core is not None:
             for task in tasks:
@@ -572,4 +569,4 @@ class _TaskStream(StreamSubscription):
 
 
 def _no_connection() -> None:
-    """No connection."""
+    """A reference to no connection."""

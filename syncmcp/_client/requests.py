@@ -1,4 +1,4 @@
-"""Requests with a typing of their own: of any method, and calls resumed with answers by hand."""
+"""Messages of any method (`request`, `notify`), and calls resumed with answers (`resume`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ M = TypeVar("M", bound="BaseModel")
 
 
 class Request:
-    """`client.request`: any method at all, with its own typing."""
+    """`client.request`: a request of any method. A class for the sake of its typing."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
@@ -67,21 +67,21 @@ class Request:
         result: type[Any] = dict,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Send a request of any method and block until its result is there.
+        """Send a request of any method and block until its result has arrived.
 
         It has an id, a deadline, cancellation and `_meta` like every other request.
 
         Args:
             method: The JSON-RPC method.
             params: Its parameters.
-            result: The pydantic model of the result, or `dict` for the result as it came.
+            result: The pydantic model of the result, or `dict` for the result as received.
             options: See `CallOptions`.
 
         Raises:
-            NotSupported: The library knows the method, and the revision lacks it. What the server
-                does not declare is sent, unless `undeclared` is ``"refuse"``.
-            InvalidOutput: The result does not fit the model.
-            McpError: Whatever else can become of a request.
+            NotSupported: The library knows the method, and the revision lacks it. A request that
+                needs an undeclared capability is sent, unless `undeclared` is ``"refuse"``.
+            InvalidOutput: The result does not match the model.
+            McpError: The request failed in another way.
         """
         resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
@@ -125,10 +125,10 @@ class Request:
 
 
 def any_request_options(core: ClientCore, options: CallOptions) -> ResolvedOptions:
-    """The options of a request of any method: whoever names the method means it.
+    """The options of a request of any method; `undeclared` is ``"try"`` by default.
 
     Raises:
-        UsageError: An option makes no sense.
+        UsageError: An option is invalid.
     """
     return core.resolve({"undeclared": "try", **options})
 
@@ -139,7 +139,7 @@ def any_request(
     """The steps of a request of any method.
 
     Raises:
-        UsageError: An argument makes no sense.
+        UsageError: An argument is invalid.
     """
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
@@ -207,14 +207,14 @@ def report_progress(
     client.notify("notifications/progress", params)
 
 
-# `client.resume`: going on with a call that waits for answers given by hand.
+# `client.resume`: continues a call with answers that the program gives.
 
 
 R = TypeVar("R")
 
 
 class Resume:
-    """`client.resume`, with its own typing."""
+    """`client.resume`. A class for the sake of its typing."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
@@ -289,7 +289,7 @@ def result_or_questions(
     offer: OfferedCapabilities,
     server: str,
 ) -> Any:
-    """The model of a result, or what the server asks first."""
+    """The model of a result, or an `InputRequired` with the questions of the server."""
     if isinstance(reply, InputRound):
         return InputRequired(method, params, reply, offer)
     if method == "prompts/get":
