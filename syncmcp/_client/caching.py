@@ -1,10 +1,10 @@
-"""Results that are kept for a while, between an operation's steps and whoever drives them.
+"""The cache of results, a layer between the steps of an operation and their driver.
 
-Steps yield `CacheLookup` where a cached result will do, and `Send` where it will not. What is sent
-is cached, whoever wanted it, if the server and the options of the call allow it.
+Steps yield `CacheLookup` if a cached result is acceptable, and `Send` otherwise. Each result of a
+`Send` is cached if the server and the options of the call allow that.
 
-Calls that miss the same result at one time each ask for it: one that waited for another's answer
-would end with the other's deadline, cancel and failure.
+Concurrent calls that miss the same entry each send their request: a call that waited for the result
+of another call would share its deadline, its cancellation and its failure.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _log = logging.getLogger("syncmcp.cache")
 
 
 class ResultCache:
-    """What one client keeps, and when it is of no use any more.
+    """The cached results of one client, and the changes that invalidate them.
 
     Args:
-        store: Where it is kept, perhaps beside what others keep.
+        store: The store, which other clients may share.
         target: The server.
-        extensions: The extensions that the server is told of.
-        offer: What the server may ask, now.
+        extensions: The extensions that the client declares.
+        offer: Returns the capabilities that the client offers at the moment.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class ResultCache:
     ) -> None:
         self._store = store
         self._target = target
-        # Nobody else can make keys with this.
+        # A secret part of the keys of private entries, so that no other client finds them.
         self._client_key = os.urandom(16).hex()
         self._server = target.url if isinstance(target, Http) else self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
         self._tells_identity = tells_identity(target)
-        # Guards what follows; held for look-ups and changes only.
+        # Guards the attributes below; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
-        # What is being put at the moment, or is to be put after it.
+        # By key: the newest result that is being stored or queued to be stored.
         self._pending_puts: dict[str, CachedResult] = {}
-        # Only then there is a reason to ask the program as whom it speaks.
+        # If false, the identity of the next request does not matter to look-ups.
         self._has_private = False
 
     @classmethod
@@ -87,10 +87,10 @@ class ResultCache:
         extensions: Mapping[str, Any],
         offer: Callable[[], OfferedCapabilities],
     ) -> ResultCache | None:
-        """What a client keeps that was given this as its ``cache``; `None` for nothing.
+        """The cache for a client's option ``cache``; `None` for no cache.
 
         Raises:
-            UsageError: It makes no sense.
+            UsageError: The option is invalid.
         """
         if given is False:
             return None
@@ -101,29 +101,29 @@ class ResultCache:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether keeping runs code of the program's, which the thread that reads must not."""
+        """True if the store is code of the program, which the reader thread must not run."""
         return not isinstance(self._store, MemoryCache)
 
-    # -- what outdates it --------------------------------------------------------------------
+    # -- invalidation ------------------------------------------------------------------------
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """The server tells something. Never blocks."""
+        """Invalidate what a notification says has changed. Never blocks."""
         event = read_event(method, params)
         if event is not None:
             self.on_change(event)
 
     def on_change(self, event: ChangeEvent) -> None:
-        """Something has changed, or may have. Never blocks."""
+        """Invalidate what has changed, or may have. Never blocks."""
         with self._lock:
             self._changes.changed(event, monotonic())
 
     def on_reconnect(self) -> None:
-        """There is a new connection; unless it is to a URL, that is another server."""
+        """Invalidate everything, unless the target is a URL: a new process is another server."""
         if not isinstance(self._target, Http):
             with self._lock:
                 self._changes.everything(monotonic())
 
-    # -- on the way of an operation ----------------------------------------------------------
+    # -- look-up and store -------------------------------------------------------------------
 
     def wrap(
         self,
@@ -131,7 +131,7 @@ class ResultCache:
         live_connection: Callable[[], Connection | None],
         options: ResolvedOptions,
     ) -> Steps[R]:
-        """The same steps, without their `CacheLookup`."""
+        """Wrap steps: answer their `CacheLookup` effects, and store the replies of `Send`."""
         try:
             effect = steps.send(None)
             while True:
@@ -165,14 +165,14 @@ class ResultCache:
         if options.cache != "use" or not options.plain or not may_be_kept(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
-            return None  # sending it raises what there is to raise
+            return None  # sending the request raises the error
         connection = live_connection()
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:
             dialect = connection.agreed.check(method, options.undeclared)
         except NotSupported:
-            return None  # as above
+            return None  # sending the request raises the error
         found = self._newest(wanted, dialect.revision)
         if found is None:
             return None
@@ -189,11 +189,11 @@ class ResultCache:
                 continue
             if session is not None:
                 if session.began not in (None, cached.asked):
-                    continue  # another walk's page
+                    continue  # a page of another listing
             elif (at_first := first_page(method, params)) is not None:
                 first = self._get(self._key(owner, *request, at_first))
                 if first is not None and first.asked > cached.asked:
-                    continue  # the list was begun anew since
+                    continue  # the first page was fetched again since
             usable.append(cached)
         if not usable:
             return None
@@ -202,19 +202,18 @@ class ResultCache:
         newest = max(usable, key=lambda cached: cached.asked)
         if session is not None:
             session.began = newest.asked
-        # Parsed anew each time: what a caller does to its result is its own business.
+        # Parsed for each look-up, so that callers may modify their result.
         result = from_json(newest.body)
         return result if isinstance(result, dict) else None
 
     def _owners(self) -> list[object]:
-        """Whose results may be used now: everybody's, and those of the next request's identity."""
+        """The owners of usable results: `None` (public), and the identity of the next request."""
         owners: list[object] = [None]
         if self._has_private:
             try:
                 identity = next_identity(self._target)
             except Exception:
-                # The program's own function failed, and will fail when the request is sent: there
-                # is where that is told.
+                # A function of the program failed. Sending the request will raise its error.
                 identity = None
             if identity is not None:
                 owners.append(identity)
@@ -231,7 +230,7 @@ class ResultCache:
     def _reply_handler(
         self, send: Send, options: ResolvedOptions
     ) -> Callable[[Reply], None] | None:
-        """What to do with the reply to a request that is about to be sent."""
+        """A function that stores the reply to a request; `None` if the reply is not cacheable."""
         method, params, own_offer, _, session = send
         if options.cache == "bypass" or not options.plain or own_offer is not None:
             return None
@@ -239,7 +238,7 @@ class ResultCache:
             return None
         asked, offer = monotonic(), self._offer()
         if session is not None:
-            # All pages of one walk count as asked for when it began: by that they are known.
+            # All pages of one listing have the time of its start, which identifies them.
             session.began = asked = asked if session.began is None else session.began
 
         def store_reply(reply: Reply) -> None:
@@ -268,7 +267,7 @@ class ResultCache:
         return store_reply
 
     def _owner(self, identity: object) -> object:
-        """Who may have the private result of a request that was sent as `identity`, if anybody."""
+        """The owner of a private result of a request sent as `identity`; `None` if unknown."""
         if not isinstance(self._target, Http):
             return Identity()
         return identity if self._tells_identity else None
@@ -289,7 +288,7 @@ class ResultCache:
         method: str,
         params: Mapping[str, Any] | None,
     ) -> str | None:
-        """What a result is filed under; `None` if the parameters are no JSON."""
+        """The key of a result in the store; `None` if the parameters are not JSON."""
         whose = None if owner is None else [self._client_key, owner]
         parts = [whose, self._server, revision, offer, self._extensions, method, params or {}]
         try:
@@ -308,10 +307,10 @@ class ResultCache:
             return None
 
     def _put(self, key: str, result: CachedResult) -> None:
-        """Put what was asked for last, whoever comes first.
+        """Store a result, unless a result of a later request is stored.
 
-        One thread puts at one time under a key, and the others leave theirs to it: the store may
-        be the program's, which is called without a lock.
+        One thread at a time stores under a key; other threads queue their result for it. The store
+        may be code of the program, which is called without the lock.
         """
         with self._lock:
             under_way = self._pending_puts.get(key)
@@ -336,7 +335,7 @@ class ResultCache:
     def _put_one(self, key: str, result: CachedResult) -> None:
         before = self._get(key)
         if before is not None and before.asked > result.asked:
-            return  # what was asked for later came first
+            return  # the stored result is of a later request
         try:
             self._store.put(key, result)
         except Exception:
@@ -348,6 +347,6 @@ def _json(result: dict[str, Any]) -> bytes | None:
 
     try:
         return to_json(result)
-    except ValueError as error:  # something that JSON has and UTF-8 has not
+    except ValueError as error:  # JSON may have characters that UTF-8 cannot encode
         _log.debug("a result is not kept: %s", type(error).__name__)
         return None

@@ -1,4 +1,4 @@
-"""Lists that come in pages: one page, all of them, or one after the other."""
+"""Paginated lists: one page, all pages in one result, or an iterator over the items."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def cached_result(
     *,
     session: SessionPin | None = None,
 ) -> Steps[dict[str, Any] | None]:
-    """The result of this request that is kept; `None` if there is none, or nothing is kept.
+    """The cached result of a request; `None` without one, or without a cache.
 
-    With `session`, those of several pages are of one walk through their list.
+    With the same `session`, all cached pages are of one listing.
     """
     if core.cache is None:
         return None
@@ -55,7 +55,7 @@ def cached_result(
 def cached_or_exchange(
     core: ClientCore, method: str, params: dict[str, Any] | None
 ) -> Steps[dict[str, Any]]:
-    """The result of a request: one that is kept, or else the server's; see `exchange`."""
+    """The cached result of a request, or else the result of the server; see `exchange`."""
     cached = yield from cached_result(core, method, params)
     if cached is not None:
         return cached
@@ -71,7 +71,7 @@ def pages(
     max_pages: int | None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """One page, or all of them in one result: kept ones, or else the server's."""
+    """One page, or all pages in one result; from the cache, or else from the server."""
     if not isinstance(cursor, AllPages):
         generation = core.schemas.generation
         raw = yield from one_page(method, _page_params(cursor, params), core)
@@ -87,24 +87,24 @@ def all_pages(
     max_pages: int | None = None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """All pages in one result, as the server has them now; each is asked for with `params`."""
+    """All pages in one result, not from the cache; each request has `params`."""
     paginator = Paginator(method, model, items, core, max_pages, params, use_cache=False)
     return (yield from _join_pages(paginator, core))
 
 
 def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> Steps[dict[str, Any]]:
-    """The result of one request as it came; see `cached_or_exchange`.
+    """The raw result of one request; see `cached_or_exchange`.
 
-    If it is for a page of a list, its cursor is used in no other session than the one there is.
+    The cursor of a page is sent in the current session only.
 
     Raises:
-        SessionLost: That has ended (until 2025-11-25).
+        SessionLost: The session of the cursor has ended (until 2025-11-25).
     """
     known = core.connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
     if not of_a_list or known is None or not known.dialect.stateful:
         return (yield from cached_or_exchange(core, method, params))
-    # As far as anybody knows, the cursor is of this session, be it over or not.
+    # The cursor is assumed to be of the current session, even if that has ended.
     session, rounds = SessionPin(known), core.settings.max_rounds
     try:
         return (yield from exchange(method, params, max_rounds=rounds, session=session))
@@ -124,26 +124,25 @@ def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCor
 
 
 class Paginator(Generic[L]):
-    """The pages of one list, from the first to the last: all of them kept ones, or all new.
+    """The pages of one list, from the first to the last; all from the cache, or none.
 
-    Some that are kept and some that are new may not belong together, nor may kept ones that were
-    not fetched in one walk.
+    Cached and new pages may not fit together, nor cached pages of different listings.
 
-    The list begins anew at its first page where a cursor is of no use any more: in another session
-    (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
-    it (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each session
-    in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
-    request sent, or twice where that is more.
+    The list restarts at its first page when its cursor is invalid: in another session (spec
+    2025-11-25: pagination, "Implementation Guidelines"), and, once, if the server rejects the
+    cursor (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each
+    session in the middle of the list, restarts are limited: the list is started as many times as
+    `Retry` allows for a request, but at least twice.
 
     Args:
-        use_cache: Whether kept pages will do.
+        use_cache: True if cached pages are acceptable.
 
     Attributes:
-        items: The attribute of a page that has its items.
-        cursor: Where the next page is; `None` before the first and after the last.
-        first: Whether the newest page is the first.
-        generation: `Schemas.generation` when the newest page was asked for, or the kept ones were
-            looked for.
+        items: The name of the attribute of a page that has its items.
+        cursor: The cursor of the next page; `None` before the first page and after the last.
+        first: True if the newest page is the first page.
+        generation: The generation of the schemas when the newest page was requested, or when the
+            cached pages were looked up.
     """
 
     def __init__(
@@ -175,13 +174,13 @@ class Paginator(Generic[L]):
         self._cached_pages: list[L] = []
 
     def next_page(self) -> Steps[L]:
-        """The next page, or the first where the list begins anew.
+        """The next page; the first page after a restart.
 
         Raises:
-            ProtocolError: Its cursor was used before.
-            LimitExceeded: It is one too many.
+            ProtocolError: The cursor was used before.
+            LimitExceeded: The list has more pages than allowed.
             SessionLost: The session ended in the middle of the list too often.
-            InvalidParams: The server refused a cursor once more.
+            InvalidParams: The server rejected a second cursor.
         """
         if self._use_cache:
             self._use_cache = False
@@ -223,7 +222,7 @@ class Paginator(Generic[L]):
         return page
 
     def _find_cached_pages(self) -> Steps[list[L]]:
-        """The kept pages of one walk, up to where `PageGuard` stops; none if one is missing."""
+        """The cached pages of one listing up to the limit of pages; none if one is missing."""
         found: list[L] = []
         seen: set[str] = set()
         session, cursor = SessionPin(), None
@@ -271,7 +270,7 @@ def _learn_tools(result: L, core: ClientCore, generation: int, *, whole: bool = 
 
 
 class PageGuard:
-    """Ends a list that would never end."""
+    """Stops an endless list: checks for repeated cursors and for the limit of pages."""
 
     def __init__(self, method: str, limit: int) -> None:
         self._method = method
@@ -280,11 +279,11 @@ class PageGuard:
         self._seen: set[str] = set()
 
     def check(self, cursor: str) -> None:
-        """Before the page at `cursor` is fetched.
+        """Check the cursor of the page that is to be fetched next.
 
         Raises:
-            ProtocolError: It was fetched before.
-            LimitExceeded: It is one too many.
+            ProtocolError: The page was fetched before.
+            LimitExceeded: The list has more pages than allowed.
         """
         if cursor in self._seen:
             raise ProtocolError("the server's cursors go round in circles", method=self._method)
@@ -305,13 +304,13 @@ def iterate(
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
-    """The items of a list, whose pages are fetched as they are needed.
+    """Iterate over the items of a list; pages are fetched when they are needed.
 
-    Where the list begins anew, the items that were given are known by their attribute `name` and
-    not given again.
+    After a restart of the list, items that were returned already are skipped. They are identified
+    by their attribute `name`.
     """
     core = client._core
-    core.resolve(options)  # a mistake is raised here, not when the first page is fetched
+    core.resolve(options)  # checks the options now, not at the first page
     paginator = Paginator(method, model, items, core, max_pages)
 
     def next_page() -> Steps[Any]:
@@ -320,11 +319,11 @@ def iterate(
 
     def items_of_pages() -> Iterator[Any]:
         yielded: set[str] = set()
-        # What was given before the list began anew. An item that the server lists twice is given
-        # twice, as long as nothing happens.
+        # The items returned before the restart. Without a restart nothing is skipped: an item that
+        # the server lists twice is returned twice.
         before: frozenset[str] = frozenset()
         while True:
-            resolved = client._core.resolve(options)  # who iterates has the client
+            resolved = client._core.resolve(options)  # `client` is kept alive by this
             page = run(next_page(), core, resolved, Deadline(resolved.timeout))
             if paginator.first:
                 before = frozenset(yielded)

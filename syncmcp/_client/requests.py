@@ -114,7 +114,7 @@ class Request:
         result: type[Any] = dict,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
-        """Like calling it, but returns a future at once."""
+        """Like `request(...)`, but returns a future at once."""
         resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
@@ -229,17 +229,17 @@ class Resume:
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> R | InputRequired[R]:
-        """Go on with a call that waits for answers, and block until there is a result.
+        """Continue a call that waits for answers, and block until its result has arrived.
 
         Args:
             pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
             answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-                `ListRootsResult`, or one of them as a dict. What is missing is asked again. An
-                accepted form gets the defaults for what was left out.
+                `ListRootsResult`, or one of them as a dict. Unanswered questions are asked again.
+                An accepted form gets the defaults of omitted fields.
             options: See `CallOptions`.
 
         Returns:
-            The result, or what the server asks next.
+            The result, or the next questions of the server.
 
         Raises:
             UsageError: There is no such question.
@@ -256,7 +256,7 @@ class Resume:
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[R | InputRequired[R]]:
-        """Like calling it, but returns a future at once."""
+        """Like `resume(...)`, but returns a future at once."""
         resolved = self._core.resolve(options)
         steps = _resume(pending, answers, self._core)
         owner = self._client
