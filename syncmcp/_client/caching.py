@@ -75,7 +75,7 @@ class ResultCache:
         self._changes = InvalidationLog()
         # By key: the newest result that is being stored or queued to be stored.
         self._pending_puts: dict[str, CachedResult] = {}
-        # If false, the identity of the next request does not matter to look-ups.
+        # False if no private entry exists: then look-ups need not ask for the identity.
         self._has_private = False
 
     @classmethod
