@@ -603,7 +603,7 @@ class ClientCore:
             if self._opening is not None:
                 return
         if isinstance(error, SessionLost):
-            if self.session_state.subscribed or self.settings.ping_interval is not None:
+            if self.session_state.has_subscriptions or self.settings.ping_interval is not None:
                 self.pools.workers.run(self._reopen)
         elif any(listener.stateful for listener in self.session_state.listeners):
             self.pools.workers.run(partial(self._reopen, self.session_state.reopen_backoff.next()))

@@ -144,7 +144,7 @@ _LISTEN_SECONDS = 0.5
 # that can be sent before the revision is known. Stderr does not help: such servers write nothing.
 _REPROBE_SECONDS = 1.0
 
-# A write to an exiting server may fail before its exit is noticed; the exit follows within this time.
+# A write to an exiting server may fail before its exit is noticed, which takes no longer than this.
 _EXIT_NOTICE_SECONDS = 0.2
 
 

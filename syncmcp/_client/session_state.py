@@ -255,7 +255,7 @@ class SessionState:
         self._listeners: dict[ChangeListener, None] = {}
 
     @property
-    def subscribed(self) -> bool:
+    def has_subscriptions(self) -> bool:
         """True if there are subscriptions or listeners."""
         return len(self.resources) > 0 or bool(self._listeners)
 
