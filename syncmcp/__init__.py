@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from syncmcp import errors
 from syncmcp._base import __version__ as __version__
 from syncmcp._client.client import Client, Mode, Target, connect
+from syncmcp._client.operation import ResultStream
 from syncmcp._client.operations import Completable
 from syncmcp._client.pages import ALL_PAGES
 from syncmcp._client.retrying import Retry
-from syncmcp._client.streams import ResultStream
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._connection.options import CallOptions

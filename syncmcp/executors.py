@@ -88,7 +88,7 @@ class Call:
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
         options = ResolvedOptions(None, None, idempotent=self.options.get("idempotent") is True)
-        return core_of(client).repeatable.is_harmless(Send(method, params), options)
+        return core_of(client).retry_rules.is_harmless(Send(method, params), options)
 
 
 class Outcome:
@@ -237,7 +237,7 @@ class _Plan:
         self.executor = executor
         self.options = options
         self.pickled = pickled
-        policy = core_of(client).repeatable.policy
+        policy = core_of(client).retry_rules.policy
         self._attempts = 1 if policy is None else policy.attempts
         self._here: Client | None = None
 

@@ -1,4 +1,4 @@
-"""Tasks: long-running calls as handles, which outlive connections and processes."""
+"""Tasks: handles of long-running calls, which outlive connections and processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._client.tool_calls import (
     check_input,
     check_output,
-    meet,
+    get_negotiated,
+    retry_on_header_mismatch,
     task_support,
     tool_params,
-    with_fresh_marks,
 )
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
@@ -44,174 +44,176 @@ if TYPE_CHECKING:
 __all__ = ["EXTENSION", "TaskUpdate", "ToolTask"]
 
 EXTENSION: Final = _EXTENSION
-"""The identifier of the extension that tasks are since 2026-07-28; switched on by
-``Client(extensions={tasks.EXTENSION: {}})``."""
+"""The identifier of the tasks extension (since 2026-07-28), which
+``Client(extensions={tasks.EXTENSION: {}})`` switches on."""
 
-_LASTING = ("handlers", "headers", "meta", "undeclared")
+_INHERITED_OPTIONS = ("handlers", "headers", "meta", "undeclared")
 
 
 class TaskUpdate(NamedTuple):
-    """Where a task stands; see `ToolTask`."""
+    """The status of a task; see `ToolTask`."""
 
     status: str
     """``"working"``, ``"input_required"``, ``"completed"``, ``"failed"`` or ``"cancelled"``."""
 
     message: str | None
-    """What the server says to it, for people."""
+    """The status message of the server, for people."""
 
 
 class ToolTask:
-    """A call that goes on at the server, whoever is connected; made by `Client.start_task`.
+    """A call that runs at the server as a task, with or without a connection.
 
-    Waiting for it follows it: it is looked at as often as the server wants, its questions go to the
-    client's handlers, each once, and it is followed further while nobody waits, on no thread of its
-    own. That ends with the task, with the client, or when nobody has the handle any more. The task
-    itself ends only by itself or by `cancel`. Any thread may use the handle.
+    Made by `Client.start_task`. The first `wait`, `result` or iteration starts to follow the task:
+    the client polls it at the interval that the server asks for, and passes its questions to the
+    handlers, each once. Following needs no thread of its own, and goes on while nobody waits. It
+    ends with the task, with the client, or when the handle is garbage-collected. The task itself
+    goes on until it ends or `cancel` is called. Any thread may use the handle.
 
     Attributes:
-        id: What `Client.task` makes another handle of, also in another process. Whoever knows it
-            may get the result: keep it like a password. `None` if the server had the result at
-            once, so that there is no task.
-        tool: The tool's name; `None` where `Client.task` was not told.
+        id: The id of the task. `Client.task` makes another handle from it, also in another process.
+            Keep it secret like a password: with the id, anybody may get the result. `None` if the
+            server returned the result at once, so that there is no task.
+        tool: The tool's name; `None` if `Client.task` was not given one.
     """
 
-    def __init__(self, following: _Following) -> None:
-        self._following = following
-        self.id = following.id
-        self.tool = following.tool
+    def __init__(self, follower: _TaskFollower) -> None:
+        self._follower = follower
+        self.id = follower.id
+        self.tool = follower.tool
         reaper.start()
-        self._finalizer = weakref.finalize(self, reaper.put, following.stop)
+        self._finalizer = weakref.finalize(self, reaper.put, follower.cancel_following)
         self._finalizer.atexit = False
 
     @property
     def status(self) -> str | None:
-        """Where it stood when somebody looked last; `None` if nobody has. See `TaskUpdate`."""
-        update = self._following.update
+        """The status at the last poll; `None` before the first one. See `TaskUpdate`."""
+        update = self._follower.update
         return None if update is None else update.status
 
     @property
     def done(self) -> bool:
-        """Whether it is known to have ended, in whatever way."""
-        return self._following.over
+        """True if the task is known to have ended, in any way."""
+        return self._follower.over
 
     @property
     def state(self) -> Task | None:
-        """Everything that the server said of it last.
+        """The state that the server returned last; `None` before the first poll.
 
         Raises:
-            InvalidOutput: That does not describe a task.
+            InvalidOutput: The server returned something that is not a task.
         """
-        state = self._following.state
+        state = self._follower.state
         return None if state is None else validate(types.Task, state.raw, GET)
 
     def refresh(self, **options: Unpack[CallOptions]) -> str:
-        """Look at it now, once, and return its status. Questions are not answered.
+        """Poll the task once, now, and return its status. Its questions are not answered.
 
         Raises:
-            InvalidParams: The server knows no such task, perhaps no longer.
-            McpError: Whatever else can become of a request.
+            InvalidParams: The server does not know the task, or has deleted it.
+            McpError: The request failed in another way.
         """
-        self._following.look(options)
+        self._follower.look(options)
         assert self.status is not None
         return self.status
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Follow it until it has ended, at most `timeout` seconds.
+        """Wait until the task has ended, at most `timeout` seconds.
 
         Returns:
-            Whether it has ended, in whatever way.
+            True if the task has ended, in any way.
 
         Raises:
-            InvalidParams: The server knows no such task, perhaps no longer.
-            McpError: It cannot be followed: the connection broke, or a question of its was refused.
+            InvalidParams: The server does not know the task, or has deleted it.
+            McpError: The task cannot be followed: the connection broke, or one of its questions was
+                refused.
         """
-        return self._following.wait(seconds(timeout, "timeout"))
+        return self._follower.wait(seconds(timeout, "timeout"))
 
     def result(self, timeout: float | None = None) -> CallToolResult:
-        """Follow it until it has ended, at most `timeout` seconds, and return what the tool gave.
+        """Wait until the task has ended, at most `timeout` seconds, and return the tool's result.
 
-        A tool that ran and failed is a result with `is_error`; see `Client.call_tool`.
+        A tool that ran and failed returns a result with `is_error`; see `Client.call_tool`.
 
         Raises:
-            TimeoutError: It has not ended in time. It goes on, and so does this.
-            RequestCancelled: It was cancelled.
+            TimeoutError: The task did not end in time. It goes on and is still followed.
+            RequestCancelled: The task was cancelled.
             ServerError: The call failed.
             McpError: See `wait`.
         """
-        return self._following.result(seconds(timeout, "timeout"))
+        return self._follower.result(seconds(timeout, "timeout"))
 
     def cancel(self, **options: Unpack[CallOptions]) -> None:
-        """Ask the server to end it. Does nothing if it has ended.
+        """Ask the server to cancel the task. Does nothing if the task has ended.
 
-        What it asks at the moment is withdrawn: a handler's `HandlerContext.cancel` says so, and
-        nobody is asked that again. The server may take its time, or finish the work all the same:
-        `wait` tells.
+        The open questions of the task are withdrawn: the `HandlerContext.cancel` of their handlers
+        is set, and they are not asked again. The server may take some time, or finish the work
+        anyway; use `wait` to find out.
 
         Raises:
             NotSupported: The server cannot cancel tasks.
-            McpError: Whatever can become of a request.
+            McpError: The request failed.
         """
-        self._following.cancel(options)
+        self._follower.cancel(options)
 
     def __iter__(self) -> Iterator[TaskUpdate]:
-        """Follow it; begin with where it stands, and go on with each change until it has ended.
+        """Iterate over the status of the task: the present one, then each change until it ends.
 
-        Of changes that come faster than somebody looks, the last one counts.
+        If the status changes faster than the iteration goes on, only the newest one is returned.
 
         Raises:
             McpError: See `wait`.
         """
-        return self._following.updates(self)
+        return self._follower.updates(self)
 
     def __repr__(self) -> str:
         return f"<ToolTask {self.tool or 'of some tool'} {self.status or 'not looked at'}>"
 
 
-class _Following:
-    """The library's half of a handle, which does not know who has that."""
+class _TaskFollower:
+    """Follows a task for a handle. Has no reference to the handle, so that it can be collected."""
 
     def __init__(
         self,
         client: HasCore,
-        course: TaskPoller | None,
+        poller: TaskPoller | None,
         tool: str | None,
         options: ResolvedOptions,
         result: CallToolResult | None = None,
     ) -> None:
-        self.id = None if course is None else course.id
+        self.id = None if poller is None else poller.id
         self.tool = tool
-        # Who has a handle is not done with the client.
+        # Strongly: a handle keeps its client alive.
         self._client = client
         self._core = client._core
-        self._course = course
+        self._poller = poller
         self._options = options
         self._result = result
-        # Guards the state and the update of it, and tells those who iterate.
+        # Guards the state and the update, and wakes the iterating threads.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.update: TaskUpdate | None = None if result is None else TaskUpdate("completed", None)
-        # Guards beginning; those who are told of states never need it.
-        self._beginning = threading.RLock()
+        # Guards the start of following; the callbacks for states never take it.
+        self._start_lock = threading.RLock()
         self._future: RequestFuture[CallToolResult] | None = None
-        # Cancelled when nobody wants answers any more to what the task has asked so far.
-        self._asking = CancelToken()
-        if course is not None:
-            course.withdraw_on = partial(call_when_cancelled, self._asking)
-            course.lock = self._lock
-            course.on_state = self._told
-            if course.state is not None:
-                self._told(course.state)
+        # Cancelled to withdraw the questions that the task has asked so far.
+        self._questions_token = CancelToken()
+        if poller is not None:
+            poller.withdraw_on = partial(call_when_cancelled, self._questions_token)
+            poller.lock = self._lock
+            poller.on_state = self._on_state
+            if poller.state is not None:
+                self._on_state(poller.state)
 
     @property
     def state(self) -> TaskState | None:
-        return None if self._course is None else self._course.state
+        return None if self._poller is None else self._poller.state
 
     @property
     def over(self) -> bool:
-        return self._course is None or self._course.ended
+        return self._poller is None or self._poller.ended
 
-    def _told(self, state: TaskState) -> None:
-        """On whatever thread looked."""
+    def _on_state(self, state: TaskState) -> None:
+        """Note a polled state. Runs on the thread that polled."""
         message = state.raw.get("statusMessage")
         update = TaskUpdate(state.status, message if isinstance(message, str) else None)
         with self._lock:
@@ -221,32 +223,32 @@ class _Following:
 
     # -- following -------------------------------------------------------------------------------
 
-    def begin(self) -> RequestFuture[CallToolResult]:
-        """Follow the task, if nobody does, or whoever did has failed."""
-        with self._beginning:
+    def ensure_running(self) -> RequestFuture[CallToolResult]:
+        """Start to follow the task, unless it is followed already; restart after a failure."""
+        with self._start_lock:
             future = self._future
             if future is None or (future.done() and not self.over):
                 future = submit(self._steps(), self._core, self._options, Deadline(None))
                 self._future = future
-                future.add_done_callback(self._ended)
+                future.add_done_callback(self._on_future_done)
             return future
 
-    def _ended(self, _: object) -> None:
+    def _on_future_done(self, _: object) -> None:
         with self._lock:
             self._changed.notify_all()
 
     def _steps(self) -> Steps[CallToolResult]:
-        assert self._course is not None
-        # For as long as it takes; but one look takes no longer than any call may.
-        raw = yield from self._course.poll_until_done(self._options.timeout)
+        assert self._poller is not None
+        # No limit for the task; each poll has the timeout of a call.
+        raw = yield from self._poller.poll_until_done(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
             types.set_origin(result, self.tool, self._core.label)
-            yield from check_output(self._core, self.tool, result, self._core.checks)
+            yield from check_output(self._core, self.tool, result, self._core.validation)
         return result
 
-    def stop(self) -> None:
-        """Nobody wants to know any more. Never blocks."""
+    def cancel_following(self) -> None:
+        """Stop following the task; the task goes on. Never blocks."""
         future = self._future
         if future is not None:
             future.cancel()
@@ -257,37 +259,37 @@ class _Following:
         return self._core.resolve({"undeclared": self._options.undeclared, **given})
 
     def look(self, given: CallOptions) -> None:
-        course = self._course
-        if course is None:
+        poller = self._poller
+        if poller is None:
             return
         options = self._resolve(given)
-        run(course.poll(), self._core, options, Deadline(options.timeout))
-        if course.ended:
-            self._withdraw(course)
-        # Whoever follows it need not wait to see it.
-        self._core.pools.naps.notify_task(course.id)
+        run(poller.poll(), self._core, options, Deadline(options.timeout))
+        if poller.ended:
+            self._cancel_questions(poller)
+        # Wakes the follower, which may be waiting for its next poll.
+        self._core.pools.waits.notify_task(poller.id)
 
-    def _withdraw(self, course: TaskPoller) -> None:
-        """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
+    def _cancel_questions(self, poller: TaskPoller) -> None:
+        """Withdraw the open questions. Never blocks, and calls no code of the program."""
         with self._lock:
-            asking, self._asking = self._asking, CancelToken()
-            # Also what the next look finds was asked before this.
-            course.withdraw_on, course.next_withdraw_on = (
-                partial(call_when_cancelled, asking),
-                partial(call_when_cancelled, self._asking),
+            questions_token, self._questions_token = self._questions_token, CancelToken()
+            # The next poll may return questions that were asked before this moment.
+            poller.withdraw_on, poller.next_withdraw_on = (
+                partial(call_when_cancelled, questions_token),
+                partial(call_when_cancelled, self._questions_token),
             )
-        asking.cancel()
+        questions_token.cancel()
 
     def wait(self, timeout: float | None) -> bool:
         if self._result is not None:
             return True
-        future = self.begin()
+        future = self.ensure_running()
         try:
             error = future.exception(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
             return False
         if error is not None and not self.over:
-            raise _own(error)
+            raise _error_for_caller(error)
         return True
 
     def result(self, timeout: float | None) -> CallToolResult:
@@ -295,34 +297,34 @@ class _Following:
             return self._result
         if not self.wait(timeout):
             raise TimeoutError(f"the task has not ended within {timeout:g} s")
-        future = self.begin()
+        future = self.ensure_running()
         error = future.exception()
         if error is not None:
-            raise _own(error)
+            raise _error_for_caller(error)
         return future.result()
 
     def cancel(self, given: CallOptions) -> None:
-        course = self._course
-        if course is None or course.ended:
+        poller = self._poller
+        if poller is None or poller.ended:
             return
         options = self._resolve(given)
         deadline = Deadline(options.timeout)
         try:
-            run(_cancel(course), self._core, options, deadline)
+            run(_cancel(poller), self._core, options, deadline)
         except InvalidParams:
-            # It may have ended a moment ago; the server says no more than that it cannot.
-            run(course.poll(), self._core, options, deadline)
-            if not course.ended:
+            # The task may have ended meanwhile: servers refuse to cancel an ended task.
+            run(poller.poll(), self._core, options, deadline)
+            if not poller.ended:
                 raise
-        # Also where the server may go on: whoever cancels it wants no person to be asked any more.
-        self._withdraw(course)
-        self._core.pools.naps.notify_task(course.id)
+        # Even if the server goes on: a cancelled task must not ask anybody any more.
+        self._cancel_questions(poller)
+        self._core.pools.waits.notify_task(poller.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
-        """`handle` is kept: whoever iterates has it."""
+        """The iterator of a handle. Refers to `handle`, so that the iteration keeps it alive."""
         seen: TaskUpdate | None = None
         while True:
-            future = None if self._course is None else self.begin()
+            future = None if self._poller is None else self.ensure_running()
             with lending_handler(), self._lock:
                 while self.update is seen and not (future is None or future.done()):
                     self._changed.wait()
@@ -333,21 +335,21 @@ class _Following:
                 continue
             error = None if future is None else future.exception()
             if error is not None and not self.over:
-                raise _own(error)
+                raise _error_for_caller(error)
             return
 
 
-def _own(error: BaseException) -> BaseException:
-    """The error of a task as one of those who wait for it gets it."""
+def _error_for_caller(error: BaseException) -> BaseException:
+    """A copy of a task's error: each waiting thread raises an exception of its own."""
     return fresh(error) if isinstance(error, McpError) else error
 
 
-def _cancel(course: TaskPoller) -> Steps[None]:
-    reply: Reply = yield Send(CANCEL, {"taskId": course.id})
+def _cancel(poller: TaskPoller) -> Steps[None]:
+    reply: Reply = yield Send(CANCEL, {"taskId": poller.id})
     shape, result = reply.dialect.tasks, reply.dialect.read_result(CANCEL, reply.result)
-    # The extension has the server acknowledge it, no more.
+    # In the extension the result is an acknowledgement without a task.
     if shape is not None and isinstance(result, dict) and "taskId" in result:
-        course.update(shape.read(CANCEL, result))
+        poller.update(shape.read(CANCEL, result))
 
 
 class StartTask:
@@ -368,24 +370,24 @@ class StartTask:
         ttl: float | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolTask:
-        """Call a tool, and come back with a handle as soon as the server has begun.
+        """Call a tool, and return a handle as soon as the server has started the task.
 
         Args:
             name: The tool's name.
             arguments: Its arguments.
             ttl: How long, in seconds, the server should keep the task and its result. Since
-                2026-07-28 the server alone decides that, and whether there is a task at all.
-            options: See `CallOptions`. Limits and `cancel` are for the start alone; `handlers`
-                answer what the task asks, and `on_progress` is told how it goes (2025-11-25; since
-                2026-07-28 tasks do not tell).
+                2026-07-28 the server alone decides this, and whether there is a task at all.
+            options: See `CallOptions`. Time limits and `cancel` apply to the start alone.
+                `handlers` answer the questions of the task, and `on_progress` is called with its
+                progress (2025-11-25; since 2026-07-28 tasks report no progress).
 
         Raises:
             NotSupported: The server, its revision or the tool has no tasks, or the extension is not
                 switched on; nothing was started.
-            McpError: Whatever else `Client.call_tool` raises.
+            McpError: See `Client.call_tool`.
         """
-        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
-        steps = _start(self._client, name, arguments, ttl, lasting)
+        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
+        steps = _start(self._client, name, arguments, ttl, inherited)
         return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     def future(
@@ -396,12 +398,12 @@ class StartTask:
         ttl: float | None = None,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
-        """Like calling it, but returns a future of the handle at once."""
-        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
-        # A task reports for longer than the future lasts, which it must not keep: that has the
-        # handle.
-        resolved.watch = _unwatched
-        steps = _start(self._client, name, arguments, ttl, lasting)
+        """Like `start_task(...)`, but returns a future of the handle at once."""
+        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
+        # A task reports progress for longer than the future lasts. Reports to the future would keep
+        # the future alive, and with it the handle.
+        resolved.watch = _ignore_report
+        steps = _start(self._client, name, arguments, ttl, inherited)
         return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
 
 
@@ -415,32 +417,32 @@ def _start(
     core = client._core
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
-    shape = (yield from meet(core)).check_tasks(options.undeclared)
+    shape = (yield from get_negotiated(core)).check_tasks(options.undeclared)
     if shape.requested_by_client:
         if (yield from task_support(core, name)) not in ("optional", "required"):
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
-    yield from check_input(core, name, arguments, core.checks)
+    yield from check_input(core, name, arguments, core.validation)
     call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
-    outcome = yield from with_fresh_marks(call, core)
+    outcome = yield from retry_on_header_mismatch(call, core)
     if isinstance(outcome, TaskState):
-        course = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
-        return ToolTask(_Following(client, course, name, options))
+        poller = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
+        return ToolTask(_TaskFollower(client, poller, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
     types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, core.checks)
-    return ToolTask(_Following(client, None, name, options, result))
+    yield from check_output(core, name, result, core.validation)
+    return ToolTask(_TaskFollower(client, None, name, options, result))
 
 
-def _unwatched(_: object) -> None:
-    """What a task reports goes to `on_progress`, and not to who waits for the handle."""
+def _ignore_report(_: object) -> None:
+    """The progress of a task goes to `on_progress`, and not to the future of the handle."""
 
 
-def _lasting(options: CallOptions) -> CallOptions:
-    """What of a call's options goes for everything that is asked about its task."""
+def _inherited(options: CallOptions) -> CallOptions:
+    """The options of a call that also apply to the later requests about its task."""
     given: Any = options
-    lasting: Any = {name: given[name] for name in _LASTING if name in given}
-    return lasting  # type: ignore[no-any-return]
+    inherited: Any = {name: given[name] for name in _INHERITED_OPTIONS if name in given}
+    return inherited  # type: ignore[no-any-return]
 
 
 def task(
@@ -448,21 +450,20 @@ def task(
 ) -> ToolTask:
     """Make a handle of a task that was started before, perhaps in another process.
 
-    Nothing is sent. A server gives a task only to whom it belongs.
+    Nothing is sent. Servers return a task only to the client that it belongs to.
 
     Args:
-        id: The handle's `id`.
-        tool: The tool's name, by whose output schema the result is then checked.
-        options: `handlers`, `meta`, `headers` and `undeclared`, for everything that is asked
-            about it.
+        id: The `id` of the first handle.
+        tool: The tool's name; the result is then checked against its output schema.
+        options: `handlers`, `meta`, `headers` and `undeclared` of all requests about the task.
     """
     text(id, "id")
     if tool is not None:
         text(tool, "tool")
     core = self._core
-    lasting = core.resolve(_lasting(options))
+    inherited = core.resolve(_inherited(options))
     return ToolTask(
-        _Following(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, lasting)
+        _TaskFollower(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, inherited)
     )
 
 
@@ -474,14 +475,14 @@ def list_tasks(
     max_pages: int | None = None,
     **options: Unpack[CallOptions],
 ) -> Steps[ListTasksResult]:
-    """List the tasks that the server has for us (2025-11-25 only); see `list_tools`."""
+    """List the tasks of this client at the server (2025-11-25 only); see `list_tools`."""
     return (yield from pages("tasks/list", types.ListTasksResult, "tasks", core, cursor, max_pages))
 
 
 def iter_tasks(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Task]:
-    """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
+    """Iterate over the tasks of this client at the server, page by page; see `iter_tools`."""
     return iterate(
         "tasks/list", types.ListTasksResult, "tasks", "task_id", self, max_pages, options
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from syncmcp._client.opening import eras
+from syncmcp._client.opening import revision_memory
 from syncmcp.testing.leaks import PATIENCE, Footprint
 
 pytest_plugins = ("tests.support.plugin_requirements", "tests.support.plugin_workers")
@@ -57,7 +57,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def unknown_commands() -> None:
     """Which servers need no probe is remembered for the process: each test finds out by itself."""
-    eras.__init__()  # type: ignore[misc]  # as a forked child does
+    revision_memory.__init__()  # type: ignore[misc]  # as a forked child does
 
 
 @pytest.fixture(autouse=True)

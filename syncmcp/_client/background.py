@@ -1,4 +1,4 @@
-"""Drives the steps of an operation into a future."""
+"""The non-blocking driver: performs the steps of an operation and settles a future."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from syncmcp._client.driver import Suspended, abort_steps, name_server, run, with_cache
-from syncmcp._client.retrying import RetryState, is_over
+from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
     RequestFuture,
@@ -26,7 +26,7 @@ from syncmcp._concurrency.pool import current_slot
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._connection.outgoing import leave_frame
+from syncmcp._connection.outgoing import POST_SECONDS, leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.dialect import Reply
@@ -54,9 +54,6 @@ R = TypeVar("R")
 
 _log = logging.getLogger("syncmcp.tasks")
 
-POST_SECONDS = 30.0
-"""What a request may take, in seconds, whose end nobody waits for."""
-
 
 def submit(
     steps: Steps[R],
@@ -65,35 +62,36 @@ def submit(
     deadline: Deadline,
     *,
     owner: object = None,
-    foreign: bool = False,
+    runs_user_code: bool = False,
 ) -> RequestFuture[R]:
-    """Start `steps` and return the future of what they return. Never blocks.
+    """Start `steps` and return the future of their result. Never blocks.
 
     Args:
         steps: The operation.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When the whole of it must be over.
-        owner: The client, which lives as long as what it has begun.
-        foreign: Whether the steps run code of the caller's (a model with validators of its own).
+        deadline: The deadline of the whole operation.
+        owner: The client; the running operation keeps it alive.
+        runs_user_code: True if the steps run code of the program (a model with validators).
 
     Raises:
-        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        UsageError: An argument is invalid.
+        NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
-    begun = PreparedCall(steps, core, options, owner=owner, foreign=foreign)
-    begun.go(deadline)
-    return begun.future
+    call = PreparedCall(steps, core, options, owner=owner, runs_user_code=runs_user_code)
+    call.start(deadline)
+    return call.future
 
 
-def post(
+def send_and_forget(
     core: ClientCore, method: str, params: dict[str, Any] | None, undeclared: Undeclared
 ) -> None:
-    """Make a request whose end nobody waits for; never blocks."""
+    """Send a request in the background; its result is ignored. Never blocks."""
     options = core.resolve(
         {"timeout": POST_SECONDS, "idle_timeout": None, "undeclared": undeclared}
     )
-    options.nested = True  # what it is to end may be what is in front
+    options.nested = True  # not queued: it may cancel a request that the queue waits for
     try:
         submit(exchange(method, params), core, options, Deadline(POST_SECONDS))
     except McpError as error:
@@ -101,10 +99,11 @@ def post(
 
 
 class PreparedCall(Generic[R]):
-    """An operation whose arguments have been checked, and which nothing was sent for yet.
+    """An operation whose arguments have been checked and whose first request is not sent yet.
 
     Raises:
-        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        UsageError: An argument is invalid.
+        NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
 
@@ -115,77 +114,79 @@ class PreparedCall(Generic[R]):
         options: ResolvedOptions,
         *,
         owner: object,
-        foreign: bool,
+        runs_user_code: bool,
     ) -> None:
         self._steps = with_cache(steps, core, options)
         self._owner = owner
         self._core = core
-        self._foreign = foreign or (core.cache is not None and core.cache.foreign)
+        self._runs_user_code = runs_user_code or (
+            core.cache is not None and core.cache.runs_user_code
+        )
         self.options = options
         self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
-        if options.watch is None:  # else somebody else iterates
+        if options.watch is None:  # else a stream takes the progress
             options.watch = partial(add_progress, self.future)
-        connection = core.live()
-        self.send: Send | GetNegotiated | Pause | None = None
+        connection = core.live_connection()
+        self.first_effect: Send | GetNegotiated | Pause | None = None
         try:
-            self.send = _first(self._steps, core, connection, options)
+            self.first_effect = _first_effect_of(self._steps, core, connection, options)
         except StopIteration as stop:
             settle(self.future, stop.value, None)
             return
         name_request(
             self.future,
             None if connection is None else connection.label,
-            None if isinstance(self.send, Pause) else self.send.method,
+            None if isinstance(self.first_effect, Pause) else self.first_effect.method,
         )
 
-    def go(self, deadline: Deadline) -> None:
-        """Drive it into its future, unless that is done. Never blocks.
+    def start(self, deadline: Deadline) -> None:
+        """Start to perform the operation, unless its future is done. Never blocks.
 
         Raises:
-            ClosedError: The client is not open any more.
+            ClosedError: The client was closed meanwhile.
         """
-        send = self.send
+        send = self.first_effect
         if send is None:
             return
-        if self.future.done():  # cancelled while nothing was sent
-            self.drop(RequestCancelled("cancelled by the caller", delivery="not_sent"))
+        if self.future.done():  # cancelled before anything was sent
+            self.fail(RequestCancelled("cancelled by the caller", delivery="not_sent"))
             return
-        connection = self._core.live()
-        self.send = None
+        connection = self._core.live_connection()
+        self.first_effect = None
         drive = (self._steps, self._core, self.options, deadline, self.future, self._owner)
         if connection is None or self._needs_thread(connection):
             _ThreadedRun(*drive).start(send)
         else:
-            _CallbackRun(*drive, foreign=self._foreign).start(send, connection)
+            _CallbackRun(*drive, runs_user_code=self._runs_user_code).start(send, connection)
 
     def _needs_thread(self, connection: Connection) -> bool:
-        """Whether a thread must be its own; those that share a frame share that of its exchange."""
+        """True if it needs a thread of its own; calls in one frame share the exchange's thread."""
         if connection.interception is not None:
             return True
         shares = self.options.place is not None and connection.dialect.batches
         return connection.transport.blocking and not shares
 
-    def drop(self, error: McpError) -> None:
-        """Nothing is sent, because of `error`: let the steps undo what they did, and end it.
+    def fail(self, error: McpError) -> None:
+        """Settle the future with `error` before anything is sent; the steps undo their changes.
 
-        Does nothing to what has gone already.
+        Does nothing after `start`.
         """
-        if self.send is None:
+        if self.first_effect is None:
             return
-        self.send = None
-        with suppress(McpError, StopIteration):  # the future says it
+        self.first_effect = None
+        with suppress(McpError, StopIteration):  # the future has the error
             self._steps.throw(error)
         self._steps.close()
         settle(self.future, None, error)
 
 
-def _first(
+def _first_effect_of(
     steps: Steps[Any], core: ClientCore, connection: Connection | None, options: ResolvedOptions
 ) -> Send | GetNegotiated | Pause:
-    """Take the first step here and now: a mistake of the caller is raised to the caller."""
+    """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
     if isinstance(send, WatchTask):
-        send = steps.send(core.hearing.claim(send.task))
+        send = steps.send(core.task_watcher.watch(send.task))
     while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
             if isinstance(send, GetNegotiated):
@@ -195,13 +196,13 @@ def _first(
             break
         except NotSupported as error:
             send = steps.throw(error)
-    # An operation has something to send before it has to ask; a task may have to be waited for.
+    # No operation asks questions or computes first; following a task may begin with a pause.
     assert isinstance(send, (Send, GetNegotiated, Pause))
     return send
 
 
 class _ThreadedRun(Generic[R]):
-    """A future that needs a thread while it lasts: for HTTP, interceptors, a server to start."""
+    """Runs an operation on a pool thread: for HTTP, for interceptors, or to start a server."""
 
     def __init__(
         self,
@@ -215,29 +216,29 @@ class _ThreadedRun(Generic[R]):
         self._steps = steps
         self._core = core
         self._owner = owner
-        # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
+        # A token of its own: `future.cancel()` reaches the thread of the exchange through it.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
         self._seat: PoolSlot | None = None
         self._deadline = deadline
         self._future = future
-        self._first: Send | GetNegotiated | Pause | None = None
-        self._begun = False
+        self._next_effect: Send | GetNegotiated | Pause | None = None
+        self._started = False
         self._expiry: TimerEntry | None = None
-        self._unsubscribe: Callable[[], None] | None = None
+        self._forget_cancel: Callable[[], None] | None = None
 
     def start(self, send: Send | GetNegotiated | Pause) -> None:
-        self._first = send
+        self._next_effect = send
         set_canceller(self._future, partial(self._token.cancel, "cancelled by the caller"))
         at = self._deadline.at
         if at is not None:
-            # This and the token only for the time in line; then the connection watches both.
+            # For the time in the queue only; later the connection watches deadline and token.
             self._expiry = timer.at(at, self._expire)
-        self._unsubscribe = call_when_cancelled(self._token, self._cancelled)
-        # A handler's call does not stand in line: those in front may wait for the handler.
+        self._forget_cancel = call_when_cancelled(self._token, self._cancelled)
+        # A call of a handler is not queued: the calls before it may wait for that handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
         place = self._options.place
-        if busy and place is not None:  # others need not stand in line with it
+        if busy and place is not None:  # the other calls of its frame must not wait for it
             place.leave()
 
     def _cancelled(self) -> None:
@@ -260,24 +261,24 @@ class _ThreadedRun(Generic[R]):
         )
 
     def _abandon(self, error: BaseException) -> None:
-        """The call ended like this, and an interceptor has its thread, perhaps for ever."""
+        """Settle the future; an interceptor may block the thread for ever, so replace that."""
         settle(self._future, None, error)
         if self._seat is not None:
             self._seat.abandon()
 
     def _drive(self) -> None:
-        """On an exchange thread."""
+        """Perform the steps. Runs on an exchange thread."""
         self._seat = current_slot()
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        if self._forget_cancel is not None:
+            self._forget_cancel()
         future = self._future
-        if future.done() and not self._begun:
+        if future.done() and not self._started:
             error = RequestCancelled("nobody waited long enough", delivery="not_sent")
             abort_steps(self._steps, self._core, self._options, error)
             return
-        self._begun = True
+        self._started = True
         self._options.abandon = self._abandon
         try:
             result = run(
@@ -285,41 +286,43 @@ class _ThreadedRun(Generic[R]):
                 self._core,
                 self._options,
                 self._deadline,
-                self._first,
+                self._next_effect,
                 partial(count_attempts, future),
-                parks=True,
+                suspends=True,
             )
-        except Suspended as parked:
-            # What is done by now, the steps learn from the request that they make next.
-            self._first = Pause(0.0)
-            self._core.pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
+        except Suspended as suspended:
+            # Changes during the pause are found by the next request of the steps.
+            self._next_effect = Pause(0.0)
+            self._core.pools.waits.begin(
+                suspended.pause, self._deadline, self._token, self._schedule_resume
+            )
         except BaseException as error:
             settle(future, None, error)
         else:
             settle(future, result, None)
         finally:
-            # It refers to us: what is over must not wait for the garbage collector.
+            # Breaks a reference cycle, so that no garbage collection is needed.
             self._options.abandon = None
             leave_frame(self._options)
 
-    def _wake(self) -> None:
-        """Go on after a pause, on an exchange thread. Never blocks."""
+    def _schedule_resume(self) -> None:
+        """Continue on an exchange thread after a pause. Never blocks."""
         run, turn = self._core.pools.exchanges.run, threading.Lock()
 
         def drive() -> None:
             if turn.acquire(blocking=False):
                 self._drive()
 
-        # Whoever gives up the call does not stand in line: its task is still to be cancelled.
+        # A cancelled or expired call is not queued: its task must be cancelled now.
         hurry = partial(run, drive, at_once=True)
         if self._deadline.at is not None:
             self._expiry = timer.at(self._deadline.at, hurry)
-        self._unsubscribe = call_when_cancelled(self._token, hurry)
+        self._forget_cancel = call_when_cancelled(self._token, hurry)
         run(drive)
 
 
 class _CallbackRun(Generic[R]):
-    """A future whose answers are brought by a reader thread; nothing waits in between."""
+    """Runs an operation by callbacks of the reader thread; needs no thread of its own."""
 
     def __init__(
         self,
@@ -330,7 +333,7 @@ class _CallbackRun(Generic[R]):
         future: RequestFuture[R],
         owner: object,
         *,
-        foreign: bool,
+        runs_user_code: bool,
     ) -> None:
         self._steps = steps
         self._core = core
@@ -338,33 +341,33 @@ class _CallbackRun(Generic[R]):
         self._options = options
         self._deadline = deadline
         self._future = future
-        self._foreign = foreign
+        self._runs_user_code = runs_user_code
         self._send: Send | None = None
         self._connection: Connection | None = None
         self._call: PendingRequest | None = None
-        self._answers: InputResponder | None = None
-        self._repetition: RetryState | None = None
-        self._nap: InterruptibleWait | None = None
+        self._responder: InputResponder | None = None
+        self._retry_state: RetryState | None = None
+        self._pending_wait: InterruptibleWait | None = None
 
     def start(self, send: Send | GetNegotiated | Pause, connection: Connection) -> None:
-        set_canceller(self._future, self._withdraw)
+        set_canceller(self._future, self._cancel)
         self._connection = connection
         try:
             if isinstance(send, Pause):
-                self._pause(send)
-            elif isinstance(send, GetNegotiated):  # it was not connected when the steps began
-                self._settling(self._advance, connection.agreed, None)
+                self._sleep(send)
+            elif isinstance(send, GetNegotiated):  # the client connected meanwhile
+                self._guarded_step(self._advance, connection.agreed, None)
             else:
                 self._request(send, connection)
-        except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
-            self._withdraw()
+        except BaseException:  # Ctrl-C, mostly: the caller does not get the future
+            self._cancel()
             raise
 
     def _request(self, send: Send, connection: Connection) -> None:
         deadline = self._deadline
         if send.timeout is not None:
             deadline = deadline.sooner(send.timeout)
-        call = PendingRequest(send.method, self._options, deadline, self._done)
+        call = PendingRequest(send.method, self._options, deadline, self._on_call_done)
         if connection.transport.blocking:
             call.pool = self._core.pools.exchanges
         self._send, self._connection, self._call = send, connection, call
@@ -374,35 +377,40 @@ class _CallbackRun(Generic[R]):
             connection.start(call, send.params, offer=send.offer)
         except McpError as error:
             call.outcome = error
-            self._done(call)
+            self._on_call_done(call)
         if is_cancelled(self._future):
-            # While the request was on its way: `_withdraw` may have seen the one before.
-            self._withdraw()
+            # Cancelled during this method: `_cancel` may have seen the previous request.
+            self._cancel()
 
-    def _withdraw(self) -> None:
-        call, connection, answers, nap = self._call, self._connection, self._answers, self._nap
+    def _cancel(self) -> None:
+        call, connection, responder, wait = (
+            self._call,
+            self._connection,
+            self._responder,
+            self._pending_wait,
+        )
         if call is not None and connection is not None:
             connection.give_up(call, RequestCancelled("cancelled by the caller"))
-        if answers is not None:
-            answers.give_up(RequestCancelled("cancelled by the caller"))
-        if nap is not None:
-            nap.wake()
+        if responder is not None:
+            responder.give_up(RequestCancelled("cancelled by the caller"))
+        if wait is not None:
+            wait.wake()
 
-    def _done(self, call: PendingRequest) -> None:
-        """On whatever thread ended the call, mostly the one that reads.
+    def _on_call_done(self, call: PendingRequest) -> None:
+        """A request ended. Runs on any thread, mostly the reader thread.
 
-        The library's own steps are short and block nowhere: it is cheaper to take the next one here
-        than to wake another thread. Code of the caller's must not run here.
+        The steps of the library are short and never block: performing the next one here is cheaper
+        than waking another thread. Code of the program must not run here.
         """
-        # The call refers to us: what is over must not wait for the garbage collector.
+        # Breaks a reference cycle, so that no garbage collection is needed.
         self._call = None
-        if self._foreign:
-            self._core.pools.resumer.run(partial(self._settling, self._resume, call))
+        if self._runs_user_code:
+            self._core.pools.resumer.run(partial(self._guarded_step, self._on_outcome, call))
         else:
-            self._settling(self._resume, call)
+            self._guarded_step(self._on_outcome, call)
 
-    def _settling(self, step: Callable[..., None], *args: Any) -> None:
-        """Take a step; whatever it raises ends the future, and not the thread that it is on."""
+    def _guarded_step(self, step: Callable[..., None], *args: Any) -> None:
+        """Take a step; its exceptions settle the future."""
         if is_claimed(self._future):
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             abort_steps(self._steps, self._core, self._options, error)
@@ -414,37 +422,37 @@ class _CallbackRun(Generic[R]):
             name_server(failure, self._core)
             settle(self._future, None, failure)
 
-    def _resume(self, call: PendingRequest) -> None:
+    def _on_outcome(self, call: PendingRequest) -> None:
         error = call.outcome if isinstance(call.outcome, McpError) else None
         if error is None:
-            self._repetition = None
-        elif (pause := self._again(error)) is not None:
-            # A server has to be started, which takes a while.
-            self._core.pools.workers.run(partial(self._settling, self._repeat, call, pause))
+            self._retry_state = None
+        elif (pause := self._retry_delay(error)) is not None:
+            # On a pool thread: starting a server takes time.
+            self._core.pools.workers.run(partial(self._guarded_step, self._retry, call, pause))
             return
-        self._reply(call, error)
+        self._advance_with_outcome(call, error)
 
-    def _again(self, error: McpError) -> float | None:
-        """Seconds until the request is sent again, if it is."""
+    def _retry_delay(self, error: McpError) -> float | None:
+        """The pause before the next attempt, in seconds; `None` if there is none."""
         assert self._send is not None
-        if self._repetition is None:
-            self._repetition = RetryState(
+        if self._retry_state is None:
+            self._retry_state = RetryState(
                 self._send,
                 self._options,
                 self._deadline,
-                self._core.repeatable,
+                self._core.retry_rules,
                 self._core.label,
                 partial(count_attempts, self._future),
             )
-        return self._repetition.pause(error, self._connection)
+        return self._retry_state.next_delay(error, self._connection)
 
-    def _reply(self, call: PendingRequest, error: McpError | None) -> None:
+    def _advance_with_outcome(self, call: PendingRequest, error: McpError | None) -> None:
         assert self._connection is not None
         reply = None if error is not None else Reply(call.outcome, self._connection.dialect)
         self._advance(reply, error)
 
     def _advance(self, value: Any, error: McpError | None) -> None:
-        """Give the steps what they wait for, and do what they want next."""
+        """Resume the steps with a value or an error, and perform their next effect."""
         assert self._connection is not None
         try:
             effect = self._steps.send(value) if error is None else self._steps.throw(error)
@@ -452,90 +460,90 @@ class _CallbackRun(Generic[R]):
             settle(self._future, stop.value, None)
             return
         if isinstance(effect, Send):
-            self._repetition = None  # what steps send after a failure is counted anew
+            self._retry_state = None  # attempts are counted for each request
             self._request(effect, self._connection)
         elif isinstance(effect, AnswerInput):
-            self._ask(effect, self._connection)
+            self._answer_input(effect, self._connection)
         elif isinstance(effect, Compute):
-            # Not on the thread that reads: others wait for their answers.
-            work = partial(self._settling, self._work, effect)
+            # Not on the reader thread, which other calls wait for.
+            work = partial(self._guarded_step, self._compute, effect)
             self._core.pools.resumer.run(work)
         elif isinstance(effect, SendAndForget):
-            self._core.post(*effect, self._options.undeclared)
+            self._core.send_and_forget(*effect, self._options.undeclared)
             self._advance(None, None)
         elif isinstance(effect, GetNegotiated):
             self._advance(self._connection.agreed, None)
         elif isinstance(effect, WatchTask):
-            self._advance(self._core.hearing.claim(effect.task), None)
+            self._advance(self._core.task_watcher.watch(effect.task), None)
         else:
-            assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
-            self._pause(effect)
+            assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
+            self._sleep(effect)
 
-    def _pause(self, pause: Pause) -> None:
-        # The timer must not write: what comes after the pause happens on a pool thread.
-        go_on = partial(self._settling, self._advance, None, None)
+    def _sleep(self, pause: Pause) -> None:
+        # The timer thread must not write: the steps continue on a pool thread.
+        go_on = partial(self._guarded_step, self._advance, None, None)
         woken = partial(self._core.pools.workers.run, go_on)
-        naps = self._core.pools.naps
-        self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
+        waits = self._core.pools.waits
+        self._pending_wait = waits.begin(pause, self._deadline, self._options.cancel, woken)
         if is_cancelled(self._future):
-            # While it fell asleep: `_withdraw` may have seen the one before.
-            self._nap.wake()
+            # Cancelled during this method: `_cancel` may have seen the previous wait.
+            self._pending_wait.wake()
 
-    def _work(self, work: Compute) -> None:
+    def _compute(self, work: Compute) -> None:
         self._advance(work.function(), None)
 
-    def _ask(self, ask: AnswerInput, connection: Connection) -> None:
+    def _answer_input(self, ask: AnswerInput, connection: Connection) -> None:
         desk = connection.desk
-        answers = InputResponder(
-            ask, desk, connection.dialect, self._options, self._deadline, self._answered
+        responder = InputResponder(
+            ask, desk, connection.dialect, self._options, self._deadline, self._on_answered
         )
-        self._answers = answers
+        self._responder = responder
         self._deadline.hold(desk.human_timeout)
         try:
-            answers.start()
+            responder.start()
         except McpError as error:
-            self._answers = None
+            self._responder = None
             self._deadline.release()
             self._advance(None, error)
             return
         if is_cancelled(self._future):
-            self._withdraw()
+            self._cancel()
 
-    def _answered(self) -> None:
-        """On the thread that brought the last answer."""
+    def _on_answered(self) -> None:
+        """All questions are answered. Runs on the thread of the last answer."""
         self._deadline.release()
-        if self._foreign:
-            self._core.pools.resumer.run(partial(self._settling, self._take_answers))
+        if self._runs_user_code:
+            self._core.pools.resumer.run(partial(self._guarded_step, self._take_answers))
         else:
-            self._settling(self._take_answers)
+            self._guarded_step(self._take_answers)
 
     def _take_answers(self) -> None:
-        answers, self._answers = self._answers, None
-        assert answers is not None
-        outcome = answers.outcome
+        responder, self._responder = self._responder, None
+        assert responder is not None
+        outcome = responder.outcome
         if isinstance(outcome, McpError):
             self._advance(None, outcome)
         else:
             self._advance(outcome, None)
 
-    def _repeat(self, call: PendingRequest, pause: float) -> None:
-        """On a pool thread: send the request again after the pause, if there is a server."""
+    def _retry(self, call: PendingRequest, pause: float) -> None:
+        """Send the request again after the pause. Runs on a pool thread."""
         assert self._send is not None
         assert self._connection is not None
-        assert self._repetition is not None
-        if not is_over(self._connection):
-            self._repetition.end(call.outcome)
-            self._reply(call, call.outcome)
+        assert self._retry_state is not None
+        if not can_reconnect(self._connection):
+            self._retry_state.annotate(call.outcome)
+            self._advance_with_outcome(call, call.outcome)
             return
-        self._repetition.count(call.outcome, pause)
+        self._retry_state.record_retry(call.outcome, pause)
         if pause:
-            self._core.sit_out(pause, self._options, self._deadline)
-        if is_claimed(self._future):  # withdrawn meanwhile
+            self._core.sleep(pause, self._options, self._deadline)
+        if is_claimed(self._future):  # cancelled meanwhile
             return
         try:
-            connection = self._core.link(self._deadline)
+            connection = self._core.ensure_connection(self._deadline)
         except McpError as failure:
-            self._repetition.end(failure)
-            self._reply(call, failure)
+            self._retry_state.annotate(failure)
+            self._advance_with_outcome(call, failure)
         else:
             self._request(self._send, connection)

@@ -1,4 +1,4 @@
-"""Many calls at once: `with client.batch() as b:` collects them and sends them when it is left."""
+"""Batches: `with client.batch() as batch:` collects calls and sends them when the block ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client import operations
 from syncmcp._client.background import PreparedCall
 from syncmcp._client.operation import Operation, take_options
-from syncmcp._client.requests import any_request, as_told
+from syncmcp._client.requests import any_request, any_request_options
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
@@ -37,11 +37,11 @@ R = TypeVar("R")
 M = TypeVar("M", bound="BaseModel")
 
 Oversize: TypeAlias = Literal["split", "refuse"]
-"""What becomes of a batch of more than `max_size` calls: several frames, or an error."""
+"""What happens to a batch of more than `max_size` calls: several frames, or an error."""
 
 
 class Collected(Generic[P, R]):
-    """An operation as a batch has it: it takes the same, and returns a future."""
+    """An operation as a method of a batch: takes the same arguments, and returns a future."""
 
     def __init__(self, operation: Operation[P, R]) -> None:
         self._operation = operation
@@ -61,17 +61,18 @@ class Collected(Generic[P, R]):
 
 
 class Batch:
-    """Calls that are collected, and sent together when the block is left; see `Client.batch`.
+    """Calls that are collected, and sent together when the block ends; see `Client.batch`.
 
-    It has every operation of a client, with the same arguments and options. Each returns its
-    `RequestFuture` at once; how a call ends is nobody's business but its future's. A mistake in the
-    arguments is raised at the call.
+    A batch has every operation of a client, with the same arguments and options. Each operation
+    returns its `RequestFuture` at once; errors of a call are raised by its future only. Invalid
+    arguments raise at the call.
 
     Where the revision has batches (2025-03-26), the first requests of the calls share a frame. A
-    call that needs more of them (a list of many pages, say) goes on alone, and so does one with
-    `headers` of its own. Elsewhere each request goes by itself, and none waits for another.
+    call that needs more requests (a list of many pages, say) sends the others alone. A call with
+    `headers` of its own is sent alone, too. With other revisions each request is a message of its
+    own, and no request waits for another.
 
-    Any thread may collect.
+    Any thread may collect calls.
     """
 
     call_tool = Collected(operations.call_tool)
@@ -106,11 +107,11 @@ class Batch:
         if oversize not in ("split", "refuse"):
             raise UsageError(f"oversize is 'split' or 'refuse', not {oversize!r}")
         self._oversize = oversize
-        # Guards what follows: calls may be collected by several threads.
+        # Guards the attributes below: several threads may collect calls.
         self._lock = threading.RLock()
         self._collector: int | None = None
-        self._over = False
-        self._begun: list[PreparedCall[Any]] = []
+        self._closed = False
+        self._calls: list[PreparedCall[Any]] = []
 
     @property
     def _core(self) -> ClientCore:
@@ -120,16 +121,16 @@ class Batch:
     def futures(self) -> tuple[RequestFuture[Any], ...]:
         """The futures of all calls, in the order in which they were collected."""
         with self._lock:
-            return tuple(begun.future for begun in self._begun)
+            return tuple(call.future for call in self._calls)
 
     def __len__(self) -> int:
-        return len(self._begun)
+        return len(self._calls)
 
     def __enter__(self) -> Self:
-        """Begin to collect.
+        """Start to collect calls.
 
         Raises:
-            UsageError: It did so before.
+            UsageError: The batch was used before.
         """
         with self._lock:
             if self._collector is not None:
@@ -138,22 +139,24 @@ class Batch:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Send what was collected, and wait for nothing; after an exception, drop it."""
+        """Send the collected calls without waiting; after an exception, cancel them instead."""
         with self._lock:
-            self._over = True
-            begun = self._begun
-        for each in begun:
-            collect(each.future, None)
+            self._closed = True
+            calls = self._calls
+        for call in calls:
+            collect(call.future, None)
         if kind is not None:
-            _give_up(begun)
+            _cancel_all(calls)
             return
         try:
             if self._parallel:
-                self._send(begun)
+                self._send(calls)
             else:
-                _Sequence(begun, Deadline(self._timeout), self._core.pools.workers).next()
-        except BaseException:  # Ctrl-C, mostly: who waits for the others would wait for these, too
-            _give_up(begun)
+                _SequentialRun(
+                    calls, Deadline(self._timeout), self._core.pools.workers
+                ).start_next()
+        except BaseException:  # Ctrl-C, mostly: no future may stay open for ever
+            _cancel_all(calls)
             raise
 
     @overload
@@ -184,7 +187,9 @@ class Batch:
     ) -> RequestFuture[Any]:
         """Collect a request of any method; see `Client.request`."""
         steps = any_request(self._core, method, params, result)
-        return self._collect(steps, as_told(self._core, options), foreign=result is not dict)
+        return self._collect(
+            steps, any_request_options(self._core, options), runs_user_code=result is not dict
+        )
 
     def _collect_operation(
         self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs
@@ -193,116 +198,92 @@ class Batch:
         return self._collect(operation.steps(self._core, *args, **kwargs), options)
 
     def _collect(
-        self, steps: Steps[R], options: ResolvedOptions, *, foreign: bool = False
+        self, steps: Steps[R], options: ResolvedOptions, *, runs_user_code: bool = False
     ) -> RequestFuture[R]:
         if (refusal := self._refusal()) is not None:
             raise refusal
-        # Without the lock: a cache store and a function for headers are the caller's code.
-        begun = PreparedCall(steps, self._core, options, owner=self._client, foreign=foreign)
-        collect(begun.future, self._collector)
+        # Without the lock: a cache store and a function for headers are code of the program.
+        call = PreparedCall(
+            steps, self._core, options, owner=self._client, runs_user_code=runs_user_code
+        )
+        collect(call.future, self._collector)
         with self._lock:
             refusal = self._refusal()
             if refusal is None:
-                self._begun.append(begun)
-                return begun.future
-        begun.drop(refusal)
+                self._calls.append(call)
+                return call.future
+        call.fail(refusal)
         raise refusal
 
     def _refusal(self) -> McpError | None:
-        """Why no call can be collected now, if so."""
+        """The error of collecting a call now; `None` if calls can be collected."""
         with self._lock:
-            if self._collector is None or self._over:
+            if self._collector is None or self._closed:
                 return UsageError("a batch collects calls within its `with` block")
-            if self._oversize == "refuse" and len(self._begun) >= self._max_size:
+            if self._oversize == "refuse" and len(self._calls) >= self._max_size:
                 return LimitExceeded(
                     f"more than {self._max_size} calls in a batch (option max_size)",
                     server=self._core.label,
                 )
         return None
 
-    def _send(self, begun: list[PreparedCall[Any]]) -> None:
+    def _send(self, calls: list[PreparedCall[Any]]) -> None:
         pool = self._core.pools.exchanges
-        wanted = [each for each in begun if each.send is not None and not each.future.done()]
+        wanted = [
+            call for call in calls if call.first_effect is not None and not call.future.done()
+        ]
         for start in range(0, len(wanted), self._max_size):
             part = wanted[start : start + self._max_size]
             gathering = BatchAssembler(len(part), pool)
-            for index, each in enumerate(part):
-                place = each.options.place = BatchSlot(gathering, index)
-                call_when_done(each.future, place.leave)
-        for each in begun:
-            _go(each, self._timeout)
+            for index, call in enumerate(part):
+                place = call.options.place = BatchSlot(gathering, index)
+                call_when_done(call.future, place.leave)
+        for call in calls:
+            _start(call, self._timeout)
 
 
-class _Sequence:
-    """Starts each call when the one before it is done."""
+class _SequentialRun:
+    """Starts each call after the call before it has ended."""
 
     def __init__(
-        self, begun: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
+        self, calls: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
     ) -> None:
-        self._waiting = deque(begun)
+        self._waiting = deque(calls)
         self._deadline = deadline
         self._workers = workers
 
-    def next(self) -> None:
-        """Start the next call. Nothing else is under way."""
+    def start_next(self) -> None:
+        """Start the next call. The call before it has ended."""
         if not self._waiting:
             return
-        begun = self._waiting.popleft()
+        call = self._waiting.popleft()
         if self._deadline.expired:
-            begun.drop(self._late(begun))
+            call.fail(self._timeout_error(call))
         else:
-            _go(begun, self._deadline.remaining())
-        # Never on the thread that settles it: that may be one that must not send.
-        call_when_done(begun.future, partial(self._workers.run, self.next))
+            _start(call, self._deadline.remaining())
+        # On a pool thread: the thread that settles the future may be one that must not send.
+        call_when_done(call.future, partial(self._workers.run, self.start_next))
 
-    def _late(self, begun: PreparedCall[Any]) -> RequestTimeout:
+    def _timeout_error(self, call: PreparedCall[Any]) -> RequestTimeout:
         seconds = self._deadline.seconds
         return RequestTimeout(
             f"not sent: the batch has taken {seconds:g} s",
             seconds=seconds,
-            server=begun.future._server,
-            method=begun.future._method,
+            server=call.future._server,
+            method=call.future._method,
             delivery="not_sent",
         )
 
 
-def _give_up(begun: list[PreparedCall[Any]]) -> None:
-    for each in begun:
-        each.future.cancel()
-        each.drop(RequestCancelled("its batch was given up", delivery="not_sent"))
+def _cancel_all(calls: list[PreparedCall[Any]]) -> None:
+    for call in calls:
+        call.future.cancel()
+        call.fail(RequestCancelled("its batch was given up", delivery="not_sent"))
 
 
-def _go(begun: PreparedCall[Any], timeout: float | None) -> None:
-    limits = [limit for limit in (begun.options.timeout, timeout) if limit is not None]
+def _start(call: PreparedCall[Any], timeout: float | None) -> None:
+    limits = [limit for limit in (call.options.timeout, timeout) if limit is not None]
     try:
-        begun.go(Deadline(min(limits, default=None)))
+        call.start(Deadline(min(limits, default=None)))
     except McpError as error:  # the client was closed
-        begun.drop(error)
-
-
-def batch(
-    self: HasCore,
-    *,
-    parallel: bool = True,
-    timeout: float | None = None,
-    max_size: int = 100,
-    oversize: Oversize = "split",
-) -> Batch:
-    """Collect calls in a `with` block, and send them when it is left.
-
-    In one frame where the revision has batches (2025-03-26), one by one and at the same time
-    elsewhere. A block that is left by an exception sends nothing and cancels the futures.
-
-    Args:
-        parallel: Whether the calls run at the same time; otherwise each is sent alone, when the one
-            before it is done.
-        timeout: The longest that all calls may take, in seconds, from when the block is left;
-            `None` for no limit but that of each call.
-        max_size: How many requests a frame may hold.
-        oversize: What becomes of more calls than that: ``"split"`` sends several frames,
-            ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
-
-    Raises:
-        UsageError: An argument makes no sense.
-    """
-    return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
+        call.fail(error)

@@ -1,10 +1,10 @@
-"""Results that are kept for a while, between an operation's steps and whoever drives them.
+"""The cache of results, a layer between the steps of an operation and their driver.
 
-Steps yield `CacheLookup` where a cached result will do, and `Send` where it will not. What is sent
-is cached, whoever wanted it, if the server and the options of the call allow it.
+Steps yield `CacheLookup` if a cached result is acceptable, and `Send` otherwise. Each result of a
+`Send` is cached if the server and the options of the call allow that.
 
-Calls that miss the same result at one time each ask for it: one that waited for another's answer
-would end with the other's deadline, cancel and failure.
+Concurrent calls that miss the same entry each send their request: a call that waited for the result
+of another call would share its deadline, its cancellation and its failure.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _log = logging.getLogger("syncmcp.cache")
 
 
 class ResultCache:
-    """What one client keeps, and when it is of no use any more.
+    """The cached results of one client, and the changes that invalidate them.
 
     Args:
-        store: Where it is kept, perhaps beside what others keep.
+        store: The store, which other clients may share.
         target: The server.
-        extensions: The extensions that the server is told of.
-        offer: What the server may ask, now.
+        extensions: The extensions that the client declares.
+        offer: Returns the capabilities that the client offers at the moment.
     """
 
     def __init__(
@@ -65,22 +65,22 @@ class ResultCache:
     ) -> None:
         self._store = store
         self._target = target
-        # Nobody else can make keys with this.
-        self._own = os.urandom(16).hex()
-        self._server = target.url if isinstance(target, Http) else self._own
+        # A secret part of the keys of private entries, so that no other client finds them.
+        self._client_key = os.urandom(16).hex()
+        self._server = target.url if isinstance(target, Http) else self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
         self._tells_identity = identity_is_known(target)
-        # Guards what follows; held for look-ups and changes only.
+        # Guards the attributes below; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
-        # What is being put at the moment, or is to be put after it.
-        self._arriving: dict[str, CachedResult] = {}
-        # Only then there is a reason to ask the program as whom it speaks.
+        # By key: the newest result that is being stored or queued to be stored.
+        self._pending_puts: dict[str, CachedResult] = {}
+        # False if no private entry exists: then look-ups need not ask for the identity.
         self._has_private = False
 
     @classmethod
-    def of(
+    def from_option(
         cls,
         given: CacheStore | bool,
         target: Target,
@@ -88,10 +88,10 @@ class ResultCache:
         extensions: Mapping[str, Any],
         offer: Callable[[], OfferedCapabilities],
     ) -> ResultCache | None:
-        """What a client keeps that was given this as its ``cache``; `None` for nothing.
+        """The cache for a client's option ``cache``; `None` for no cache.
 
         Raises:
-            UsageError: It makes no sense.
+            UsageError: The option is invalid.
         """
         if given is False:
             return None
@@ -101,71 +101,79 @@ class ResultCache:
         return cls(store, target, extensions=extensions, offer=offer)
 
     @property
-    def foreign(self) -> bool:
-        """Whether keeping runs code of the program's, which the thread that reads must not."""
+    def runs_user_code(self) -> bool:
+        """True if the store is code of the program, which the reader thread must not run."""
         return not isinstance(self._store, MemoryCache)
 
-    # -- what outdates it --------------------------------------------------------------------
+    # -- invalidation ------------------------------------------------------------------------
 
-    def heard(self, method: str, params: Mapping[str, Any]) -> None:
-        """The server tells something. Never blocks."""
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """Invalidate what a notification says has changed. Never blocks."""
         event = read_event(method, params)
         if event is not None:
-            self.changed(event)
+            self.on_change(event)
 
-    def changed(self, event: ChangeEvent) -> None:
-        """Something has changed, or may have. Never blocks."""
+    def on_change(self, event: ChangeEvent) -> None:
+        """Invalidate what has changed, or may have. Never blocks."""
         with self._lock:
             self._changes.record_change(event, monotonic())
 
-    def reconnected(self) -> None:
-        """There is a new connection; unless it is to a URL, that is another server."""
+    def on_reconnect(self) -> None:
+        """Invalidate everything, unless the target is a URL: a new process is another server."""
         if not isinstance(self._target, Http):
             with self._lock:
                 self._changes.invalidate_all(monotonic())
 
-    # -- on the way of an operation ----------------------------------------------------------
+    # -- look-up and store -------------------------------------------------------------------
 
-    def between(
-        self, steps: Steps[R], live: Callable[[], Connection | None], options: ResolvedOptions
+    def wrap(
+        self,
+        steps: Steps[R],
+        live_connection: Callable[[], Connection | None],
+        options: ResolvedOptions,
     ) -> Steps[R]:
-        """The same steps, without their `CacheLookup`."""
+        """Wrap steps: answer their `CacheLookup` effects, and store the replies of `Send`."""
         try:
             effect = steps.send(None)
             while True:
                 if isinstance(effect, CacheLookup):
-                    effect = steps.send(self._find(effect, live, options))
+                    effect = steps.send(self._look_up(effect, live_connection, options))
                     continue
-                finish = self._begin(effect, options) if isinstance(effect, Send) else None
+                store_reply = (
+                    self._reply_handler(effect, options) if isinstance(effect, Send) else None
+                )
                 try:
                     value = yield effect
                 except McpError as error:
                     if isinstance(effect, Send):
-                        self._refused(effect, error)
+                        self._note_refused_page(effect, error)
                     effect = steps.throw(error)
                 else:
-                    if finish is not None:
-                        finish(value)
+                    if store_reply is not None:
+                        store_reply(value)
                     effect = steps.send(value)
         except StopIteration as stop:
             result: R = stop.value
             return result
 
-    def _find(
-        self, wanted: CacheLookup, live: Callable[[], Connection | None], options: ResolvedOptions
+    def _look_up(
+        self,
+        wanted: CacheLookup,
+        live_connection: Callable[[], Connection | None],
+        options: ResolvedOptions,
     ) -> dict[str, Any] | None:
         method, params, _ = wanted
         if options.cache != "use" or not options.plain or not is_cacheable(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
-            return None  # sending it raises what there is to raise
-        connection = live()
+            return None  # sending the request raises the error
+        connection = live_connection()
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:
             dialect = connection.agreed.check(method, options.undeclared)
         except NotSupported:
-            return None  # as above
+            return None  # sending the request raises the error
         found = self._newest(wanted, dialect.revision)
         if found is None:
             return None
@@ -177,61 +185,64 @@ class ResultCache:
         request = (revision, self._offer(), method)
         usable: list[CachedResult] = []
         for owner in self._owners():
-            kept = self._get(self._key(owner, *request, params))
-            if kept is None or not self._is_fresh(kept, method, params):
+            cached = self._get(self._key(owner, *request, params))
+            if cached is None or not self._is_fresh(cached, method, params):
                 continue
             if session is not None:
-                if session.started_at not in (None, kept.asked):
-                    continue  # another walk's page
+                if session.started_at not in (None, cached.asked):
+                    continue  # a page of another listing
             elif (at_first := first_page_params(method, params)) is not None:
                 first = self._get(self._key(owner, *request, at_first))
-                if first is not None and first.asked > kept.asked:
-                    continue  # the list was begun anew since
-            usable.append(kept)
+                if first is not None and first.asked > cached.asked:
+                    continue  # the first page was fetched again since
+            usable.append(cached)
         if not usable:
             return None
         from pydantic_core import from_json
 
-        newest = max(usable, key=lambda kept: kept.asked)
+        newest = max(usable, key=lambda cached: cached.asked)
         if session is not None:
             session.started_at = newest.asked
-        # Parsed anew each time: what a caller does to its result is its own business.
+        # Parsed for each look-up, so that callers may modify their result.
         result = from_json(newest.body)
         return result if isinstance(result, dict) else None
 
     def _owners(self) -> list[object]:
-        """Whose results may be used now: everybody's, and those of the next request's identity."""
+        """The owners of usable results: `None` (public), and the identity of the next request."""
         owners: list[object] = [None]
         if self._has_private:
             try:
                 identity = next_identity(self._target)
             except Exception:
-                # The program's own function failed, and will fail when the request is sent: there
-                # is where that is told.
+                # A function of the program failed. Sending the request will raise its error.
                 identity = None
             if identity is not None:
                 owners.append(identity)
         return owners
 
-    def _is_fresh(self, kept: CachedResult, method: str, params: Mapping[str, Any] | None) -> bool:
-        if monotonic() >= kept.expires:
+    def _is_fresh(
+        self, cached: CachedResult, method: str, params: Mapping[str, Any] | None
+    ) -> bool:
+        if monotonic() >= cached.expires:
             return False
         with self._lock:
-            return not self._changes.is_outdated(method, params, kept.asked)
+            return not self._changes.is_outdated(method, params, cached.asked)
 
-    def _begin(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
-        """What to do with the reply to a request that is about to be sent."""
-        method, params, of_its_own, _, session = send
-        if options.cache == "bypass" or not options.plain or of_its_own is not None:
+    def _reply_handler(
+        self, send: Send, options: ResolvedOptions
+    ) -> Callable[[Reply], None] | None:
+        """A function that stores the reply to a request; `None` if the reply is not cacheable."""
+        method, params, own_offer, _, session = send
+        if options.cache == "bypass" or not options.plain or own_offer is not None:
             return None
         if not is_cacheable(method, params):
             return None
         asked, offer = monotonic(), self._offer()
         if session is not None:
-            # All pages of one walk count as asked for when it began: by that they are known.
+            # All pages of one listing have the time of its start, which identifies them.
             session.started_at = asked = asked if session.started_at is None else session.started_at
 
-        def finish(reply: Reply) -> None:
+        def store_reply(reply: Reply) -> None:
             result, dialect, identity, altered = reply
             if dialect.stateful or altered or not isinstance(result, dict):
                 return
@@ -254,15 +265,15 @@ class ResultCache:
             if key is not None and body is not None:
                 self._put(key, CachedResult(body, asked, monotonic() + seconds))
 
-        return finish
+        return store_reply
 
     def _owner(self, identity: object) -> object:
-        """Who may have the private result of a request that was sent as `identity`, if anybody."""
+        """The owner of a private result of a request sent as `identity`; `None` if unknown."""
         if not isinstance(self._target, Http):
             return Identity()
         return identity if self._tells_identity else None
 
-    def _refused(self, send: Send, error: McpError) -> None:
+    def _note_refused_page(self, send: Send, error: McpError) -> None:
         name = list_of_refused_cursor(send.method, send.params, error)
         if name is not None:
             with self._lock:
@@ -278,8 +289,8 @@ class ResultCache:
         method: str,
         params: Mapping[str, Any] | None,
     ) -> str | None:
-        """What a result is filed under; `None` if the parameters are no JSON."""
-        whose = None if owner is None else [self._own, owner]
+        """The key of a result in the store; `None` if the parameters are not JSON."""
+        whose = None if owner is None else [self._client_key, owner]
         parts = [whose, self._server, revision, offer, self._extensions, method, params or {}]
         try:
             text = json.dumps(parts, sort_keys=True)
@@ -297,35 +308,35 @@ class ResultCache:
             return None
 
     def _put(self, key: str, result: CachedResult) -> None:
-        """Put what was asked for last, whoever comes first.
+        """Store a result, unless a result of a later request is stored.
 
-        One thread puts at one time under a key, and the others leave theirs to it: the store may
-        be the program's, which is called without a lock.
+        One thread at a time stores under a key; other threads queue their result for it. The store
+        may be code of the program, which is called without the lock.
         """
         with self._lock:
-            under_way = self._arriving.get(key)
+            under_way = self._pending_puts.get(key)
             if under_way is None or under_way.asked <= result.asked:
-                self._arriving[key] = result
+                self._pending_puts[key] = result
             if under_way is not None:
                 return
         try:
             while True:
                 self._put_one(key, result)
                 with self._lock:
-                    newest = self._arriving.get(key, result)
+                    newest = self._pending_puts.get(key, result)
                     if newest is result:
-                        self._arriving.pop(key, None)
+                        self._pending_puts.pop(key, None)
                         return
                 result = newest
         except BaseException:  # Ctrl-C in the store, mostly
             with self._lock:
-                self._arriving.pop(key, None)
+                self._pending_puts.pop(key, None)
             raise
 
     def _put_one(self, key: str, result: CachedResult) -> None:
         before = self._get(key)
         if before is not None and before.asked > result.asked:
-            return  # what was asked for later came first
+            return  # the stored result is of a later request
         try:
             self._store.put(key, result)
         except Exception:
@@ -337,6 +348,6 @@ def _json(result: dict[str, Any]) -> bytes | None:
 
     try:
         return to_json(result)
-    except ValueError as error:  # something that JSON has and UTF-8 has not
+    except ValueError as error:  # JSON may have characters that UTF-8 cannot encode
         _log.debug("a result is not kept: %s", type(error).__name__)
         return None

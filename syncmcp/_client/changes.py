@@ -1,4 +1,4 @@
-"""The methods of a client that are about changes at the server: events, or lists fetched again."""
+"""The methods of a client for changes at the server: events, and lists that are fetched again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 DEBOUNCE = 0.1
-"""So long, in seconds, a change waits for others before the list is fetched again."""
+"""How long, in seconds, to wait for more changes before a list is fetched again."""
 
 
 def listen(
@@ -32,26 +32,26 @@ def listen(
     stop_after: int | None = None,
     undeclared: Undeclared | None = None,
 ) -> Subscription:
-    """Ask the server to tell of changes; iterate over what it tells.
+    """Subscribe to changes at the server; returns an iterator of change events.
 
-    Returns when the server has agreed, within the client's `timeout`: nothing that changes
-    after that is missed. Opens the client if it is `lazy`.
+    Returns when the server has accepted the subscription, within the client's `timeout`. No later
+    change is missed. Opens the client if it is `lazy`.
 
     Args:
-        tools: Tell when the list of tools changes.
-        prompts: Tell when the list of prompts changes.
-        resources: Tell when the list of resources or of their templates changes.
-        uris: Tell when one of these resources changes.
-        timeout: The longest time, in seconds, to wait for the next event; `None` for any.
-        stop_after: End after so many events; `None` for never.
-        undeclared: Whether the server is asked for what it does not declare, ``"refuse"`` or
-            ``"try"``; the client's `undeclared` by default. See `CallOptions`.
+        tools: Subscribe to changes of the list of tools.
+        prompts: Subscribe to changes of the list of prompts.
+        resources: Subscribe to changes of the lists of resources and of resource templates.
+        uris: Subscribe to changes of these resources.
+        timeout: The longest time, in seconds, to wait for the next event; `None` for no limit.
+        stop_after: End after this many events; `None` for never.
+        undeclared: Whether the server is asked for changes that it does not declare, ``"refuse"``
+            or ``"try"``; the client's `undeclared` by default. See `CallOptions`.
 
     Raises:
-        UsageError: Nothing is wanted, or an argument makes no sense.
-        NotSupported: The server does not declare that it tells of this, or agrees to none of
-            it, or has no stream for it.
-        McpError: The server could not be asked.
+        UsageError: No change is asked for, or an argument is invalid.
+        NotSupported: The server does not declare these changes, or accepts none of them, or has no
+            stream for them.
+        McpError: The request failed.
     """
     from syncmcp._client.subscriptions import subscribe
 
@@ -78,22 +78,22 @@ def on_tools_changed(
     on_error: Callable[[SubscriptionLost], object] | None = None,
     undeclared: Undeclared | None = None,
 ) -> Listener:
-    """Have the list of tools fetched when it has changed, and `handler` called with it.
+    """Fetch the list of tools whenever it has changed, and call `handler` with it.
 
     Args:
-        handler: Called on a pool thread, one call at a time; it may block and may call the
-            client. What it raises is logged.
-        debounce: How long, in seconds, a change waits for others, so that many changes at
-            once are one call.
-        on_error: Called on a pool thread with the `SubscriptionLost` that ends it.
-        undeclared: See `listen`; it counts for fetching, too.
+        handler: Called with the list on a pool thread, one call at a time. It may block and may
+            call the client. Its exceptions are logged.
+        debounce: How long, in seconds, to wait for more changes, so that many changes at once are
+            one call.
+        on_error: Called on a pool thread with the `SubscriptionLost` that ends the listener.
+        undeclared: See `listen`; also an option of the requests that fetch the list.
 
     Returns:
-        What to stop it with; it also ends when the client is closed.
+        A listener that can be stopped; closing the client also ends it.
 
     Raises:
-        NotSupported: The server does not declare that it tells of this.
-        McpError: The server could not be asked.
+        NotSupported: The server does not declare these changes.
+        McpError: The request failed.
     """
     return _refresh(
         self._core,
@@ -114,7 +114,7 @@ def on_prompts_changed(
     on_error: Callable[[SubscriptionLost], object] | None = None,
     undeclared: Undeclared | None = None,
 ) -> Listener:
-    """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
+    """Fetch the list of prompts whenever it has changed; see `on_tools_changed`."""
     return _refresh(
         self._core,
         ChangeFilter(prompts=True),
@@ -134,9 +134,9 @@ def on_resources_changed(
     on_error: Callable[[SubscriptionLost], object] | None = None,
     undeclared: Undeclared | None = None,
 ) -> Listener:
-    """Have the list of resources fetched when it has changed; see `on_tools_changed`.
+    """Fetch the list of resources whenever it has changed; see `on_tools_changed`.
 
-    It is also called when only the templates have changed, for servers do not tell which.
+    `handler` is also called when only the templates have changed: the notification is the same.
     """
     return _refresh(
         self._core,
@@ -158,9 +158,9 @@ def on_resource_updated(
     on_error: Callable[[SubscriptionLost], object] | None = None,
     undeclared: Undeclared | None = None,
 ) -> Listener:
-    """Have a resource read again when it has changed; see `on_tools_changed`.
+    """Read a resource again whenever it has changed; see `on_tools_changed`.
 
-    A change of something below it is one of it, too.
+    A change of a resource below `uri` counts as a change of `uri`, too.
     """
     text(uri, "uri")
     return _refresh(

@@ -1,4 +1,4 @@
-"""The client: the methods that programs call, in front of the parts that do the work."""
+"""The public client: a facade over settings, core, handlers and operations."""
 
 from __future__ import annotations
 
@@ -9,36 +9,34 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec, Unpack
+from typing_extensions import ParamSpec
 
 from syncmcp import tasks
-from syncmcp._base.checks import text
-from syncmcp._client import batch, changes, functions, operations
-from syncmcp._client.background import post
+from syncmcp._client import changes, functions, operations, requests
+from syncmcp._client.background import send_and_forget
 from syncmcp._client.core import ClientCore
-from syncmcp._client.opening import settled
+from syncmcp._client.listening import TaskSubscription
+from syncmcp._client.opening import resolve_target
 from syncmcp._client.requests import Request, Resume
 from syncmcp._client.retrying import Retry
 from syncmcp._client.settings import (
-    CAREFUL,
-    TIMEOUT,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUT,
+    HandlerTables,
     Settings,
-    Tables,
     check_mode,
-    configured,
-    reduced,
+    make_client,
+    reduce_client,
 )
-from syncmcp._client.task_subscription import TaskSubscription
-from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.answering import HandlerRegistry
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import CallOptions
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import NotSupported, SessionLost, UsageError
+from syncmcp.errors import NotSupported, UsageError
 from syncmcp.handlers import (
     HandlerContext,
     Handlers,
@@ -58,6 +56,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp._client.batch import Batch, Oversize
     from syncmcp._protocol.capabilities import OfferedCapabilities
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
@@ -70,82 +69,88 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Mode", "Target", "connect"]
 
 Target: TypeAlias = Union[str, Stdio, Http, "ServerEntry", "InProcessServer", TransportSource]
-"""A URL, a command to run, an entry of a file of servers, a server in this process, or a recording
-or replay of one of these."""
+"""A URL, a command to run, an entry of a servers file, a server in this process, or a recording or
+replay of one of these."""
 
 
 class Client:
-    """A client of one server.
+    """A client of one MCP server.
 
-    Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
-    any thread may close it, in any order. A client that is pickled becomes its unopened self: one
-    for each process, which opens at its first call and closes at the end of the process.
+    A client opens its connection on `with` or `open()`, and may be opened again after `close()`.
+    All methods are thread-safe: any thread may call the client or close it, at any time. Pickling
+    a client keeps its configuration, not its connection. Each process that unpickles it has one
+    client of that configuration, which opens at its first call and closes when the process ends.
 
     Args:
-        target: A URL (a plain `str` always is one), `Stdio`, `Http`, an entry of a file of servers
-            (`servers_file.read`), whose name and time limit count unless others are given, or a
-            server in this process.
-        mode: ``"auto"`` finds out what the server speaks; ``"legacy"`` goes straight to
-            `initialize`; one of the five revisions insists on it.
-        timeout: The longest a call may take in all, in seconds; `None` for no limit.
-        idle_timeout: The longest silence after a call's first sign of life, in seconds.
-        open_timeout: The longest that opening may take, in seconds.
-        probe_timeout: How long, in seconds, an unanswered probe for the newest revision is waited
-            for before the server is initialized like an older one; for a child process at most
-            half of `open_timeout`. An answer that comes later still counts.
+        target: A URL (a plain `str` always is a URL), `Stdio`, `Http`, an entry of a servers file
+            (`servers_file.read`), or a server in this process. The name and the time limit of an
+            entry apply unless `name` and `timeout` are given.
+        mode: ``"auto"`` detects the revision of the server; ``"legacy"`` skips the probe and sends
+            `initialize` at once; one of the five revisions requires that revision.
+        timeout: The longest that a call may take in all, in seconds; `None` for no limit.
+        idle_timeout: The longest silence within a call, in seconds. It counts from the first
+            message that belongs to the call.
+        open_timeout: The longest that opening the connection may take, in seconds.
+        probe_timeout: How long, in seconds, to wait for the answer to the probe for the newest
+            revision before the server is initialized like an older one; for a child process at
+            most half of `open_timeout`. A later answer still counts.
         close_timeout: The longest that closing may take, in seconds.
-        on_log: Told what the server logs; see `LogHandler`. Or a logger: it has a child with the
-            server's name, which logs it; see `LogRecords`.
-        on_progress: Told every call's progress; see `ProgressHandler`.
-        on_notification: Told every notification as ``(method, params)``, on a pool thread.
-        on_handler_error: Told what a handler did wrong, as ``(error, context)``, on its thread and
-            before the server is: what it raised, `Refused` and `Denied` aside, or what is wrong
-            with its answer (`InvalidAnswer`).
-        client_info: How the client presents itself; by default as syncmcp.
-        max_in_flight: How many requests may be under way at one time; more wait in line.
-        max_pages: How many pages of a list are fetched at most.
-        lazy: Open at the first call, once for all threads, if nobody calls `open()` before.
-        name: What to call the server in logs, errors and questions; by default its command or
-            host.
-        trusted: Whether what the server says of its tools is believed (annotations). Nothing else
-            makes a server trusted.
-        sampling: Lets a model answer for the server; see `SamplingHandler` and `Sampling`. Only
-            what there are handlers for is offered to servers.
-        elicitation: Answers forms, if it is a function; for URLs too see `Elicitation`.
-        roots: Paths or ``file:`` URIs where servers are to work, or a function that lists them;
-            an empty list can be added to later. See `roots`.
-        approval: A policy, or an `Approval`, that reviews what a server asks before and after a
-            handler answers. Without one, the handlers decide alone.
-        human_timeout: How long, in seconds, a handler or a person may take for an answer; then
-            the server is refused. `None` for any time. The clocks of a call stand still no
-            longer than this for all the questions that belong to it.
-        max_handlers: How many handlers run at one time. One that calls the client, or waits for
-            a person's approval, does not count meanwhile.
-        max_questions: How many questions may wait for a handler (until 2025-11-25); more are
-            refused.
-        max_rounds: How often a server may ask before a call has a result (2026-07-28).
-        retry: What is sent again after a failure, how often and when; `None` for nothing.
-        validate_output: What becomes of a result that does not fit its tool's output schema:
-            ``"raise"``, ``"warn"`` (in the log) or ``"off"``. See `call_tool`.
-        validate_input: Check arguments by the tool's input schema before they are sent.
-        extensions: What is added to the protocol: our settings by the identifier of each
-            extension. One that the server lacks has no effect: see `server.extension`.
+        on_log: Called with the log messages of the server; see `LogHandler`. Or a
+            `logging.Logger`: the messages go to its child logger with the name of the server; see
+            `LogRecords`.
+        on_progress: Called with the progress of every call; see `ProgressHandler`.
+        on_notification: Called with every notification as ``(method, params)``, on a pool thread.
+        on_handler_error: Called with the error of a handler as ``(error, context)``, on the thread
+            of the handler and before the server gets an error: the exception of the handler, except
+            `Refused` and `Denied`, or `InvalidAnswer` if its answer is invalid.
+        client_info: The name and version that the client sends to the server; those of syncmcp by
+            default.
+        max_in_flight: The most requests in flight at one time; further requests are queued.
+        max_pages: The most pages that are fetched of a list.
+        lazy: Open the connection at the first call, once for all threads, if `open()` was not
+            called before.
+        name: The name of the server in logs, errors and questions; its command or host by default.
+        trusted: Whether to believe the annotations of the server's tools. Nothing else makes a
+            server trusted.
+        sampling: Answers the server's sampling requests with a model; see `SamplingHandler` and
+            `Sampling`. The client offers a server only the capabilities that it has handlers for.
+        elicitation: A function that answers forms, or an `Elicitation` that answers URLs, too.
+        roots: The paths or ``file:`` URIs that servers are to work in, or a function that returns
+            them. Roots can be added to an empty list later. See `roots`.
+        approval: A policy, or an `Approval`, that reviews the questions of a server before and
+            after a handler answers them. Without it, the handlers decide alone.
+        human_timeout: How long, in seconds, a handler or a person may take for an answer before
+            the question is refused; `None` for no limit. The time limits of a call pause while its
+            questions are answered, for this long in all.
+        max_handlers: The most handlers that run at one time. A handler does not count while it
+            calls the client or waits for a person's approval.
+        max_questions: The most questions that wait for a handler (until 2025-11-25); further
+            questions are refused.
+        max_rounds: How many times a server may ask before a call has its result (2026-07-28).
+        retry: Which requests are sent again after a failure, how often and when; `None` for none.
+        validate_output: What happens to a result that does not match the output schema of its
+            tool: ``"raise"``, ``"warn"`` (a log message) or ``"off"``. See `call_tool`.
+        validate_input: Whether arguments are checked against the input schema of the tool before
+            they are sent.
+        extensions: The extensions of the protocol to switch on: the client's settings by the
+            identifier of each extension. An extension that the server lacks has no effect: see
+            `server.extension`.
         ping_interval: Ping the server this often, in seconds, and end the connection when two
-            pings in a row have no answer within that time (until 2025-11-25).
+            pings in a row are not answered within that time (until 2025-11-25).
         interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
-        cache: Where results are kept as long as the server allows it (2026-07-28); `True` for a
-            place of its own, `False` for nowhere. See `CallOptions`.
-        undeclared: What becomes of a request that needs a capability which the server does not
+        cache: Where results are cached for as long as the server allows (2026-07-28): `True` for a
+            cache of the client's own, `False` for no cache, or a `CacheStore`. See `CallOptions`.
+        undeclared: What happens to a request that needs a capability which the server does not
             declare: ``"refuse"`` raises `NotSupported`, ``"try"`` sends it. See `CallOptions`.
 
     Raises:
-        UsageError: An option makes no sense.
+        UsageError: An option is invalid.
         NotApproved: A file in the working tree names the server, and nobody approved it.
     """
 
     _core: ClientCore
 
-    # -- requests (`operations` says what each does) ---------------------------------------------
+    # -- requests (documented in `operations`) ---------------------------------------------------
 
     call_tool = operations.call_tool
     list_tools = operations.list_tools
@@ -164,10 +169,11 @@ class Client:
     complete = operations.complete
     ping = operations.ping
     set_log_level = operations.set_log_level
+    notify = requests.notify
+    report_progress = requests.report_progress
     begin_tool = operations.begin_tool
     begin_prompt = operations.begin_prompt
     begin_read = operations.begin_read
-    batch = batch.batch
     task = tasks.task
     list_tasks = tasks.list_tasks
     iter_tasks = tasks.iter_tasks
@@ -178,9 +184,39 @@ class Client:
     on_resources_changed = changes.on_resources_changed
     on_resource_updated = changes.on_resource_updated
 
+    def batch(
+        self,
+        *,
+        parallel: bool = True,
+        timeout: float | None = None,
+        max_size: int = 100,
+        oversize: Oversize = "split",
+    ) -> Batch:
+        """Collect calls in a `with` block, and send them when the block ends.
+
+        Where the revision has batches (2025-03-26), the calls share one frame. With other revisions
+        each call is a message of its own, and all are sent at once. If the block ends with an
+        exception, nothing is sent and the futures are cancelled.
+
+        Args:
+            parallel: Whether the calls run at the same time; otherwise each call is sent alone,
+                after the call before it has ended.
+            timeout: The longest that all calls together may take, in seconds, from the end of the
+                block; `None` for no limit but that of each call.
+            max_size: The most requests in one frame.
+            oversize: What happens to more than `max_size` calls: ``"split"`` sends several frames,
+                ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
+
+        Raises:
+            UsageError: An argument is invalid.
+        """
+        from syncmcp._client.batch import Batch
+
+        return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
+
     @property
     def start_task(self) -> StartTask:
-        """Call a tool and get a handle of what it does; see `StartTask.__call__`."""
+        """Call a tool and get a handle of its task; see `StartTask.__call__`."""
         return StartTask(self)
 
     @property
@@ -190,7 +226,7 @@ class Client:
 
     @property
     def resume(self) -> Resume:
-        """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
+        """Continue a call that waits for answers by the program; see `Resume.__call__`."""
         return Resume(self)
 
     def __init__(
@@ -198,7 +234,7 @@ class Client:
         target: Target,
         *,
         mode: Mode = "auto",
-        timeout: float | None = TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
         idle_timeout: float | None = 60.0,
         open_timeout: float | None = 30.0,
         probe_timeout: float = 10.0,
@@ -221,7 +257,7 @@ class Client:
         max_handlers: int = 8,
         max_questions: int = 64,
         max_rounds: int = MAX_ROUNDS,
-        retry: Retry | None = CAREFUL,
+        retry: Retry | None = DEFAULT_RETRY,
         validate_output: OutputCheck = "raise",
         validate_input: bool = False,
         ping_interval: float | None = None,
@@ -231,9 +267,9 @@ class Client:
         undeclared: Undeclared = "refuse",
     ) -> None:
         check_mode(mode)
-        resolved, name, stated_timeout = settled(target, name)
-        # By identity: a caller who says 300 wants 300.
-        if timeout is TIMEOUT and stated_timeout is not None:
+        resolved, name, stated_timeout = resolve_target(target, name)
+        # By identity: an explicit 300 overrides the time limit of an entry.
+        if timeout is DEFAULT_TIMEOUT and stated_timeout is not None:
             timeout = stated_timeout
         settings = Settings(
             target=resolved,
@@ -272,10 +308,12 @@ class Client:
             Handlers(sampling, elicitation, approval=approval),
             on_handler_error,
         )
-        self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post)
+        self._core = ClientCore(
+            settings, self._handlers, lazy=lazy, send_and_forget=send_and_forget
+        )
         self._core.facade = weakref.ref(self)
-        self._core.hearing = TaskSubscription(self._core)
-        # True if the process shares it, having unpickled it: no `with` of one user closes it then.
+        self._core.task_watcher = TaskSubscription(self._core)
+        # True for an unpickled client, which the whole process shares: `with` does not close it.
         self._shared = False
         self._roots: Roots | None = None
         if roots is not None:
@@ -290,23 +328,23 @@ class Client:
 
         Raises:
             ConnectFailed: The server cannot be reached or started.
-            RequestTimeout: It took longer than `open_timeout`.
-            ProtocolError: There is no revision that both sides speak.
-            McpError: What else can go wrong with the first requests.
+            RequestTimeout: Opening took longer than `open_timeout`.
+            ProtocolError: The client and the server have no revision in common.
+            McpError: The first requests failed in another way.
         """
         self._core.check_process()
         self._core.open_or_close(self.close)
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
-        """End the connection; does nothing if the client is not open.
+        """Close the connection; idempotent.
 
         Calls in flight fail at once with `ClosedError`. May be called from any thread, from
-        handlers and callbacks, in ``atexit`` functions.
+        handlers and callbacks, and in ``atexit`` functions.
 
         Args:
-            timeout: The longest it may take, in seconds; `close_timeout` by default.
-            drain: Wait for the requests in flight to end by themselves first. No new one is
+            timeout: The longest that closing may take, in seconds; `close_timeout` by default.
+            drain: First wait for the requests in flight to end by themselves. No new request is
                 sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
         """
         self._core.close(timeout, drain=drain)
@@ -322,10 +360,10 @@ class Client:
         return repr(self._core)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(Client, *self._configuration())
+        return reduce_client(Client, *self._configuration())
 
-    def _configuration(self) -> tuple[Target, dict[str, Any], Tables]:
-        """The target, the options and the handlers of single methods that make a client like it."""
+    def _configuration(self) -> tuple[Target, dict[str, Any], HandlerTables]:
+        """What a copy of the client is made of: target, options, handlers of single methods."""
         table, settings = self._handlers, self._core.settings
         options = {
             **settings.options(),
@@ -340,17 +378,17 @@ class Client:
         }
         return settings.target, options, table.by_method()
 
-    def _share(self) -> None:
+    def _mark_shared(self) -> None:
         self._shared = True
 
-    def _is_wanted(self) -> bool:
-        return self._core.wanted
+    def _may_open(self) -> bool:
+        return self._core.may_open
 
-    # -- what the server is, and what goes on ----------------------------------------------------
+    # -- the server and the session --------------------------------------------------------------
 
     @property
     def server(self) -> ConnectedServer:
-        """What the server said of itself, and the revision that is spoken.
+        """The server's description of itself, and the revision of the connection.
 
         Raises:
             ClosedError: The client is not open.
@@ -359,40 +397,41 @@ class Client:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the HTTP session, for `Http(session_id=...)`; `None` if there is none.
+        """The id of the HTTP session, for `Http(session_id=...)`; `None` without a session.
 
-        Whoever knows it can speak in our name: keep it like a password.
+        Keep it secret like a password: with the id, anybody can send requests in this session.
         """
         resumable = self._core.resumable()
         return None if resumable is None else resumable.session_id
 
     @property
     def last_event_id(self) -> str | None:
-        """Where the stream is on which the server sends what belongs to no request.
+        """The id of the last event on the stream of messages that belong to no request.
 
-        For `Http(last_event_id=...)`; `None` if there is no such stream, or its events have no ids.
+        For `Http(last_event_id=...)`; `None` without such a stream, or if its events have no ids.
         """
         resumable = self._core.resumable()
         return None if resumable is None else resumable.last_event_id
 
     def dump(self) -> Dump:
-        """Say what the client is doing at this moment; works in any state, on any thread.
+        """A snapshot of what the client is doing; works in any state, on any thread.
 
-        Calls in flight with their ages, what the server has asked, queues, threads and where they
-        are, the newest frames and the end of the server's stderr; see `Dump`.
+        It has the calls in flight with their ages, the open questions of the server, the queues,
+        the threads with their stacks, the newest frames and the end of the server's stderr; see
+        `Dump`.
         """
         return Dump(_facts(self._core))
 
-    # -- who answers, and who is told (at any time, from any thread) -----------------------------
+    # -- handlers (may be changed at any time, from any thread) ----------------------------------
 
     @property
     def roots(self) -> Roots:
-        """Where servers are told to work: add, remove, replace and list (spec: "Roots").
+        """The roots that servers are to work in: add, remove, replace and list (spec: "Roots").
 
-        A change reaches the server by itself. Roots inform; they do not confine.
+        The server is notified of each change. Roots inform a server; they do not confine it.
 
         Raises:
-            UsageError: The client is open, and its handshake said that there are none.
+            UsageError: The client is open, and its handshake did not declare roots.
         """
         with self._handlers.changing:
             if self._roots is None:
@@ -403,16 +442,16 @@ class Client:
             return self._roots
 
     def set_sampling(self, handler: SamplingHandler | None) -> None:
-        """Set, replace or (with `None`) remove who lets a model answer.
+        """Set, replace or (with `None`) remove the handler of sampling requests.
 
         Raises:
-            UsageError: It is no handler; or the client is open, and its handshake did not say
-                that this can be asked (until 2025-11-25).
+            UsageError: `handler` is no handler; or the client is open, and its handshake did not
+                declare sampling (until 2025-11-25).
         """
         self._change_handlers(sampling=handler)
 
     def set_elicitation(self, handler: AnyElicitation | None) -> None:
-        """Set, replace or (with `None`) remove who answers forms and URLs.
+        """Set, replace or (with `None`) remove the handler of forms and URLs.
 
         Raises:
             UsageError: See `set_sampling`.
@@ -420,14 +459,14 @@ class Client:
         self._change_handlers(elicitation=handler)
 
     def on_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Answer a request of the server's that the library does not know (until 2025-11-25).
+        """Set the handler of a server request that the library does not know (until 2025-11-25).
 
         Args:
-            method: The method.
-            handler: See `RequestHandler`; `None` takes the handler away.
+            method: The JSON-RPC method.
+            handler: See `RequestHandler`; `None` removes the handler.
 
         Raises:
-            UsageError: The library answers this method by itself, or the handler is a coroutine
+            UsageError: The library answers this method itself, or the handler is a coroutine
                 function.
             NotSupported: The client is open, and servers of its revision send no requests.
         """
@@ -443,20 +482,20 @@ class Client:
         self._handlers.set_request(method, handler)
 
     def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Be told of one kind of notification.
+        """Set the handler of the notifications of one method.
 
         Args:
             method: The method, ``"notifications/tools/list_changed"`` for example.
-            handler: See `NotificationHandler`; `None` takes the handler away.
+            handler: See `NotificationHandler`; `None` removes the handler.
         """
         self._handlers.set_notification(method, handler)
 
     def _change_handlers(self, **changed: Any) -> None:
-        """Replace some of those who answer.
+        """Replace some of the handlers.
 
         Raises:
-            UsageError: One of them is no handler; or the client is open, and its handshake did not
-                say that this can be asked (until 2025-11-25).
+            UsageError: A value is no handler; or the client is open, and its handshake did not
+                declare the capability (until 2025-11-25).
         """
 
         def check(offer: OfferedCapabilities) -> None:
@@ -469,7 +508,7 @@ class Client:
     def _set_roots(self, roots: Roots) -> None:
         self._change_handlers(roots=roots.current)
         self._roots = roots
-        # Whoever shares the roots must not keep every client that ever used them.
+        # Weakly: shared roots must not keep every client alive that ever used them.
         reference = weakref.ref(self._core)
 
         def changed() -> None:
@@ -481,47 +520,6 @@ class Client:
 
         unsubscribe = roots.on_change(changed)
 
-    # -- notifications of our own (until 2025-11-25) ---------------------------------------------
-
-    def notify(
-        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
-    ) -> None:
-        """Send a notification (until 2025-11-25).
-
-        Raises:
-            NotSupported: The revision has no such notification from a client.
-        """
-        resolved = self._core.resolve(options)
-        text(method, "method")
-        deadline = Deadline(resolved.timeout)
-        sent = None if params is None else dict(params)
-        try:
-            self._core.link(deadline).notify(method, sent, deadline)
-        except SessionLost:  # refused: so it goes to the new session
-            self._core.link(deadline).notify(method, sent, deadline)
-
-    def report_progress(
-        self,
-        token: str | int,
-        progress: float,
-        total: float | None = None,
-        message: str | None = None,
-    ) -> None:
-        """Tell the server how far a request of its own has come (until 2025-11-25).
-
-        Args:
-            token: The ``progressToken`` from the `_meta` of the server's request.
-            progress: Must grow with each report.
-            total: What `progress` will be at the end, if known.
-            message: What is being done.
-        """
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self.notify("notifications/progress", params)
-
 
 def _announce_roots(core: ClientCore) -> None:
     connection = core.connection
@@ -531,23 +529,23 @@ def _announce_roots(core: ClientCore) -> None:
 
 def twin(client: Client) -> Client:
     """Make another client of the same configuration, which opens at its first call."""
-    return configured(Client, *client._configuration())
+    return make_client(Client, *client._configuration())
 
 
 def _situation(core: ClientCore) -> str:
-    """How the client is, in a word or two for people."""
+    """The state of the client in a word or two, for people."""
     connection = core.connection
     if not core.of_this_process:
         return "of the parent process"
     if connection is None and core._opening is not None:
         return "opening"
     if connection is None:
-        return "not open" if core.wanted else "closed"
+        return "not open" if core.may_open else "closed"
     return "open" if connection.dead is None else "lost"
 
 
 def _facts(core: ClientCore) -> dict[str, Any]:
-    """What the client is doing, as plain values; see `Dump`."""
+    """The contents of a `Dump`, as plain values."""
     now, connection = monotonic(), core.connection or core._opening
     dead = None if connection is None else connection.dead
     negotiated, pools = core.negotiated, core._pools
@@ -579,7 +577,7 @@ P = ParamSpec("P")
 
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
-        """Make a client and open it; takes what `Client` takes."""
+        """Make a client and open it; takes the arguments of `Client`."""
         return make(*args, **kwargs).open()
 
     signature = inspect.signature(make).replace(return_annotation="Client")

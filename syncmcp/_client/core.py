@@ -1,6 +1,6 @@
-"""What a client is behind its methods: its connection from opening to loss, its threads, its cache.
+"""The core of a client: opens, replaces and closes its connection; owns its threads and its cache.
 
-The connection tells the core what happens there (`ConnectionEvents`), and knows nothing else of it.
+The core implements `ConnectionEvents`, the only interface through which a connection reaches it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from syncmcp._base.checks import seconds
 from syncmcp._client import lifetime
 from syncmcp._client.caching import ResultCache
 from syncmcp._client.lifetime import Heartbeat, Pools
-from syncmcp._client.opening import behind, first_way, open_connection, transport_to
+from syncmcp._client.opening import (
+    initial_transport,
+    make_transport,
+    open_connection,
+    underlying_target,
+)
 from syncmcp._client.retrying import RetryRules, RetryState
-from syncmcp._client.session_state import SessionState
+from syncmcp._client.session_state import SessionState, TaskWatcher
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline
@@ -58,27 +63,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.client")
 
 
-class TaskWatcher(Protocol):
-    """Has the server tell of tasks, where it can."""
-
-    def claim(self, task: str) -> Callable[[], object]:
-        """Somebody waits for a task; return what says, once, that they do not any more."""
-        ...
-
-
 class HasCore(Protocol):
-    """A client."""
+    """An object with a core: a `Client`."""
 
     _core: ClientCore
 
 
 def core_of(client: HasCore) -> ClientCore:
-    """What is behind a client, for those parts of the library that work with clients."""
+    """The core of a client, for the other packages of the library."""
     return client._core
 
 
 class ConnectAttempt:
-    """One thread's attempt to open a connection, which others wait for, and how it failed."""
+    """One thread's attempt to open a connection. Other threads wait for it and get its failure."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -86,31 +83,31 @@ class ConnectAttempt:
 
 
 class ClientCore:
-    """Opens the connection when it is needed, replaces one that was lost, and closes it.
+    """Opens the connection at the first use, replaces a lost connection, and closes it.
 
     Any thread may call any method.
 
     Args:
-        settings: What the client was given.
-        handlers: Who answers and who is told.
-        lazy: Whether the first call may open it.
-        post: Makes a request whose end nobody waits for; never blocks.
+        settings: The checked options of the client.
+        handlers: The handlers and callbacks of the program.
+        lazy: True if the first call may open the connection.
+        send_and_forget: Sends a request in the background; never blocks.
 
     Attributes:
-        label: What logs and errors call the server.
+        label: The name of the server in logs and errors.
         resolve: See `Settings.resolve`.
-        connection: The connection there is, or was: one that died stays until there is another.
-        negotiated: What was agreed with the server; `None` while the client is not open.
-        repeatable: What is sent again after a failure.
-        cache: Results that are kept for a while; `None` for none.
-        checks: What is checked by the schemas of tools.
-        schemas: What is known of these.
-        state: What the server is asked for in each new session.
-        hearing: Has the server tell of tasks.
-        facade: The client in front of it, which lives as long as anybody, or a call, has it.
+        connection: The current connection, or a dead one that has not been replaced yet.
+        negotiated: The result of the handshake; `None` while the client is not open.
+        retry_rules: Which requests are sent again after a failure.
+        cache: The cached results; `None` without a cache.
+        validation: What is checked against the schemas of tools.
+        schemas: The schemas of the tools that were listed.
+        session_state: Log level, subscriptions and listeners, restored in each new session.
+        task_watcher: Subscribes to notifications about tasks.
+        facade: A weak reference to the `Client`; the program and running calls keep it alive.
         wire: The newest frames.
-        lock: Guards the life of the connection; held for changes only, never while something opens
-            or closes.
+        may_open: True if a call may open a connection: after `open`, or if lazy, until `close`.
+        lock: Guards the state of the connection; held for changes only, never during I/O.
     """
 
     def __init__(
@@ -119,50 +116,49 @@ class ClientCore:
         handlers: HandlerRegistry,
         *,
         lazy: bool,
-        post: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
+        send_and_forget: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
     ) -> None:
         self.settings = settings
         self.label = settings.label
         self.handlers = handlers
         self.resolve = settings.resolve
-        self._post = post
-        self.hearing: TaskWatcher
+        self._send_and_forget = send_and_forget
+        self.task_watcher: TaskWatcher
         self.facade: weakref.ref[Any] | None = None
-        self._server = behind(settings.target)
-        self.repeatable = RetryRules(
-            settings.retry, trusted=settings.trusted, reopens=isinstance(self._server, Http)
+        self._target = underlying_target(settings.target)
+        self.retry_rules = RetryRules(
+            settings.retry, trusted=settings.trusted, reopens=isinstance(self._target, Http)
         )
-        self.cache = ResultCache.of(
+        self.cache = ResultCache.from_option(
             settings.cache, settings.target, extensions=settings.extensions, offer=handlers.offer
         )
         self.wire = WireLog(self.label, settings.target, settings.interceptors)
-        self.repeatable.on_repeat = self.wire.on_repeat
-        self.checks = ValidationOptions.of(settings.validate_output, settings.validate_input)
+        self.retry_rules.on_retry = self.wire.on_repeat
+        self.validation = ValidationOptions.of(settings.validate_output, settings.validate_input)
         self.schemas = handlers.schemas
-        self.state = SessionState()
-        self._generation = timing.fork_generation
+        self.session_state = SessionState()
+        self._fork_generation = timing.fork_generation
         self.lock = threading.RLock()
         # Guarded by the lock, as is everything below.
         self._changed = threading.Condition(self.lock)
-        self.wanted = lazy
+        self.may_open = lazy
         self._opening: Connection | None = None
         self._attempt: ConnectAttempt | None = None
-        # The thread that began to open it last.
-        self._opener: int | None = None
+        # The thread that made the last attempt to open.
+        self._last_opener: int | None = None
         self.connection: Connection | None = None
-        # Those whose session is gone, as long as calls are in flight there.
+        # Connections whose session was lost and that still have calls in flight.
         self._retired: list[Connection] = []
-        self._watch: Heartbeat | None = None
+        self._heartbeat: Heartbeat | None = None
         self.negotiated: Negotiated | None = None
         self._pools: Pools | None = None
         self._finalizer: weakref.finalize[..., ClientCore] | None = None
-        # The revision that the server spoke last and the transport that led there, and the id after
-        # the last one used.
-        self._known: str | None = None
-        self._way = first_way(settings.target, settings.mode)
+        # The last revision, the transport that reached the server, and the next request id.
+        self._last_revision: str | None = None
+        self._transport_choice = initial_transport(settings.target, settings.mode)
         self._next_id = 1
-        self._restarts = Backoff()
-        lifetime.renew_in_child(self)
+        self._restart_backoff = Backoff()
+        lifetime.register_for_fork(self)
 
     def __repr__(self) -> str:
         return f"<Client {self.label} {'closed' if self.connection is None else 'open'}>"
@@ -170,34 +166,34 @@ class ClientCore:
     # -- opening ---------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline | None = None) -> None:
-        """Have a connection opened, in more than one attempt if that is worth it.
+        """Open a connection; retry as the client's `retry` says.
 
         Args:
-            deadline: When it must be there; by default after `open_timeout`.
+            deadline: When the connection must be open; `open_timeout` from now by default.
 
         Raises:
-            McpError: None came about.
+            McpError: No connection could be opened.
         """
         if deadline is None:
             deadline = Deadline(self.settings.open_timeout)
         options = ResolvedOptions(None, None)
-        repetition: RetryState | None = None
+        retries: RetryState | None = None
         while True:
             try:
-                self.link(deadline)
+                self.ensure_connection(deadline)
                 return
             except McpError as error:
-                if repetition is None:
+                if retries is None:
                     opening = Send("initialize", None)
-                    repetition = RetryState(opening, options, deadline, self.repeatable, self.label)
-                pause = repetition.pause(error, None)
+                    retries = RetryState(opening, options, deadline, self.retry_rules, self.label)
+                pause = retries.next_delay(error, None)
                 if pause is None:
                     raise
-                repetition.count(error, pause)
-            self.sit_out(pause, options, deadline)
+                retries.record_retry(error, pause)
+            self.sleep(pause, options, deadline)
 
     def open_or_close(self, close: Callable[[], object]) -> None:
-        """Open; where Ctrl-C comes behind that, close: a caller that gets no client cannot do it.
+        """Open; close again if an exception prevents the caller from getting the client.
 
         Args:
             close: Closes the client.
@@ -206,21 +202,21 @@ class ClientCore:
             McpError: See `open`.
         """
         with self.lock:
-            self.wanted, before = True, self.connection
+            self.may_open, before = True, self.connection
         try:
             self.open()
         except BaseException:
-            if self.connection is not before and self._opener == threading.get_ident():
+            if self.connection is not before and self._last_opener == threading.get_ident():
                 close()
             raise
 
-    def want(self) -> None:
-        """From now on calls may open it."""
+    def allow_opening(self) -> None:
+        """Let calls open the connection from now on."""
         with self.lock:
-            self.wanted = True
+            self.may_open = True
 
-    def live(self) -> Connection | None:
-        """The live connection if there is one already; never blocks.
+    def live_connection(self) -> Connection | None:
+        """The connection if it is alive, else `None`; never blocks.
 
         Raises:
             ClosedError: The client is not open.
@@ -229,19 +225,21 @@ class ClientCore:
         if connection is not None and connection.dead is None:
             return connection
         self.check_process()
-        if not self.wanted:
+        if not self.may_open:
             raise self.not_open()
         return None
 
-    def link(self, deadline: Deadline, cancel: CancelToken | None = None) -> Connection:
-        """The live connection, made anew if the server has died and may be started again.
+    def ensure_connection(
+        self, deadline: Deadline, cancel: CancelToken | None = None
+    ) -> Connection:
+        """The live connection; opens one if there is none, or replaces a dead one.
 
         Args:
-            deadline: When it must be there.
-            cancel: Ends waiting for another thread that makes one.
+            deadline: When the connection must be open.
+            cancel: Ends the wait for another thread that is opening the connection.
 
         Raises:
-            McpError: There is none, and none came about.
+            McpError: No connection could be opened, or a dead server must not be started again.
         """
         connection = self.connection
         if connection is not None and connection.dead is None:
@@ -249,21 +247,21 @@ class ClientCore:
         self.check_process()
         mine: ConnectAttempt | None = None
         forget = None if cancel is None else call_when_cancelled(cancel, self._wake)
-        try:  # around all of it: Ctrl-C may come at any moment
+        try:  # Ctrl-C may come at any moment
             with self.lock:
                 self._wait_for_others(deadline, cancel)
-                if not self.wanted:
+                if not self.may_open:
                     raise self.not_open()
                 dead = self.connection
                 if dead is not None and dead.dead is None:
                     return dead
                 mine = self._attempt = ConnectAttempt()
-                self._opener = mine.thread
+                self._last_opener = mine.thread
             if dead is not None:
-                self._bury(dead, deadline)
-            return self._open(deadline.sooner(self.settings.open_timeout))
+                self._clean_up_dead(dead, deadline)
+            return self._establish(deadline.sooner(self.settings.open_timeout))
         except (TransportError, ProtocolError, ServerError) as error:
-            if mine is not None:  # another thread would fare no better
+            if mine is not None:  # the threads that wait for this attempt get the same error
                 mine.failure = fresh(error)
             raise
         finally:
@@ -278,15 +276,15 @@ class ClientCore:
                     useless.close(deadline.sooner(self.settings.close_timeout))
 
     def _wait_for_others(self, deadline: Deadline, cancel: CancelToken | None) -> None:
-        """Wait as long as another thread opens a connection; called with the lock held.
+        """Wait while another thread opens a connection; called with the lock held.
 
         Raises:
             RequestTimeout: `deadline` passed.
-            RequestCancelled: `cancel`, which wakes this thread, was cancelled.
-            McpError: The other thread had no luck.
-            UsageError: This is the thread that opens it: an interceptor wants to use the client.
+            RequestCancelled: `cancel` was cancelled, which wakes this thread.
+            McpError: The attempt of the other thread failed.
+            UsageError: This thread is opening it: an interceptor called the client.
         """
-        while self.wanted and (attempt := self._attempt) is not None:
+        while self.may_open and (attempt := self._attempt) is not None:
             if attempt.thread == threading.get_ident():
                 raise UsageError(
                     "an interceptor cannot call a client that is being opened", server=self.label
@@ -304,76 +302,76 @@ class ClientCore:
             if attempt.failure is not None:
                 raise fresh(attempt.failure)
 
-    def _bury(self, dead: Connection, deadline: Deadline) -> None:
-        """Clear away a connection that died, and wait a little before the next one."""
-        if isinstance(self._server, Stdio) and self._server.restart == "never":
+    def _clean_up_dead(self, dead: Connection, deadline: Deadline) -> None:
+        """Close or retire a dead connection, and wait for the restart backoff."""
+        if isinstance(self._target, Stdio) and self._target.restart == "never":
             raise fresh(dead.dead or self.not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
-        self.repeatable.forget()
+        self.retry_rules.forget()
         self.schemas.forget()
         if isinstance(dead.dead, SessionLost):
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
-        if isinstance(self._server, Http):
-            return  # nothing has to be started; pauses are up to `retry`
-        pause = deadline.sooner(self._restarts.next())
+        if isinstance(self._target, Http):
+            return  # no process has to be started; `retry` decides about pauses
+        pause = deadline.sooner(self._restart_backoff.next())
         with self.lock:
-            while self.wanted and not pause.expired:
+            while self.may_open and not pause.expired:
                 self._changed.wait(pause.remaining())
 
-    def _open(self, deadline: Deadline) -> Connection:
-        """Open a connection. One thread at a time."""
+    def _establish(self, deadline: Deadline) -> Connection:
+        """Open a new connection. Only one thread at a time runs this."""
         timing.check_gevent()
-        lifetime.prepare()
-        # What another program may have taken the place of is known once it has opened again.
-        known = self._known
-        self._known = known if isinstance(self._server, Http) else None
-        connection, negotiated, way = open_connection(
-            self._connect,
-            self._way,
+        lifetime.prepare_shutdown()
+        # A restarted command may be another version: its revision is negotiated anew.
+        last_revision = self._last_revision
+        self._last_revision = last_revision if isinstance(self._target, Http) else None
+        connection, negotiated, choice = open_connection(
+            self._make_connection,
+            self._transport_choice,
             self.settings.mode,
-            self.settings.hello(self.handlers.offer()),
-            known,
+            self.settings.client_hello(self.handlers.offer()),
+            last_revision,
             deadline,
             self.settings.probe_timeout,
-            self._server if isinstance(self._server, Stdio) else None,
+            self._target if isinstance(self._target, Stdio) else None,
         )
-        self.state.restore(connection, deadline)
-        # Before there is a connection to see: then calls go out and questions come in.
-        connection.desk.server = self.settings.connected(negotiated)
+        self.session_state.restore(connection, deadline)
+        # Before other threads see the connection and the server can ask questions.
+        connection.desk.server = self.settings.connected_server(negotiated)
         if self.cache is not None:
-            self.cache.reconnected()
+            self.cache.on_reconnect()
         with self.lock:
-            wanted = self._opening is connection  # or closed by another thread meanwhile
-            if wanted:
+            current = self._opening is connection  # False if another thread closed the client
+            if current:
                 self._opening = None
                 self.connection = connection
                 self.negotiated = negotiated
-                self._known = negotiated.dialect.revision
-                self._way = way
-                if self._watch is not None:
-                    self._watch.stop()
-                self._watch = self._watcher(connection)
+                self._last_revision = negotiated.dialect.revision
+                self._transport_choice = choice
+                if self._heartbeat is not None:
+                    self._heartbeat.stop()
+                self._heartbeat = self._start_heartbeat(connection)
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(
-                    self, lifetime.abandoned, connection, self._pools, self.label
+                    self, lifetime.client_abandoned, connection, self._pools, self.label
                 )
                 self._finalizer.atexit = False
-        if not wanted:
+        if not current:
             connection.close(deadline.sooner(self.settings.close_timeout))
             raise self.not_open()
-        self._restarts.opened()
+        self._restart_backoff.opened()
         connection.ready()
         return connection
 
-    def _connect(self, older: bool) -> Connection:
+    def _make_connection(self, older: bool) -> Connection:
         settings = self.settings
-        transport = transport_to(
+        transport = make_transport(
             settings.target,
             older=older,
-            rejoin=self._known is None,
+            rejoin=self._last_revision is None,
             max_in_flight=settings.max_in_flight,
         )
         transport.label = self.label
@@ -397,35 +395,35 @@ class ClientCore:
             interceptors=settings.interceptors,
         )
         with self.lock:
-            if not self.wanted:
+            if not self.may_open:
                 raise self.not_open()
-            self._opening = connection  # where `close` finds it
+            self._opening = connection  # so that `close` can abort the opening
         lifetime.close_at_exit(connection)
         return connection
 
-    def _watcher(self, connection: Connection) -> Heartbeat | None:
+    def _start_heartbeat(self, connection: Connection) -> Heartbeat | None:
         interval = self.settings.ping_interval
         if interval is None or not connection.dialect.stateful:
             return None
-        watch = Heartbeat(connection, interval, self.pools.workers)
-        watch.start()
-        return watch
+        heartbeat = Heartbeat(connection, interval, self.pools.workers)
+        heartbeat.start()
+        return heartbeat
 
     # -- closing ---------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, *, drain: bool) -> None:
         """End the connection; see `Client.close`."""
         if not self.of_this_process:
-            return  # the connection belongs to the parent process, which goes on using it
+            return  # the parent process goes on using the connection
         limit = self.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         deadline = Deadline(limit)
         with self.lock:
-            self.wanted = False
+            self.may_open = False
             connections = [self._opening, self.connection, *self._retired]
             self._retired.clear()
-            watch, self._watch = self._watch, None
-            self.state.close()
-            # An opening that goes on all the same finds that it is nobody's any more.
+            heartbeat, self._heartbeat = self._heartbeat, None
+            self.session_state.close()
+            # A thread that is still opening a connection sees this and closes it.
             self._opening = self.connection = self.negotiated = None
             pools = self._pools
             self.schemas.forget()
@@ -433,8 +431,8 @@ class ClientCore:
             self._changed.notify_all()
         if finalizer is not None:
             finalizer.detach()
-        if watch is not None:
-            watch.stop()
+        if heartbeat is not None:
+            heartbeat.stop()
         for connection in filter(None, connections):
             if drain:
                 connection.drain(deadline)
@@ -444,28 +442,28 @@ class ClientCore:
             pools.close()
 
     def _retire(self, dead: Connection) -> None:
-        """Have a connection whose session is gone closed as soon as no call is in flight there."""
+        """Close a connection whose session was lost as soon as it has no calls in flight."""
         with self.lock:
-            wanted = self.wanted and dead not in self._retired
-            if wanted:
+            new = self.may_open and dead not in self._retired
+            if new:
                 self._retired.append(dead)
-        if wanted:
-            dead.when_empty(partial(self.pools.workers.run, partial(self._discard, dead)))
+        if new:
+            dead.when_empty(partial(self.pools.workers.run, partial(self._close_retired, dead)))
 
-    def _discard(self, dead: Connection) -> None:
+    def _close_retired(self, dead: Connection) -> None:
         """On a pool thread."""
         with self.lock:
             if dead in self._retired:
                 self._retired.remove(dead)
         dead.close(Deadline(self.settings.close_timeout))
 
-    def renew(self) -> None:
-        """After a fork, in the child: what is not open belongs to the child as well."""
+    def reset_after_fork(self) -> None:
+        """After a fork, in the child: let the child use a client that is not open."""
         if self.connection is not None or self._attempt is not None or self._retired:
             return
-        self._generation = timing.fork_generation
+        self._fork_generation = timing.fork_generation
         self._pools = None
-        # A thread of the parent may have held these.
+        # Threads of the parent may have held these locks at the fork.
         self.handlers.renew()
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
@@ -479,20 +477,20 @@ class ClientCore:
         if pools is None or pools.closed:
             with self.lock:
                 pools = self._pools
-                # A closed client keeps its own for calls that are about to learn of it.
-                if pools is None or (pools.closed and self.wanted):
+                # A closed client keeps its closed pools for calls that have yet to fail.
+                if pools is None or (pools.closed and self.may_open):
                     pools = self._pools = Pools(
                         self.label, self.settings.max_in_flight, self.settings.max_handlers
                     )
         return pools
 
-    def sit_out(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
-        """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
+    def sleep(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
+        """Sleep; ends early if the call is cancelled or expires, or if the client is closed."""
         pause, token = deadline.sooner(seconds), options.cancel
         forget = None if token is None else call_when_cancelled(token, self._wake)
         try:
             with self.lock:
-                while self.wanted and not (pause.expired or (token and token.cancelled)):
+                while self.may_open and not (pause.expired or (token and token.cancelled)):
                     self._changed.wait(pause.remaining())
         finally:
             if forget is not None:
@@ -502,38 +500,40 @@ class ClientCore:
         with self.lock:
             self._changed.notify_all()
 
-    def post(self, method: str, params: dict[str, Any] | None, undeclared: Undeclared) -> None:
-        """Make a request whose end nobody waits for; never blocks."""
-        self._post(self, method, params, undeclared)
+    def send_and_forget(
+        self, method: str, params: dict[str, Any] | None, undeclared: Undeclared
+    ) -> None:
+        """Send a request in the background; its result is ignored. Never blocks."""
+        self._send_and_forget(self, method, params, undeclared)
 
     def remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
-        """Ask for this level in each request from now on, where that is how it is asked for.
+        """Remember the log level: sent with each request (2026-07-28), or set in each new session.
 
-        Elsewhere each new session is asked for it, in this way if the server does not declare it.
+        `undeclared` says whether a server that does not declare logging is asked, too.
         """
-        self.state.log_level = level
-        self.state.log_level_undeclared = undeclared
+        self.session_state.log_level = level
+        self.session_state.log_level_undeclared = undeclared
         if self.connection is not None:
             self.connection.log_level = level
 
     @property
     def client(self) -> Any:
-        """The client in front of it, if there still is one."""
+        """The `Client` of this core; `None` if it was garbage-collected."""
         return None if self.facade is None else self.facade()
 
     @property
     def server(self) -> ConnectedServer:
-        """What the server said of itself.
+        """The server's description of itself.
 
         Raises:
             ClosedError: The client is not open.
         """
         if (negotiated := self.negotiated) is None:
             raise self.not_open()
-        return self.settings.connected(negotiated)
+        return self.settings.connected_server(negotiated)
 
     def resumable(self) -> Resumable | None:
-        """The transport, if it has a session that another one could go on with."""
+        """The transport, if its session can be resumed by another client."""
         connection = self.connection
         if connection is None or not isinstance(connection.transport, Resumable):
             return None
@@ -541,14 +541,14 @@ class ClientCore:
 
     @property
     def of_this_process(self) -> bool:
-        """False in a child of the process that opened it."""
-        return self._generation == timing.fork_generation
+        """False in a forked child of the process that opened the client."""
+        return self._fork_generation == timing.fork_generation
 
     def check_process(self) -> None:
-        """Check that the client is not the parent process's.
+        """Check that the client belongs to this process.
 
         Raises:
-            ForkedError: It is.
+            ForkedError: It belongs to the parent process.
         """
         if not self.of_this_process:
             raise ForkedError(
@@ -557,13 +557,13 @@ class ClientCore:
             )
 
     def not_open(self) -> ClosedError:
-        """What a call ends with that finds the client closed."""
+        """The error of a call on a client that is not open."""
         return ClosedError("the client is not open", server=self.label)
 
-    # -- what the connection tells (`ConnectionEvents`) ------------------------------------------
+    # -- events of the connection (`ConnectionEvents`); from any thread ----------------------
 
     def handler_context(self, *args: Any, **options: Any) -> HandlerContext | None:
-        """What a handler is given, if there still is a client; see `HandlerContext`."""
+        """The context of a handler; `None` if the client was garbage-collected."""
         client = self.client
         if client is None:
             return None
@@ -572,48 +572,48 @@ class ClientCore:
         return context
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
-        """The server says that something has changed. Never blocks."""
+        """The server sent a notification of a change. Never blocks."""
         if self.cache is not None:
-            self.cache.heard(method, dict(params))
+            self.cache.on_notification(method, dict(params))
         if stateful:
-            self.state.news(method, dict(params))
+            self.session_state.notify_listeners(method, dict(params))
 
     def task_changed(self, task: str) -> None:
-        """The server says that a task has changed. Never blocks."""
-        self.pools.naps.notify_task(task)
+        """The server sent a notification about a task. Never blocks."""
+        self.pools.waits.notify_task(task)
 
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A call that was given up has become a task, which nobody will wait for. Never blocks."""
-        self.pools.workers.run(partial(self.post, CANCEL, {"taskId": task}, undeclared))
+        """A cancelled call became a task at the server: cancel the task. Never blocks."""
+        self.pools.workers.run(partial(self.send_and_forget, CANCEL, {"taskId": task}, undeclared))
 
     def server_stream_closed(self) -> None:
-        """The server cannot tell anything outside of requests any more. Never blocks."""
-        self.state.lost(ConnectionLost("the stream of events is closed"))
+        """The stream for messages outside of requests has ended. Never blocks."""
+        self.session_state.connection_lost(ConnectionLost("the stream of events is closed"))
 
     def interrupted(self, error: McpError) -> None:
-        """Open another session for those who only listen: they make no call that would.
+        """Reopen a lost connection in the background if there are listeners. Never blocks.
 
-        Never blocks. A server that died is started again for listeners alone: what else a program
-        wants of it, a call says.
+        Listeners make no calls, so nothing else would reopen it for them. Without listeners, the
+        next call starts a dead server again.
         """
         with self.lock:
-            # Of a connection that never came to be: its error goes to whoever opens it, who knows
-            # when to give up. Of the one before: another is being opened already.
+            # The thread that opens a connection gets its error and decides what to do next. The
+            # loss of an older connection needs nothing: its replacement is being opened.
             if self._opening is not None:
                 return
         if isinstance(error, SessionLost):
-            if self.state.subscribed or self.settings.ping_interval is not None:
+            if self.session_state.has_subscriptions or self.settings.ping_interval is not None:
                 self.pools.workers.run(self._reopen)
-        elif any(listener.stateful for listener in self.state.listeners):
-            self.pools.workers.run(partial(self._reopen, self.state.pauses.next()))
+        elif any(listener.stateful for listener in self.session_state.listeners):
+            self.pools.workers.run(partial(self._reopen, self.session_state.reopen_backoff.next()))
 
     def _reopen(self, pause: float = 0.0) -> None:
         """On a pool thread, after `pause` seconds."""
-        self.sit_out(pause, ResolvedOptions(None, None), Deadline(None))
+        self.sleep(pause, ResolvedOptions(None, None), Deadline(None))
         try:
             self.open()
         except ClosedError:
             return
         except McpError as error:
             _log.warning("[%s] no new session was opened: %s", self.label, error)
-            self.state.lost(error)
+            self.session_state.connection_lost(error)

@@ -1,4 +1,4 @@
-"""Drives the steps of an operation in the caller's thread."""
+"""The blocking driver: performs the steps of an operation on the thread of the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncmcp._client.retrying import RetryState, is_over
+from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp._connection.connection import Connection
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 class Suspended(BaseException):
-    """The steps wait for something that takes long; no thread is needed meanwhile."""
+    """Raised out of `run` when the steps wait for a task, so that no thread waits."""
 
     def __init__(self, pause: Pause) -> None:
         super().__init__()
@@ -47,20 +47,20 @@ def run(
     options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None = None,
-    counted: Callable[[int], object] | None = None,
+    on_attempt: Callable[[int], object] | None = None,
     *,
-    parks: bool = False,
+    suspends: bool = False,
 ) -> R:
-    """Drive `steps` on this thread until they return.
+    """Perform `steps` on this thread until they return.
 
     Args:
         steps: The operation.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When the whole of it must be over.
-        effect: What the steps yielded first, if they were begun already.
-        counted: Told how often a request was sent, if it is sent again.
-        parks: Raise `Suspended` where they wait for something that takes long.
+        deadline: The deadline of the whole operation.
+        effect: The first effect, if the steps were started already.
+        on_attempt: Called with the number of attempts each time that a request is sent again.
+        suspends: Raise `Suspended` where the steps wait for a task, instead of blocking.
 
     Raises:
         McpError: What the steps raise.
@@ -70,8 +70,8 @@ def run(
     try:
         if options.nested:
             with slot_released():
-                return _drive(steps, core, options, deadline, effect, counted, parks)
-        return _drive(steps, core, options, deadline, effect, counted, parks)
+                return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
+        return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
     except Suspended:
         raise
     except McpError as error:
@@ -84,27 +84,24 @@ def run(
 
 
 def name_server(error: BaseException, core: ClientCore) -> None:
-    """Name the server in an error that the steps found by themselves, in what it said for example.
-
-    Not in a mistake of the caller's, which is about no server.
-    """
+    """Set the server in an error that the steps raised themselves; not in a `UsageError`."""
     if isinstance(error, McpError) and not isinstance(error, UsageError) and error.server is None:
         error.server = core.label
 
 
 def with_cache(steps: Steps[R], core: ClientCore, options: ResolvedOptions) -> Steps[R]:
-    """The same steps, without their `Recall`; what they get is kept, if it may be."""
-    return steps if core.cache is None else core.cache.between(steps, core.live, options)
+    """Wrap steps with the cache: it answers their `CacheLookup` and stores their results."""
+    return steps if core.cache is None else core.cache.wrap(steps, core.live_connection, options)
 
 
 def abort_steps(
     steps: Steps[Any], core: ClientCore, options: ResolvedOptions, error: McpError
 ) -> None:
-    """Nobody waits for `steps` any more: have the server told what they still want to tell it."""
+    """End `steps` with `error`; send the `SendAndForget` requests that they still yield."""
     try:
         effect = steps.throw(error)
         while isinstance(effect, SendAndForget):
-            core.post(*effect, options.undeclared)
+            core.send_and_forget(*effect, options.undeclared)
             effect = next(steps)
     except (McpError, StopIteration):
         return
@@ -117,8 +114,8 @@ def _drive(
     options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None,
-    counted: Callable[[int], object] | None,
-    parks: bool,
+    on_attempt: Callable[[int], object] | None,
+    suspends: bool,
 ) -> R:
     try:
         if effect is None:
@@ -127,27 +124,27 @@ def _drive(
             value: Any = None
             try:
                 if isinstance(effect, Send):
-                    value = _request(effect, core, options, deadline, counted)
+                    value = _request(effect, core, options, deadline, on_attempt)
                 elif isinstance(effect, AnswerInput):
-                    value = _ask(effect, core, options, deadline)
+                    value = _answer_input(effect, core, options, deadline)
                 elif isinstance(effect, Compute):
                     value = effect.function()
                 elif isinstance(effect, SendAndForget):
-                    core.post(*effect, options.undeclared)
+                    core.send_and_forget(*effect, options.undeclared)
                 elif isinstance(effect, GetNegotiated):
-                    value = _meet(effect, core, options, deadline)
+                    value = _get_negotiated(effect, core, options, deadline)
                 elif isinstance(effect, WatchTask):
-                    value = core.hearing.claim(effect.task)
+                    value = core.task_watcher.watch(effect.task)
                 else:
-                    assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
+                    assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
                     if effect.task is None:
-                        core.sit_out(effect.seconds, options, deadline)
-                    elif parks:
+                        core.sleep(effect.seconds, options, deadline)
+                    elif suspends:
                         raise Suspended(effect)
                     else:
-                        _wait(effect, core, options, deadline)
+                        _wait_for_task(effect, core, options, deadline)
             except McpError as error:
-                # The steps may give it another name, or go on.
+                # The steps may raise another error, or continue.
                 effect = steps.throw(error)
             else:
                 effect = steps.send(value)
@@ -161,7 +158,7 @@ def _request(
     core: ClientCore,
     options: ResolvedOptions,
     deadline: Deadline,
-    counted: Callable[[int], object] | None,
+    on_attempt: Callable[[int], object] | None,
 ) -> Reply:
     method, params, offer, within, session = send
     if within is not None:
@@ -174,10 +171,10 @@ def _request(
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.identity, options.altered)
 
-    return with_retries(send, core, options, deadline, attempt, counted)
+    return with_retries(send, core, options, deadline, attempt, on_attempt)
 
 
-def _meet(
+def _get_negotiated(
     meet: GetNegotiated, core: ClientCore, options: ResolvedOptions, deadline: Deadline
 ) -> NegotiatedState:
     def attempt(connection: Connection) -> NegotiatedState:
@@ -186,16 +183,18 @@ def _meet(
     return with_retries(Send(meet.method, None), core, options, deadline, attempt)
 
 
-def _wait(pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> None:
-    """Block until `pause` is over, or there is news."""
+def _wait_for_task(
+    pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline
+) -> None:
+    """Block until `pause` is over, or a notification about its task ends it."""
     # A lock that is released once is the cheapest thing a thread can wait for.
     over = threading.Lock()
     over.acquire()
-    nap = core.pools.naps.begin(pause, deadline, options.cancel, over.release)
+    wait = core.pools.waits.begin(pause, deadline, options.cancel, over.release)
     try:
         acquire(over, None)
     finally:
-        nap.wake()
+        wait.wake()
 
 
 def with_retries(
@@ -204,60 +203,62 @@ def with_retries(
     options: ResolvedOptions,
     deadline: Deadline,
     attempt: Callable[[Connection], R],
-    counted: Callable[[int], object] | None = None,
+    on_attempt: Callable[[int], object] | None = None,
 ) -> R:
-    """Attempt a request as often as it is worth it, and return what the attempt does.
+    """Attempt a request as often as the retry rules allow; return the result of `attempt`.
 
     Args:
         send: The request.
-        core: The client.
+        core: The core of the client.
         options: The options of the call.
-        deadline: When all of it must be over.
+        deadline: The deadline of all attempts.
         attempt: Makes the request on a connection.
-        counted: Told how often it was sent, if it is sent again.
+        on_attempt: Called with the number of attempts each time that the request is sent again.
 
     Raises:
         McpError: What `attempt` raises.
     """
-    repetition: RetryState | None = None
+    retries: RetryState | None = None
     while True:
         connection: Connection | None = None
         try:
-            connection = core.link(deadline, options.cancel)
+            connection = core.ensure_connection(deadline, options.cancel)
             return attempt(connection)
         except McpError as error:
-            if repetition is None:
-                repetition = RetryState(
-                    send, options, deadline, core.repeatable, core.label, counted
+            if retries is None:
+                retries = RetryState(
+                    send, options, deadline, core.retry_rules, core.label, on_attempt
                 )
-            pause = repetition.pause(error, connection)
+            pause = retries.next_delay(error, connection)
             if pause is None:
                 raise
-            if connection is not None and not is_over(connection):
-                repetition.end(error)
+            if connection is not None and not can_reconnect(connection):
+                retries.annotate(error)
                 raise
-            repetition.count(error, pause)
-        core.sit_out(pause, options, deadline)
+            retries.record_retry(error, pause)
+        core.sleep(pause, options, deadline)
 
 
-def _ask(ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> Any:
-    """Block until everything is answered. The clock of the call stands still meanwhile."""
-    connection = core.link(deadline, options.cancel)
+def _answer_input(
+    ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline
+) -> Any:
+    """Block until all questions are answered. The deadline of the call is held meanwhile."""
+    connection = core.ensure_connection(deadline, options.cancel)
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
     desk = connection.desk
-    answers = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
+    responder = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
     deadline.hold(desk.human_timeout)
     try:
-        answers.start()
-        # A future's thread is one of a pool's, too: the handlers may need another.
+        responder.start()
+        # This may be a pool thread: the handlers that answer may need its slot.
         with slot_released():
             acquire(answered, None)
     except BaseException as error:
         if not isinstance(error, McpError):
-            answers.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
+            responder.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
         raise
     finally:
         deadline.release()
-    return answers.result()
+    return responder.result()

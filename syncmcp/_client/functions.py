@@ -17,8 +17,7 @@ from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.core import HasCore
-    from syncmcp._client.operation import BoundOperation
-    from syncmcp._client.streams import ResultStream
+    from syncmcp._client.operation import BoundOperation, ResultStream
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, Tool
 
@@ -35,7 +34,7 @@ _TYPES: Final[Mapping[str, Any]] = {
 }
 
 
-# Words by which a schema may tell of arguments that do not stand among its `properties`.
+# Keywords of a schema that may define arguments outside of its `properties`.
 _ELSEWHERE: Final = frozenset(
     (
         "$dynamicRef",
@@ -58,15 +57,15 @@ class NotGiven:
 
 
 NOT_GIVEN: Final = NotGiven()
-"""The default, in a signature, of an argument that may be left out and has no other."""
+"""The default, in a signature, of an optional argument whose schema has no default."""
 
 
 class ToolFunction:
-    """A tool as a function. Its signature and docstring are made of what the server says.
+    """A tool as a function. Its signature and docstring come from the tool's definition.
 
-    Arguments go by keyword: their order in a schema means nothing. A name that is none in Python
-    goes as ``function(**{"some-name": 1})``. What is left out is not sent: the server knows its own
-    defaults.
+    Arguments are keyword-only: a schema has no order. A name that is not a Python identifier is
+    passed as ``function(**{"some-name": 1})``. Omitted arguments are not sent, so that the defaults
+    of the server apply.
 
     Attributes:
         tool: The tool, as the server listed it.
@@ -82,7 +81,7 @@ class ToolFunction:
 
     @property
     def _call(self) -> BoundOperation[..., CallToolResult]:
-        # What a subclass has in the place of the method counts.
+        # Looked up on the client, so that an override in a subclass is called.
         call: BoundOperation[..., CallToolResult] = self._client.call_tool
         return call
 
@@ -90,27 +89,27 @@ class ToolFunction:
         """Call the tool and block until its result is there.
 
         Raises:
-            TypeError: An argument is missing, or the tool has none of that name; nothing was sent.
+            TypeError: An argument is missing or unknown; nothing was sent.
             ToolError: The tool ran and reported an error.
-            McpError: Whatever else `Client.call_tool` raises.
+            McpError: See `Client.call_tool`.
         """
         self._check(arguments)
         return self._call(self.tool.name, arguments, **self._options).raise_for_error()
 
     def future(self, **arguments: Any) -> RequestFuture[CallToolResult]:
-        """Call the tool and return at once. A tool that failed is a result with `is_error`.
+        """Call the tool and return a future at once. A failed tool is a result with `is_error`.
 
         Raises:
-            TypeError: See calling it.
+            TypeError: An argument is missing or unknown; nothing was sent.
         """
         self._check(arguments)
         return self._call.future(self.tool.name, arguments, **self._options)
 
     def stream(self, **arguments: Any) -> ResultStream[CallToolResult]:
-        """Call the tool; iterate over what it sends while it runs, and its result at the end.
+        """Call the tool; iterate over its progress, its log messages and, last, its result.
 
         Raises:
-            TypeError: See calling it.
+            TypeError: An argument is missing or unknown; nothing was sent.
         """
         self._check(arguments)
         return self._call.stream(self.tool.name, arguments, **self._options)
@@ -125,22 +124,22 @@ class ToolFunction:
     ) -> Iterator[Any]:
         """Call the tool many times, several calls at one time, and iterate over the results.
 
-        Nothing is sent before the first result is asked for. Leaving the iteration cancels what is
-        in flight.
+        Nothing is sent before the first result is requested. Ending the iteration early cancels
+        the calls in flight.
 
         Args:
-            calls: The arguments of each call; taken as they are needed.
-            max_in_flight: How many calls may be under way at one time.
-            ordered: Whether results come in the order of the calls, or as they are there.
-            return_errors: Whether the `McpError` of a call comes in the place of its result, and
-                the others go on.
+            calls: The arguments of each call; consumed as calls are started.
+            max_in_flight: The most calls in flight at one time.
+            ordered: Whether results are returned in the order of the calls, or as they arrive.
+            return_errors: Whether the `McpError` of a failed call is returned in place of its
+                result, while the other calls go on.
 
         Returns:
-            An iterator over `CallToolResult`; a tool that failed is one with `is_error`.
+            An iterator over `CallToolResult`; a failed tool is a result with `is_error`.
 
         Raises:
-            UsageError: An argument makes no sense.
-            McpError: What became of a call instead, unless errors are returned.
+            UsageError: An argument is invalid.
+            McpError: A call failed, and `return_errors` is false.
         """
         limit = whole_number(max_in_flight, "max_in_flight")
         starts = (partial(self.future, **arguments) for arguments in calls)
@@ -162,21 +161,21 @@ class ToolFunction:
 
 
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
-    """Make a function of a tool. Lists the tools, page by page, until it is found.
+    """Make a function of a tool. Lists the tools, page by page, until the tool is found.
 
     Args:
         name: The tool's name.
-        options: For each call of the function; see `CallOptions`. `undeclared` counts for the list,
-            too.
+        options: The options of each call of the function; see `CallOptions`. `undeclared` also
+            applies to the list.
 
     Raises:
-        UsageError: The server lists no such tool, or an option makes no sense.
+        UsageError: The server lists no such tool, or an option is invalid.
         McpError: The tools cannot be listed.
     """
     text(name, "name")
     core = self._core
-    client: Any = self  # by its own methods: what a subclass has in their place counts
-    undeclared = core.resolve(options).undeclared  # a mistake is raised here, not at the first call
+    client: Any = self  # so that an override of `iter_tools` in a subclass is called
+    undeclared = core.resolve(options).undeclared  # checks the options now, not at the first call
     for listed in client.iter_tools(undeclared=undeclared):
         if listed.name == name:
             return ToolFunction(self, listed, options)
@@ -194,7 +193,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _takes_others(schema: Mapping[str, Any]) -> bool:
-    """Whether there are arguments beside the properties, or may be: some words tell of more."""
+    """True if the tool may take arguments that are not among the properties of its schema."""
     return schema.get("additionalProperties", False) is not False or not _ELSEWHERE.isdisjoint(
         schema
     )

@@ -1,4 +1,4 @@
-"""What ends a connection that nobody closes: the program, its client, a fork, pings in vain."""
+"""The lifetime of connections: exit, garbage collection, fork, lost pings; and the thread pools."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.client")
 
-# What all servers together get to end by themselves when the program ends, in seconds.
+# How long all servers together may take to end at exit, in seconds.
 _EXIT_SECONDS = 0.8
 
-# What a client that nobody closed gets for its end, in seconds.
+# The time limit of closing the connection of a collected client, in seconds.
 _ABANDONED_SECONDS = 5.0
 
-# What is open in this process, for the end of it; an opening may be under way even then.
+# The connections to close at exit, including those that are being opened.
 _open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-_registry = threading.RLock()
+_open_connections_lock = threading.RLock()
 
 
-def prepare() -> None:
-    """Start what the end needs: at interpreter exit no thread can be started any more."""
+def prepare_shutdown() -> None:
+    """Start the timer and the reaper now: at interpreter exit no thread can be started."""
     timer.start()
     reaper.start()
-    _warm_up()
+    _warm_up_encoder()
 
 
 def close_at_exit(connection: Connection) -> None:
-    """Have a connection closed at exit, whatever becomes of its client."""
-    with _registry:
+    """Register a connection to be closed at exit."""
+    with _open_connections_lock:
         _open_connections.add(connection)
 
 
-def abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
-    """A client was collected while it was open (on whatever thread, holding whatever lock)."""
+def client_abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
+    """Close the connection of a garbage-collected client. Runs on any thread, under any lock."""
     if not connection.of_this_process:
         return
 
@@ -65,14 +65,14 @@ def abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
 
 
 def close_all() -> None:
-    """At exit: no server outlives the program that started it, not one that ignores us either."""
+    """Close all connections at exit, so that no child process outlives the program."""
     deadline = Deadline(_EXIT_SECONDS)
-    with _registry:
+    with _open_connections_lock:
         connections = list(_open_connections)
     for connection in connections:
         try:
             connection.close(deadline)
-        except Exception:  # the others must end all the same
+        except Exception:  # the other connections must be closed, too
             _log.exception("a connection could not be closed at exit")
 
 
@@ -80,11 +80,11 @@ atexit.register(close_all)
 
 
 @functools.cache
-def _warm_up() -> None:
-    """Have the JSON encoder load what it loads at its first use, once for the process.
+def _warm_up_encoder() -> None:
+    """Use the JSON encoder once per process, so that it loads its modules.
 
-    It does so in the middle of native code, where Ctrl-C ends in a panic. No other thread than the
-    main one ever sees a Ctrl-C, so another one does it.
+    It loads them within native code, which panics at Ctrl-C. Only the main thread gets a Ctrl-C,
+    so another thread does this.
     """
     thread = threading.Thread(
         target=jsonrpc.encode_notification,
@@ -98,54 +98,53 @@ def _warm_up() -> None:
 
 # Clients that are not open when their process forks.
 #
-# Servers of web applications and of task queues like to load a program once, and fork then. A
-# client that has no connection at that moment has nothing that is the parent's alone.
+# Application servers and task queues load a program and then fork. A client that has no connection
+# at that moment can be used by parent and child.
 
 
 class Inheritable(Protocol):
-    """What a child process may have of its parent."""
+    """An object that a forked child may use if it is not open."""
 
-    def renew(self) -> None:
-        """Belong to this process, unless something of the parent's is open."""
+    def reset_after_fork(self) -> None:
+        """In the child: belong to this process, unless the parent had it open."""
         ...
 
 
 _inheritable: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 
 
-def renew_in_child(client: Inheritable) -> None:
-    """Have a client belong to the child as well, should the process fork while it is not open."""
+def register_for_fork(client: Inheritable) -> None:
+    """Register a client to be reset in forked children."""
     _inheritable.add(client)
 
 
 def _after_fork_in_child() -> None:
     for client in list(_inheritable):
-        client.renew()
+        client.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# Watching a connection with pings (until 2025-11-25; spec: "Ping").
+# Heartbeat: pings that detect a dead connection (until 2025-11-25; spec: "Ping").
 
 
 _heartbeat_log = logging.getLogger("syncmcp.connection")
 
-# Misses in a row that end a connection: one may be an accident.
+# The unanswered pings in a row that end a connection.
 _MISSES = 2
 
 
 class Heartbeat:
-    """Pings the server of one connection, and ends a connection on which two in a row are missed.
+    """Pings the server of a connection; ends the connection after two unanswered pings in a row.
 
-    Each ping runs on a thread of a pool, and the next one is due an interval after the last one has
-    ended.
+    Pings run on pool threads. The next ping is due an interval after the end of the last one.
 
     Args:
         connection: The connection.
-        interval: The time between two pings, and the longest that an answer may take, in seconds.
-        workers: Where pings run.
+        interval: The time between two pings, and the time limit of a response, in seconds.
+        workers: The pool for the pings.
     """
 
     def __init__(self, connection: Connection, interval: float, workers: DaemonPool) -> None:
@@ -157,8 +156,8 @@ class Heartbeat:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin: the first ping is due in an interval."""
-        self._entry = timer.after(self._interval, partial(self._workers.run, self._look))
+        """Schedule the next ping, after an interval."""
+        self._entry = timer.after(self._interval, partial(self._workers.run, self._check))
         if self._stopped:
             self._entry.cancel()
 
@@ -168,8 +167,8 @@ class Heartbeat:
         if self._entry is not None:
             self._entry.cancel()
 
-    def _look(self) -> None:
-        """On a pool thread."""
+    def _check(self) -> None:
+        """Ping if the connection is alive. Runs on a pool thread."""
         connection = self._connection
         if self._stopped or connection.dead is not None:
             return
@@ -179,17 +178,17 @@ class Heartbeat:
 
     def _ping(self, connection: Connection) -> None:
         options = ResolvedOptions(None, None)
-        options.nested = True  # it must not stand in line: whoever is in front may wait for ever
+        options.nested = True  # not queued: the calls in the queue may wait for ever
         try:
             connection.request("ping", None, options, Deadline(self._interval))
         except SessionLost:
-            return  # the server is there, and the connection knows
+            return  # the server responded, and the connection handles the loss
         except (RequestTimeout, TransportError) as error:
             self._missed += 1
             _heartbeat_log.warning(
                 "[%s] no answer to a ping (%d): %s", connection.label, self._missed, error
             )
-        except McpError as error:  # the server refuses it, which is an answer
+        except McpError as error:  # an error is a response, too
             self._missed = 0
             _heartbeat_log.debug("[%s] a ping was refused: %s", connection.label, error)
         else:
@@ -203,32 +202,32 @@ class Heartbeat:
             )
 
 
-# The threads of one client, and its waits that need none.
+# The thread pools of one client, and its waits that need no thread.
 
 
-# Callbacks that may be stuck before others have to wait for them.
+# The number of blocked callbacks from which further callbacks are queued.
 _CALLBACKS = 1024
 
 
 class Pools:
-    """The threads of one client: for callbacks, for exchanges, and one that resumes futures."""
+    """The thread pools of one client, and its waits that need no thread."""
 
     def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
-        # Callbacks: one that blocks keeps its thread, and no other callback waits for it. The bound
-        # is only there to end a program that never lets one go.
+        # Callbacks. A blocked callback keeps its thread; other callbacks do not wait for it. The
+        # bound stops programs whose callbacks never return.
         self.workers = DaemonPool(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
-        # A handler that calls the client lends its seat, so that no number of them is too small.
+        # A handler that calls the client lends its slot, so that any number of threads suffices.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
-        # Exchanges that may go on when nobody waits for them: they take the place of no other.
+        # Exchanges that may outlive their calls: they do not use the slots of other exchanges.
         self.carriers = DaemonPool(f"syncmcp-carrier[{label}]", max_in_flight)
-        # One thread: it continues futures whose steps run code of the caller's.
+        # One thread, for the steps of futures that run code of the program.
         self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
-        self.naps = InterruptibleWaits()
+        self.waits = InterruptibleWaits()
         self.closed = False
 
     def facts(self) -> dict[str, int]:
-        """How many jobs wait for a thread, and for what; see `Dump`."""
+        """The lengths of the queues, by kind; see `Dump`."""
         return {
             "handlers": self.handlers.waiting,
             "callbacks": self.workers.waiting,
@@ -237,12 +236,12 @@ class Pools:
         }
 
     def close(self) -> None:
-        """Let the threads end once they have nothing to do. Waits for nobody.
+        """Let the threads end when they are idle. Does not wait for them.
 
-        What is submitted later is still done: some futures learn of the end only after it.
+        Jobs that are submitted later still run: some futures are settled after the close.
         """
         self.closed = True
-        self.naps.close()
+        self.waits.close()
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()

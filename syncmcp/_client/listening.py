@@ -1,4 +1,4 @@
-"""The library's half of a subscription: in a session, or one long request since 2026-07-28."""
+"""The backends of subscriptions: in a session (until 2025-11-25), or one long request each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from syncmcp._client.driver import run, with_retries
 from syncmcp._client.session_state import UNSUBSCRIBE
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Backoff, Deadline, acquire
+from syncmcp._concurrency.waits import EventQueue
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, ChangeFilter, read_event
+from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, TASK, ChangeFilter, read_event
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -33,33 +35,29 @@ from syncmcp.errors import (
 from syncmcp.transports.base import HasServerStream as HasStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Literal
 
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.waits import EventQueue
     from syncmcp._connection.connection import Connection
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.subscription import ChangeEvent
 
 
-# One who wants to be told of changes, from beginning to end.
-
-
 _log = logging.getLogger("syncmcp.subscriptions")
 
-# What unsubscribing may take, in seconds, where nobody waits for it.
-_RELEASE_SECONDS = 30.0
+# The time limit of unsubscribing in the background, in seconds.
+_UNSUBSCRIBE_SECONDS = 30.0
 
 
 class SubscriptionBackend(ABC):
-    """The library's half of a subscription: knows the client only as long as that is there.
+    """A subscription as its server knows it. Refers to the core weakly.
 
     Attributes:
-        wanted: What was asked for.
-        granted: What the server agreed to.
-        inbox: Where events go.
+        wanted: The changes that were asked for.
+        granted: The changes that the server accepted.
+        inbox: The queue of events.
     """
 
     stateful: bool
@@ -70,75 +68,75 @@ class SubscriptionBackend(ABC):
         self.wanted = wanted
         self.granted = wanted
         self.inbox = inbox
-        # Guards what is held at the server: it is given up once.
+        # Guards the state at the server, so that it is released once.
         self._lock = threading.RLock()
 
     @abstractmethod
     def open(self, deadline: Deadline) -> None:
-        """Ask the server; returns when it has agreed.
+        """Subscribe; returns when the server has accepted.
 
         Raises:
-            McpError: It has not.
+            McpError: The server did not accept.
         """
 
     @abstractmethod
-    def release(self, deadline: Deadline) -> None:
-        """Have the server tell no more, if it was asked to. Raises nothing."""
+    def unsubscribe(self, deadline: Deadline) -> None:
+        """Unsubscribe at the server; idempotent. Raises nothing."""
 
     @abstractmethod
-    def reconnected(self, *, stateful: bool) -> None:
-        """There is another connection, or session, than before. Never blocks."""
+    def on_reconnect(self, *, stateful: bool) -> None:
+        """There is a new connection or session. Never blocks."""
 
     @abstractmethod
-    def heard(self, event: ChangeEvent) -> None:
-        """The server tells everybody of a change (until 2025-11-25). Never blocks."""
+    def on_change(self, event: ChangeEvent) -> None:
+        """The session got a notification of a change (until 2025-11-25). Never blocks."""
 
     def put(self, event: ChangeEvent) -> None:
-        """Pass an event on. Never blocks."""
+        """Queue an event; a full queue ends the subscription. Never blocks."""
         if not self.inbox.put(event):
-            self.lose("backlog")
+            self.fail("backlog")
 
     def start(self, core: ClientCore, deadline: Deadline) -> None:
-        """Begin.
+        """Register as a listener and subscribe.
 
         Raises:
-            McpError: The server does not agree; it tells nothing then.
+            McpError: The server did not accept the subscription.
         """
-        # First: what is told from the moment it agrees must not be missed.
-        core.state.add(self)
+        # Registered first: notifications may arrive as soon as the server accepts.
+        core.session_state.add_listener(self)
         try:
             self.open(deadline)
         except BaseException:
-            self.abandon()
+            self.close_in_background()
             raise
 
-    def finish(self) -> None:
-        """The program wants no more. Never blocks."""
+    def detach(self) -> None:
+        """End the inbox and unregister the listener; the server is not notified. Never blocks."""
         self.inbox.close()
         core = self._core()
         if core is not None:
-            core.state.remove(self)
+            core.session_state.remove_listener(self)
 
-    def closed(self) -> None:
-        """The client is closed, and nothing is left to be given up. Never blocks."""
-        self.finish()
+    def on_client_closed(self) -> None:
+        """The client was closed: there is nothing to unsubscribe from. Never blocks."""
+        self.detach()
 
     def close(self, deadline: Deadline) -> None:
-        """The program wants no more: tell the server, too."""
-        self.finish()
-        self.release(deadline)
+        """End the subscription, and unsubscribe at the server; idempotent."""
+        self.detach()
+        self.unsubscribe(deadline)
 
-    def abandon(self) -> None:
-        """As `close`, but never blocks."""
-        self.finish()
+    def close_in_background(self) -> None:
+        """Like `close`, but unsubscribes in the background. Never blocks."""
+        self.detach()
         core = self._core()
         if core is not None:
-            core.pools.workers.run(partial(self.release, Deadline(_RELEASE_SECONDS)))
+            core.pools.workers.run(partial(self.unsubscribe, Deadline(_UNSUBSCRIBE_SECONDS)))
 
-    def lose(
+    def fail(
         self, by: Literal["server", "connection", "backlog"], cause: McpError | None = None
     ) -> None:
-        """There will be no more events, and the program did not want that. Never blocks."""
+        """End the subscription with `SubscriptionLost`. Never blocks."""
         text = {
             "server": "the server ended the subscription",
             "connection": "the connection ended, and the subscription with it",
@@ -155,11 +153,11 @@ class SubscriptionBackend(ABC):
         )
         error.__cause__ = cause
         self.inbox.close(error)
-        self.abandon()
+        self.close_in_background()
 
 
 class SessionSubscription(SubscriptionBackend):
-    """Until 2025-11-25: lists are told of unasked, resources when they are subscribed to."""
+    """Until 2025-11-25: servers notify of lists unasked, and of subscribed resources."""
 
     stateful = True
 
@@ -168,13 +166,13 @@ class SessionSubscription(SubscriptionBackend):
     ) -> None:
         super().__init__(core, wanted, inbox)
         self._undeclared: Undeclared = undeclared
-        self._held: list[str] = []
+        self._acquired_uris: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`."""
         core = self._core()
         assert core is not None
-        connection = core.link(deadline)
+        connection = core.ensure_connection(deadline)
         if isinstance(connection.transport, HasStream):
             connection.transport.wait_listening(deadline)
         if not connection.news.heard:
@@ -185,61 +183,61 @@ class SessionSubscription(SubscriptionBackend):
             with self._lock:
                 if self.inbox.closed:
                     return
-                # Before it is asked for: perhaps nobody learns whether it came about.
-                self._held.append(uri)
-            ask = partial(_ask, core, deadline, self._undeclared)
-            core.state.uris.hold(uri, ask, deadline, self._undeclared)
+                # Before the request: its outcome may stay unknown.
+                self._acquired_uris.append(uri)
+            ask = partial(_send, core, deadline, self._undeclared)
+            core.session_state.resources.acquire(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
-            # A server tells of its lists from `notifications/initialized` on, to which there is no
-            # answer: so one to something later shows that it has seen that.
+            # A server notifies of lists once it has got `notifications/initialized`, which has no
+            # response. The response to a later ping shows that the server has got it.
             with suppress(ServerError):
                 run(exchange("ping"), core, ResolvedOptions(None, None), deadline)
 
-    def closed(self) -> None:
+    def on_client_closed(self) -> None:
         """See `SubscriptionBackend`."""
         with self._lock:
-            self._held.clear()
-        self.finish()
+            self._acquired_uris.clear()
+        self.detach()
 
-    def release(self, deadline: Deadline) -> None:
+    def unsubscribe(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`."""
         core = self._core()
         with self._lock:
-            held, self._held = self._held, []
+            held, self._acquired_uris = self._acquired_uris, []
         if core is None:
             return
-        ask = partial(_ask_now, core, deadline, self._undeclared)
+        ask = partial(_send_if_connected, core, deadline, self._undeclared)
         for uri in held:
             try:
-                core.state.uris.let_go(uri, ask)
+                core.session_state.resources.release(uri, ask)
             except McpError as error:
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
-    def heard(self, event: ChangeEvent) -> None:
+    def on_change(self, event: ChangeEvent) -> None:
         """See `SubscriptionBackend`."""
         if self.wanted.covers(event):
             self.put(event)
 
-    def reconnected(self, *, stateful: bool) -> None:
+    def on_reconnect(self, *, stateful: bool) -> None:
         """See `SubscriptionBackend`."""
         if not stateful:
-            self.lose("connection", ConnectionLost("the server speaks another revision now"))
+            self.fail("connection", ConnectionLost("the server speaks another revision now"))
             return
         for event in self.wanted.missed_events():
             self.put(event)
 
 
-def _ask(
+def _send(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
     options = ResolvedOptions(None, None, undeclared=undeclared)
     run(exchange(method, {"uri": uri}), core, options, deadline)
 
 
-def _ask_now(
+def _send_if_connected(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
-    """Ask if there is anyone to ask: for this, no connection is worth being opened."""
+    """Send a request if the connection is alive; does not open one."""
     connection = core.connection
     if connection is not None and connection.dead is None:
         options = ResolvedOptions(None, None, undeclared=undeclared)
@@ -247,17 +245,17 @@ def _ask_now(
 
 
 class StreamSubscription(SubscriptionBackend):
-    """A subscription that is a request of its own, made again when its connection breaks."""
+    """Since 2026-07-28: a subscription is a long request, which is repeated after a loss."""
 
     stateful = False
 
-    short = logging.WARNING
-    """How loudly the log says that the server agrees to less than was asked for."""
+    partial_grant_level = logging.WARNING
+    """The log level of the message that the server accepted only a part."""
 
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         super().__init__(core, wanted, inbox)
-        self._pauses = Backoff()
-        # The request that is under way, and where; guarded by the lock.
+        self._backoff = Backoff()
+        # The open request and its connection; guarded by the lock.
         self._call: PendingListen | None = None
         self._connection: Connection | None = None
 
@@ -265,41 +263,43 @@ class StreamSubscription(SubscriptionBackend):
         """See `SubscriptionBackend`.
 
         Raises:
-            SubscriptionLost: The server ends the request at once, without agreeing to anything.
-            NotSupported: The server agrees to tell of nothing that is wanted.
+            SubscriptionLost: The server ended the request without an acknowledgement.
+            NotSupported: The server accepted none of the changes.
         """
         core = self._core()
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
-        attempt = partial(self._attempt, send.params, deadline)
+        attempt = partial(self._send_listen, send.params, deadline)
         with_retries(send, core, ResolvedOptions(None, None), deadline, attempt)
-        self._pauses.opened()
+        self._backoff.opened()
         refused = self.wanted.difference(self.granted)
         if self.granted == ChangeFilter():
             raise NotSupported(
                 f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
             )
         if refused != ChangeFilter():
-            _log.log(self.short, "[%s] does not agree to tell of %s", self._label, refused)
+            _log.log(
+                self.partial_grant_level, "[%s] does not agree to tell of %s", self._label, refused
+            )
 
-    def _attempt(
+    def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
     ) -> None:
-        """Make the request and wait until the server agrees."""
-        call = PendingListen(self._told, self._ended)
+        """Send the request and wait for the acknowledgement."""
+        call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.closed:
                 raise RequestCancelled("nobody listens any more", delivery="not_sent")
             self._call, self._connection = call, connection
         if connection.transport.blocking:  # HTTP: the exchange lasts as long as its stream
             threading.Thread(
-                target=self._carry,
+                target=self._run_request,
                 args=(connection, call, params),
                 name=f"syncmcp-listen[{self._label}]",
                 daemon=True,
             ).start()
         else:
-            self._carry(connection, call, params)
+            self._run_request(connection, call, params)
         with lending_handler():
             answered = acquire(call.answered, deadline.remaining())
         if not answered:
@@ -319,35 +319,35 @@ class StreamSubscription(SubscriptionBackend):
             server=self._label,
         )
 
-    def _carry(
+    def _run_request(
         self, connection: Connection, call: PendingListen, params: dict[str, Any] | None
     ) -> None:
         try:
             connection.start(call, params)
         except McpError as error:  # nothing was sent
             call.outcome = error
-            self._ended(call)
+            self._on_end(call)
 
-    def _told(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
-        """On the thread that reads."""
+    def _on_message(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
+        """A message arrived on the request's stream. Runs on the reader thread."""
         if method == ACKNOWLEDGED:
             with self._lock:
-                # Once; and not when it has ended a moment ago, on another thread.
+                # The first acknowledgement counts, unless the request has just ended.
                 if call is self._call and not call.acknowledged:
                     self.granted = self.wanted.granted(params)
                     call.acknowledged = True
                     call.answered.release()
             return
-        self.changed(method, params)
+        self.on_notification(method, params)
 
-    def changed(self, method: str, params: dict[str, Any]) -> None:
-        """The server tells of a change. On the thread that reads."""
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        """A notification arrived on the request's stream. Runs on the reader thread."""
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
 
-    def _ended(self, call: PendingRequest) -> None:
-        """On whatever thread ended the request, mostly the one that reads."""
+    def _on_end(self, call: PendingRequest) -> None:
+        """The request ended. Runs on any thread, mostly the reader thread."""
         assert isinstance(call, PendingListen)
         with self._lock:
             mine = call is self._call
@@ -361,45 +361,45 @@ class StreamSubscription(SubscriptionBackend):
         if self.inbox.closed or core is None or not mine:
             return
         if isinstance(outcome, ClosedError):
-            self.finish()
+            self.detach()
         elif isinstance(outcome, TransportError):
-            # Nothing is replayed, ever; and after a restart the request must be made again
+            # Events are never replayed, and after a loss the request must be repeated
             # (basic/patterns/subscriptions, "Cancellation").
-            core.pools.workers.run(partial(self._again, outcome))
+            core.pools.workers.run(partial(self._listen_again, outcome))
         else:
             by_server = not isinstance(outcome, McpError)
-            self.lose("server" if by_server else "connection", None if by_server else outcome)
+            self.fail("server" if by_server else "connection", None if by_server else outcome)
 
-    def _again(self, error: TransportError) -> None:
-        """On a pool thread: listen on another connection."""
+    def _listen_again(self, error: TransportError) -> None:
+        """Repeat the request on a new connection. Runs on a pool thread."""
         core = self._core()
         if core is None:
             return
         _log.info("[%s] listens again: %s", self._label, error)
-        core.sit_out(self._pauses.next(), ResolvedOptions(None, None), Deadline(None))
+        core.sleep(self._backoff.next(), ResolvedOptions(None, None), Deadline(None))
         before = self.granted
         try:
             self.open(Deadline(core.settings.open_timeout))
         except McpError as failure:
             self.granted = before
             if self.inbox.closed or isinstance(failure, ClosedError):
-                self.finish()
+                self.detach()
             else:
-                self.lose("connection", failure)
+                self.fail("connection", failure)
             return
-        self.missed(core)
+        self.report_missed(core)
 
-    def missed(self, core: ClientCore) -> None:
-        """What changed while nobody listened is never told. On a pool thread."""
+    def report_missed(self, core: ClientCore) -> None:
+        """Queue events for changes that may have been missed. Runs on a pool thread."""
         for event in self.granted.missed_events():
             if core.cache is not None:
-                core.cache.changed(event)
+                core.cache.on_change(event)
             self.put(event)
 
-    def heard(self, event: ChangeEvent) -> None:
-        """See `SubscriptionBackend`. Here, what is not told to its own request is not for it."""
+    def on_change(self, event: ChangeEvent) -> None:
+        """See `SubscriptionBackend`. Does nothing: only its own request's notifications count."""
 
-    def release(self, deadline: Deadline) -> None:
+    def unsubscribe(self, deadline: Deadline) -> None:
         """See `SubscriptionBackend`. Never blocks."""
         with self._lock:
             call, connection = self._call, self._connection
@@ -407,12 +407,166 @@ class StreamSubscription(SubscriptionBackend):
         if call is not None and connection is not None:
             connection.give_up(call, RequestCancelled("nobody listens any more"))
 
-    def abandon(self) -> None:
+    def close_in_background(self) -> None:
         """See `SubscriptionBackend`."""
-        self.finish()
-        self.release(Deadline(None))
+        self.detach()
+        self.unsubscribe(Deadline(None))
 
-    def reconnected(self, *, stateful: bool) -> None:
-        """See `SubscriptionBackend`. Its own request says so first; the other era has none."""
+    def on_reconnect(self, *, stateful: bool) -> None:
+        """See `SubscriptionBackend`. With an older revision the subscription ends."""
         if stateful:
-            self.lose("connection", ConnectionLost("the server speaks another revision now"))
+            self.fail("connection", ConnectionLost("the server speaks another revision now"))
+
+
+# Notifications about tasks (2026-07-28): one subscription for all tasks that calls wait for. They
+# only shorten the pause before the next poll, so no failure here is an error of a call.
+
+
+_tasks_log = logging.getLogger("syncmcp.tasks")
+
+MAX_TASKS = 256
+"""The most tasks in one subscription; further tasks are only polled."""
+
+
+class TaskSubscription:
+    """Subscribes to notifications about the tasks that calls of one client wait for.
+
+    The tasks of a request cannot be changed: to watch another task, a new request replaces the old
+    one. Nothing here blocks but `_adjust`, which runs on a pool thread.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core: Callable[[], ClientCore | None] = weakref.ref(core)
+        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
+        self._lock = threading.RLock()
+        self._watch_counts: Counter[str] = Counter()
+        self._stream: _TaskStream | None = None
+        # Its replacement, which the server has not acknowledged yet.
+        self._opening: _TaskStream | None = None
+        self._adjusting = False
+        # Tasks that the server refused, though it accepted others.
+        self._refused: set[str] = set()
+        # The connection on which the server has accepted a request, or has refused the first one.
+        self._accepted_on: Callable[[], Connection | None] = _no_connection
+        self._refused_on: Callable[[], Connection | None] = _no_connection
+
+    def watch(self, task: str) -> Callable[[], object]:
+        """Watch a task for one waiting call; return a function that the call runs once to stop."""
+        core = self._core()
+        assert core is not None, "a waiting call keeps the core alive"
+        pools = core.pools
+        unfollow = pools.waits.follow(task)
+        with self._lock:
+            self._watch_counts[task] += 1
+            begins = not self._adjusting and bool(self._tasks_to_request(core))
+            self._adjusting = self._adjusting or begins
+            stream = self._stream
+        if begins:
+            pools.workers.run(self._adjust)
+        if stream is not None and task in stream.granted.tasks:
+            # Already watched for other calls; a notification may have come since its last poll.
+            pools.waits.notify_task(task)
+        return partial(self._unwatch, task, unfollow)
+
+    def _unwatch(self, task: str, unfollow: Callable[[], object]) -> None:
+        unfollow()
+        streams: list[_TaskStream | None] = []
+        with self._lock:
+            self._watch_counts[task] -= 1
+            if not self._watch_counts[task]:
+                del self._watch_counts[task]
+                self._refused.discard(task)
+            if not self._watch_counts:
+                streams = [self._stream, self._opening]
+                self._stream = self._opening = None
+        for stream in streams:
+            if stream is not None:
+                stream.close(Deadline(0))
+
+    def _tasks_to_request(self, core: ClientCore | None) -> tuple[str, ...]:
+        """The tasks of the next request; empty if none is due. Called with the lock held."""
+        connection = None if core is None else core.connection
+        if connection is None or connection is self._refused_on() or connection.dialect.stateful:
+            return ()
+        if self._stream is not None and self._stream.inbox.closed:  # the server ended it
+            self._refused.update(self._watch_counts.keys() & set(self._stream.wanted.tasks))
+            self._stream = None
+        asked_for = () if self._stream is None else self._stream.wanted.tasks
+        wanted = tuple(task for task in self._watch_counts if task not in self._refused)[:MAX_TASKS]
+        return wanted if set(wanted) - set(asked_for) else ()
+
+    def _adjust(self) -> None:
+        """Make requests until all watched tasks are requested. Runs on a pool thread."""
+        while True:
+            core = self._core()
+            with self._lock:
+                wanted = self._tasks_to_request(core)
+                if core is None or not wanted:
+                    self._adjusting = False
+                    return
+                stream = self._opening = _TaskStream(core, ChangeFilter(tasks=wanted), EventQueue())
+            error: McpError | None = None
+            try:
+                stream.start(core, Deadline(core.settings.open_timeout))
+            except McpError as failure:
+                error = failure
+            self._on_opened(core, stream, error)
+            del core  # this thread must not keep the core alive
+
+    def _on_opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
+        """The server acknowledged a request, or the request failed."""
+        connection = core.connection
+        here: Callable[[], Connection | None] = (
+            _no_connection if connection is None else weakref.ref(connection)
+        )
+        before = None
+        with self._lock:
+            current = self._opening is stream  # False if no call waits for its tasks any more
+            if current:
+                self._opening = None
+            if current and error is None:
+                before, self._stream, self._accepted_on = self._stream, stream, here
+            elif current and connection is not None and connection is self._accepted_on():
+                asked_for = () if self._stream is None else self._stream.wanted.tasks
+                self._refused.update(set(stream.wanted.tasks) - set(asked_for))
+            elif current:
+                self._refused_on = here
+        if error is not None:
+            _tasks_log.debug("[%s] does not tell of tasks: %s", core.label, error)
+            return
+        if not current:
+            stream.close(Deadline(0))
+            return
+        already_watched: Iterable[str] = ()
+        if before is not None:
+            already_watched = before.granted.tasks
+            before.close(Deadline(0))
+        # Changes before the acknowledgement were not notified: poll these tasks now.
+        stream.poll_now(set(stream.granted.tasks).difference(already_watched))
+
+
+class _TaskStream(StreamSubscription):
+    """One subscription request for tasks."""
+
+    partial_grant_level = logging.DEBUG
+
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        """See `StreamSubscription`."""
+        task = params.get("taskId")
+        if method == TASK and isinstance(task, str):
+            self.poll_now((task,))
+
+    def report_missed(self, core: ClientCore) -> None:
+        """See `StreamSubscription`."""
+        self.poll_now(self.granted.tasks)
+
+    def poll_now(self, tasks: Iterable[str]) -> None:
+        """Wake the calls that wait for these tasks, so that they poll now. Never blocks."""
+        core = self._core()
+        if core is not None:
+            for task in tasks:
+                core.pools.waits.notify_task(task)
+
+
+def _no_connection() -> None:
+    """A reference to no connection."""

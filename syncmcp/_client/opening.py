@@ -1,4 +1,4 @@
-"""Opening a connection: targets, what is remembered of commands, the negotiation carried out."""
+"""Opening a connection: targets, remembered revisions, and carrying out the negotiation."""
 
 from __future__ import annotations
 
@@ -54,59 +54,59 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import InProcessServer, Transport
 
 
-# What is remembered of commands that were run as servers: which of them need no probe.
+# Commands whose servers need no probe.
 
 
-# Of so many commands, and for so long, in seconds.
-_MOST = 256
-_KEPT_SECONDS = 3600.0
+# The limits of the memory: the number of commands, and the age of an entry in seconds.
+_MAX_REMEMBERED = 256
+_REMEMBER_SECONDS = 3600.0
 
-# In the place of a revision: some stateful one.
+# In place of a revision: an unknown stateful one.
 _STATEFUL = ""
 
 
 class RevisionMemory:
-    """The commands whose servers were probed in vain, and the revisions that they speak.
+    """The commands whose servers cannot handle the probe, and the revisions of these servers.
 
-    A server that refuses the probe is not among them: that costs one short answer, and asking it
-    each time is how an upgraded one is found. One that dies of the probe, or does not answer it, or
-    is slow to refuse it, costs seconds.
+    A server that rejects the probe is not remembered: this costs one short response, and probing
+    again is how an upgraded server is detected. A server that exits at the probe, or does not
+    answer it, or is slow to reject it, costs seconds.
     """
 
     def __init__(self) -> None:
-        # Guards the table: by command, the revision, and until when it counts.
+        # Guards the table: by command, the revision and its expiry.
         self._lock = threading.RLock()
         self._found: dict[int, tuple[str, float]] = {}
 
     def find(self, command: Stdio) -> str | None:
-        """The revision that its server speaks, if it is remembered; `""` for some older one."""
+        """The remembered revision of a command; `""` for an unknown older one, `None` for none."""
         key = _key(command)
         with self._lock:
             revision, until = self._found.get(key, (None, 0.0))
         return revision if monotonic() < until else None
 
-    def learn(self, command: Stdio, dialect: Dialect | None, *, in_vain: bool) -> None:
-        """Its server speaks this, and a probe did (not) help to find out; `None`: some old one."""
+    def learn(self, command: Stdio, dialect: Dialect | None, *, failed_probe: bool) -> None:
+        """Remember a revision after a failed probe; `dialect` is `None` for some older one."""
         key = _key(command)
         revision = _STATEFUL if dialect is None else dialect.revision
         with self._lock:
             before, _ = self._found.get(key, (None, 0.0))
-            if (dialect is None or dialect.stateful) and (in_vain or before == _STATEFUL):
+            if (dialect is None or dialect.stateful) and (failed_probe or before == _STATEFUL):
                 self._found.pop(key, None)
-                self._found[key] = revision, monotonic() + _KEPT_SECONDS
-                if len(self._found) > _MOST:  # the oldest makes room
+                self._found[key] = revision, monotonic() + _REMEMBER_SECONDS
+                if len(self._found) > _MAX_REMEMBERED:  # evict the oldest entry
                     del self._found[next(iter(self._found))]
             elif before != revision:
                 self._found.pop(key, None)
 
     def forget(self, command: Stdio) -> None:
-        """What was remembered may be wrong."""
+        """Forget a command, as its entry may be wrong."""
         with self._lock:
             self._found.pop(_key(command), None)
 
 
 def _key(command: Stdio) -> int:
-    """Everything that decides which server it runs, as a number: there are secrets among it."""
+    """A hash of everything that decides which server a command runs; that includes secrets."""
     from syncmcp.transports._process import environment, locate, search_path
 
     env = environment(command.env, command.inherit_env, os.environ)
@@ -114,45 +114,45 @@ def _key(command: Stdio) -> int:
     try:
         program = locate(program, search_path(env))
         place = os.path.abspath(place or "")
-        program = os.path.join(place, program)  # a relative one is relative to that directory
+        program = os.path.join(place, program)  # a relative path is relative to `cwd`
     except (OSError, ValueError):
-        pass  # whoever starts it will hear of that
+        pass  # starting the server raises the error
     return hash((program, command.args, place, frozenset(env.items())))
 
 
-eras = RevisionMemory()
+revision_memory = RevisionMemory()
 
 
 if hasattr(os, "register_at_fork"):
-    # The lock may have been held by another thread of the parent at that moment.
-    os.register_at_fork(after_in_child=eras.__init__)  # type: ignore[misc]
+    # Another thread of the parent may have held the lock at the fork.
+    os.register_at_fork(after_in_child=revision_memory.__init__)  # type: ignore[misc]
 
 
 _log = logging.getLogger("syncmcp.tools")
 
-# What a connection that turned out useless gets for its end, in seconds.
+# The time limit of closing a connection that could not be used, in seconds.
 _DISCARD_SECONDS = 1.0
 
-# How long the answer to the request for the server's own stream is waited for, in seconds. It comes
-# at once; but some servers send it with the first event.
+# How long to wait for the response to the request of the server stream, in seconds. Most servers
+# respond at once, but some only with the first event.
 _LISTEN_SECONDS = 0.5
 
-# After so many seconds without an answer, a server is probed once more. There are servers that the
-# probe breaks and that neither say so nor end before they have read another line (the official SDK
-# for Python, 1.2 to 1.8). Others answer twice: the probe is the one message that is harmless before
-# it is known what a server speaks. Stderr tells nothing: it may hold anything, and theirs is empty.
-_AGAIN_SECONDS = 1.0
+# After this many seconds without a response, the probe is sent once more. Some servers break at the
+# probe, but neither report that nor exit before they have read another line (the official SDK for
+# Python, 1.2 to 1.8). Other servers respond twice, which is harmless: the probe is the one message
+# that can be sent before the revision is known. Stderr does not help: such servers write nothing.
+_REPROBE_SECONDS = 1.0
 
-# A write to a server that is ending may fail before its end is noticed; that takes no longer.
-_END_SECONDS = 0.2
+# A write to an exiting server may fail before its exit is noticed, which takes no longer than this.
+_EXIT_NOTICE_SECONDS = 0.2
 
 
 class TransportChoice(NamedTuple):
-    """Over which transport a server is reached, where there is an older one (HTTP+SSE).
+    """The HTTP transport of a server: Streamable HTTP, or the older HTTP+SSE.
 
     Attributes:
-        older: Whether it is the older one. A server there knows nothing but the handshake.
-        fixed: Whether the other one is never tried.
+        older: True for HTTP+SSE. Servers of this transport know the handshake only, not the probe.
+        fixed: True if the other transport is never tried.
     """
 
     older: bool
@@ -160,56 +160,56 @@ class TransportChoice(NamedTuple):
 
 
 class _Probe:
-    """The probe on one connection. It may be sent twice, and be answered when it was given up.
+    """The probe on one connection. May be sent twice, and be answered after its timeout.
 
     Attributes:
-        refused: Whether a server that is being initialized as an older one has proved to be one, by
-            its answer to the probe.
+        refused: True if the late answer to the probe proved that the server is an older one, while
+            it is being initialized as such.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # Guards what the reader needs to know: the ids that it was sent with, an answer that came
-        # late, whether most such answers count no more, and what ends the request under way.
+        # Guards the attributes that the reader thread uses: the ids of the probe, a late answer,
+        # whether the probe timed out, and the token that cancels the request in flight.
         self._lock = threading.RLock()
         self._ids: set[int | None] = set()
-        self._late: Any = None
-        self._silent = False
-        self._token: CancelToken | None = None
-        self._repeated = False
-        self._over = 0.0
+        self._late_answer: Any = None
+        self._timed_out = False
+        self._cancel_token: CancelToken | None = None
+        self._sent_twice = False
+        self._ended_at = 0.0
         self.refused = False
-        connection.agreed.on_late = self._heard
+        connection.agreed.on_late = self._on_late_answer
 
-    def ask(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
-        """Send it, and wait for its answer.
+    def send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
+        """Send the probe, and wait for its answer.
 
         Raises:
-            RequestTimeout: It has none by `limit`.
-            McpError: Whatever else became of it.
+            RequestTimeout: There was no answer by `limit`.
+            McpError: The request failed in another way.
         """
         try:
-            result = self._exchange(ask, options, limit)
+            result = self._send_with_repeat(ask, options, limit)
         except McpError as error:
-            late = self._end(silent=isinstance(error, RequestTimeout))
+            late = self._stop_waiting(timed_out=isinstance(error, RequestTimeout))
             if late is None:
                 raise
             return late
-        self._end(silent=False)
+        self._stop_waiting(timed_out=False)
         return result
 
-    def _exchange(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
-        # Over HTTP it would be cut off by its twin.
+    def _send_with_repeat(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
+        # Over HTTP sending it again would abort the first exchange.
         once = self._connection.transport.blocking
-        first = limit if once else limit.sooner(_AGAIN_SECONDS)
+        first = limit if once else limit.sooner(_REPROBE_SECONDS)
         try:
             return self._send(ask, options, first)
         except RequestTimeout:
             if first is limit:
                 raise
         _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
-        self._repeated = True
-        return self._send(ask, options.with_cancel(self.token()), limit)
+        self._sent_twice = True
+        return self._send(ask, options.with_cancel(self.cancel_token()), limit)
 
     def _send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         with self._lock:
@@ -217,58 +217,58 @@ class _Probe:
         request = self._connection.request
         return request(ask.method, ask.params, options, limit, dialect=ask.dialect)
 
-    def _end(self, *, silent: bool) -> Any:
-        """Nobody waits for it any more; return an answer that came until now."""
+    def _stop_waiting(self, *, timed_out: bool) -> Any:
+        """End the wait for the answer; return an answer that came meanwhile."""
         with self._lock:
-            self._over = monotonic()
-            late, self._late = self._late, None
-            self._silent = silent and late is None
-            if not self._silent:
-                self._ids.clear()  # the answer to its twin says nothing new
+            self._ended_at = monotonic()
+            late, self._late_answer = self._late_answer, None
+            self._timed_out = timed_out and late is None
+            if not self._timed_out:
+                self._ids.clear()  # a second answer has no new information
             return late
 
-    def token(self) -> CancelToken:
-        """What ends a request as soon as an answer to the probe comes that counts."""
+    def cancel_token(self) -> CancelToken:
+        """A token that cancels a request as soon as a late answer to the probe arrives."""
         token = CancelToken()
         with self._lock:
-            self._token = token
-            answered = self._late is not None
+            self._cancel_token = token
+            answered = self._late_answer is not None
         if answered:
             token.cancel()
         return token
 
     @property
-    def costly(self) -> bool:
-        """Whether it has held up, for more than a moment, what came after it until now.
+    def slow(self) -> bool:
+        """True if the probe delayed the requests after it by more than a second.
 
-        Whoever is slow to answer it is so twice. A server that was slow to start is not.
+        This is so if the server is slow to answer both probes, not if it was slow to start.
         """
-        return self._repeated and monotonic() - self._over > _AGAIN_SECONDS
+        return self._sent_twice and monotonic() - self._ended_at > _REPROBE_SECONDS
 
     @property
-    def late(self) -> Any:
-        """The answer that came though the probe was given up, if it counts."""
-        return self._late
+    def late_answer(self) -> Any:
+        """The answer that arrived after the timeout of the probe, if any."""
+        return self._late_answer
 
-    def _heard(self, id: object, answer: Any) -> None:
-        """An answer came that nobody waits for. Runs on the reader."""
+    def _on_late_answer(self, id: object, answer: Any) -> None:
+        """A response without an open request arrived. Runs on the reader thread."""
         with self._lock:
-            if own_id(id) not in self._ids or self._late is not None:
+            if own_id(id) not in self._ids or self._late_answer is not None:
                 return
-            if self._silent and isinstance(interpret_probe(answer), StatefulServer):
+            if self._timed_out and isinstance(interpret_probe(answer), StatefulServer):
                 self.refused = True
-                return  # it is being initialized as it is
-            self._late, token = answer, self._token
+                return  # it is being initialized as an older server already
+            self._late_answer, token = answer, self._cancel_token
         if token is not None:
             token.cancel("the probe was answered")
 
 
 def open_connection(
     connect: Callable[[bool], Connection],
-    way: TransportChoice,
+    choice: TransportChoice,
     mode: str,
     hello: ClientHello,
-    known: str | None,
+    known_revision: str | None,
     deadline: Deadline,
     probe_timeout: float,
     command: Stdio | None = None,
@@ -276,69 +276,75 @@ def open_connection(
     """Make a connection with `connect` and agree on a revision with the server.
 
     Args:
-        connect: Makes a connection that has not been opened, over the older transport if told so;
-            asked again when the server has to be started afresh.
-        way: Where to begin.
+        connect: Makes an unopened connection, over the older transport if its argument is true.
+            Called again when the server has to be restarted.
+        choice: The transport to begin with.
         mode: See `negotiate`.
-        hello: How the client presents itself.
-        known: The revision this server spoke before, if it is known.
-        deadline: When to give up.
-        probe_timeout: How long, in seconds, a probe's silence is waited for.
-        command: What is started, if the server is a child process.
+        hello: The client's description of itself.
+        known_revision: The revision that this server spoke last; `None` if it is unknown.
+        deadline: The deadline of the opening.
+        probe_timeout: How long to wait for the answer to the probe, in seconds.
+        command: The command, if the server is a child process.
 
     Returns:
-        The connection, what was agreed on, and the way that led there.
+        The connection, the result of the handshake, and the transport that reached the server.
 
     Raises:
-        ConnectFailed: The server cannot be reached or started, or ended before it was ready.
+        ConnectFailed: The server cannot be reached or started, or exited before it was ready.
         RequestTimeout: `deadline` passed.
-        McpError: What else the negotiation ended with.
+        McpError: The negotiation failed in another way.
     """
-    remembered = None if command is None or mode != "auto" else eras.find(command)
-    if known is None and remembered is not None:
-        # Offered the newest, a server that was upgraded shows by another answer that it was.
-        known = STATEFUL[0]
-    in_vain: EffectOutcome = None  # what came of a probe that was of no use
+    remembered = None if command is None or mode != "auto" else revision_memory.find(command)
+    if known_revision is None and remembered is not None:
+        # `initialize` with the newest older revision: an upgraded server answers with another one.
+        known_revision = STATEFUL[0]
+    failed_probe: EffectOutcome = None  # the outcome of a probe that did not help
     probe: _Probe | None = None
     steps: Generator[Any, EffectOutcome, Negotiated] | None = None
-    connection = connect(way.older)
+    connection = connect(choice.older)
     try:
         try:
             connection.open(deadline)
         except (HttpError, ProtocolError) as error:
-            if way.fixed or not way.older or isinstance(interpret_probe(error), NegotiationFailure):
+            if (
+                choice.fixed
+                or not choice.older
+                or isinstance(interpret_probe(error), NegotiationFailure)
+            ):
                 raise
-            # The server was an older one, and is that no more.
-            way, known = way._replace(older=False), None
-            connection = _again(connection, connect, way, deadline)
+            # The server was upgraded from HTTP+SSE.
+            choice, known_revision = choice._replace(older=False), None
+            connection = _reconnect(connection, connect, choice, deadline)
             connection.open(deadline)
         transport = connection.transport
         if isinstance(transport, Resumable) and transport.session_id is not None:
-            dialect = _rejoin(connection, mode, hello, deadline)
+            dialect = _resume_session(connection, mode, hello, deadline)
             if dialect is not None:
                 _adopt(connection, dialect, every_capability(dialect), hello, deadline)
-                return connection, Negotiated(dialect, {}), way
-        if way.older and mode == "auto":
+                return connection, Negotiated(dialect, {}), choice
+        if choice.older and mode == "auto":
             mode = "legacy"
-        steps = negotiate(mode, hello, known, sse_fallback=not (way.older or way.fixed))
+        steps = negotiate(
+            mode, hello, known_revision, sse_fallback=not (choice.older or choice.fixed)
+        )
         effect = next(steps)
         probe = _Probe(connection)
         while True:
             outcome: EffectOutcome = None
             if isinstance(effect, SendRequest):
-                outcome = _ask(connection, effect, deadline, probe_timeout, probe)
+                outcome = _perform_request(connection, effect, deadline, probe_timeout, probe)
                 if effect.probe and isinstance(outcome, (ProbeTimedOut, ServerExited)):
-                    in_vain = outcome
+                    failed_probe = outcome
             elif isinstance(effect, SendNotification):
                 connection.notify(effect.method, None, deadline)
             elif isinstance(effect, Restart):
-                connection = _again(connection, connect, way, deadline)
+                connection = _reconnect(connection, connect, choice, deadline)
                 connection.open(deadline)
                 probe = _Probe(connection)
             elif isinstance(effect, UseLegacySse):
-                way = way._replace(older=True)
-                connection = _again(connection, connect, way, deadline)
-                outcome = _try(connection, deadline.sooner(probe_timeout))
+                choice = choice._replace(older=True)
+                connection = _reconnect(connection, connect, choice, deadline)
+                outcome = _open_or_error(connection, deadline.sooner(probe_timeout))
             effect = steps.send(outcome)
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
@@ -346,28 +352,30 @@ def open_connection(
         capabilities = capabilities if isinstance(capabilities, dict) else {}
         _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
         if command is not None and mode == "auto":
-            useless = in_vain is not None or (probe is not None and probe.costly)
-            eras.learn(command, negotiated.dialect, in_vain=useless)
-        return connection, negotiated, way
+            useless = failed_probe is not None or (probe is not None and probe.slow)
+            revision_memory.learn(command, negotiated.dialect, failed_probe=useless)
+        return connection, negotiated, choice
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if command is not None and remembered is not None:
-            eras.forget(command)
+            revision_memory.forget(command)
         elif command is not None and probe is not None and probe.refused:
-            eras.learn(command, None, in_vain=True)
+            revision_memory.learn(command, None, failed_probe=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            if isinstance(connection.transport, HasStderr):  # it has said all that it will say
+            if isinstance(connection.transport, HasStderr):  # complete, as the process has ended
                 error.stderr_tail = connection.transport.stderr_tail()
             raise ConnectFailed(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
-            assumed = command is not None and mode == "auto" and known in STATEFUL
-            raise _too_late(error, connection, deadline, in_vain, assumed=assumed) from error
+            assumed = command is not None and mode == "auto" and known_revision in STATEFUL
+            raise _open_timeout(
+                error, connection, deadline, failed_probe, assumed=assumed
+            ) from error
         raise
     finally:
         if steps is not None:
-            steps.close()  # not by the collector, which swallows a Ctrl-C
+            steps.close()  # the garbage collector would swallow a Ctrl-C here
 
 
 def _adopt(
@@ -377,45 +385,45 @@ def _adopt(
     hello: ClientHello,
     deadline: Deadline,
 ) -> None:
-    if connection.transport.blocking:  # that is HTTP; nothing else has headers
-        dialect.mirror_arguments(partial(_left_out, connection.label))
+    if connection.transport.blocking:  # HTTP, the only transport with headers
+        dialect.mirror_arguments(partial(_log_omitted_tool, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
     if any(hello.offer) and isinstance(connection.transport, HasServerStream):
-        # What a server asks there before the stream is open is lost, and it waits for ever.
+        # Questions of the server before the stream is open would be lost, and never answered.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 
 
-def _left_out(label: str, tool: str, reason: str) -> None:
+def _log_omitted_tool(label: str, tool: str, reason: str) -> None:
     _log.warning("[%s] the tool %r is left out: %s", label, redact(tool), redact(reason))
 
 
-def _again(
+def _reconnect(
     connection: Connection,
     connect: Callable[[bool], Connection],
-    way: TransportChoice,
+    choice: TransportChoice,
     deadline: Deadline,
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
-    return connect(way.older)
+    return connect(choice.older)
 
 
-def _rejoin(
+def _resume_session(
     connection: Connection, mode: str, hello: ClientHello, deadline: Deadline
 ) -> Dialect | None:
-    """The dialect of the session that was given, if the server still knows it."""
+    """The dialect of a resumed session; `None` if the server does not know the session."""
     steps = rejoin(mode, hello)
     try:
         effect = next(steps)
         while True:
             assert isinstance(effect, SendRequest)
-            effect = steps.send(_ask(connection, effect, deadline, 0.0))
+            effect = steps.send(_perform_request(connection, effect, deadline, 0.0))
     except StopIteration as stop:
         dialect: Dialect | None = stop.value
         return dialect
 
 
-def _try(connection: Connection, deadline: Deadline) -> McpError | None:
-    """Open it, and return what went wrong: that is one answer, too."""
+def _open_or_error(connection: Connection, deadline: Deadline) -> McpError | None:
+    """Open a connection; return the error, which the negotiation evaluates."""
     try:
         connection.open(deadline)
     except ClosedError:
@@ -425,19 +433,19 @@ def _try(connection: Connection, deadline: Deadline) -> McpError | None:
     return None
 
 
-def _too_late(
+def _open_timeout(
     error: RequestTimeout,
     connection: Connection,
     deadline: Deadline,
-    in_vain: EffectOutcome,
+    failed_probe: EffectOutcome,
     *,
     assumed: bool,
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
-    if isinstance(in_vain, ServerExited):
+    if isinstance(failed_probe, ServerExited):
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
-    elif isinstance(in_vain, ProbeTimedOut):
+    elif isinstance(failed_probe, ProbeTimedOut):
         text += "; it was probed first and was slow to answer that, if it did (mode='legacy' does"
         text += " not probe)"
     elif assumed:
@@ -448,7 +456,7 @@ def _too_late(
     return late
 
 
-def _ask(
+def _perform_request(
     connection: Connection,
     ask: SendRequest,
     deadline: Deadline,
@@ -461,10 +469,10 @@ def _ask(
         options.headers = ask.dialect.session_headers()
     try:
         if ask.probe and probe is not None:
-            result = probe.ask(ask, options, _patience(connection, deadline, probe_timeout))
+            result = probe.send(ask, options, _probe_deadline(connection, deadline, probe_timeout))
         else:
             if ask.after_probe and probe is not None:
-                options.cancel = probe.token()
+                options.cancel = probe.cancel_token()
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
             )
@@ -473,12 +481,12 @@ def _ask(
             return ProbeTimedOut()
         raise
     except RequestCancelled:
-        if ask.after_probe and probe is not None and probe.late is not None:
-            return LateProbeAnswer(probe.late)
+        if ask.after_probe and probe is not None and probe.late_answer is not None:
+            return LateProbeAnswer(probe.late_answer)
         raise
     except ConnectionLost as error:
-        # The transport itself is over: a child process that ended. It can be started again.
-        return ServerExited(error) if _is_over(connection) else error
+        # If the child process exited, it can be started again.
+        return ServerExited(error) if _has_ended(connection) else error
     except McpError as error:
         return error
     if not isinstance(result, (dict, McpError)):
@@ -488,37 +496,36 @@ def _ask(
     return result
 
 
-def _patience(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
-    """Until when a probe is waited for."""
+def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
+    """The deadline of the probe."""
     left = deadline.remaining()
     if left is not None and not connection.transport.blocking:
-        # The rest is for the handshake. It takes nothing from a slow server: its answer counts
-        # while the handshake has none. Over HTTP it would, for there a request that is given up is
-        # cut off.
+        # The other half is for the handshake. A slow server loses nothing: its answer counts until
+        # the handshake is answered. Over HTTP it would, as a cancelled request is aborted there.
         probe_timeout = min(probe_timeout, left / 2)
     return deadline.sooner(probe_timeout)
 
 
-def _is_over(connection: Connection) -> bool:
+def _has_ended(connection: Connection) -> bool:
     if connection.dead is not None:
         return True
-    return not connection.transport.blocking and connection.wait_dead(_END_SECONDS)
+    return not connection.transport.blocking and connection.wait_dead(_EXIT_NOTICE_SECONDS)
 
 
-# What the kinds of targets mean: a name, a transport, a way to begin.
+# Targets: their labels and transports.
 
 
 Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
 
 
-def settled(
+def resolve_target(
     target: str | Target | ServerEntry, name: str | None
 ) -> tuple[Target, str | None, float | None]:
-    """What a program gave as target: what that is, what it is called, and its own time limit.
+    """Resolve the `target` and `name` of a client to a target, a name and a time limit.
 
     Raises:
-        UsageError: It is none, or the entry of a file that cannot be used.
-        NotApproved: It is an entry that needs approval and did not get it.
+        UsageError: `target` is no target, or an unusable entry of a servers file.
+        NotApproved: The entry needs approval and did not get it.
     """
     if isinstance(target, str):
         return Http(target), name, None
@@ -534,22 +541,22 @@ def settled(
 
 
 def label_of(target: Target) -> str:
-    """What logs and errors call it."""
+    """The name of a target in logs and errors."""
     return target.label if isinstance(target, (Stdio, Http, TransportSource)) else target.name
 
 
-def behind(target: Target) -> Stdio | Http | InProcessServer | None:
-    """The server itself, whatever stands in front of it; `None` if there is none."""
+def underlying_target(target: Target) -> Stdio | Http | InProcessServer | None:
+    """The target behind a `TransportSource`; `None` if there is none."""
     return target.behind if isinstance(target, TransportSource) else target
 
 
-def first_way(target: Target, mode: str) -> TransportChoice:
-    """Which transport to begin with.
+def initial_transport(target: Target, mode: str) -> TransportChoice:
+    """The transport to begin with.
 
     Raises:
-        UsageError: The older one is wanted with a revision that is not spoken over it.
+        UsageError: The revision `mode` does not exist over HTTP+SSE.
     """
-    server = behind(target)
+    server = underlying_target(target)
     if not isinstance(server, Http):
         return TransportChoice(older=False, fixed=True)
     older = server.transport == "sse"
@@ -558,19 +565,21 @@ def first_way(target: Target, mode: str) -> TransportChoice:
     return TransportChoice(older, fixed=server.transport != "auto")
 
 
-def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
-    """A transport that has not been opened.
+def make_transport(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
+    """Make an unopened transport.
 
     Args:
-        target: Where to.
-        older: Over HTTP+SSE.
-        rejoin: In the session that the target names, if it does.
-        max_in_flight: How many requests may run at once.
+        target: The server.
+        older: True for HTTP+SSE.
+        rejoin: True to resume the session that the target names, if it names one.
+        max_in_flight: The most requests in flight.
     """
     if isinstance(target, TransportSource):
         if target.behind is None:
             return target.transport(None)
-        inner = transport_to(target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight)
+        inner = make_transport(
+            target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight
+        )
         return target.transport(inner)
     if isinstance(target, Stdio):
         from syncmcp.transports.stdio import StdioTransport

@@ -1,12 +1,16 @@
-"""What makes an operation of a generator.
+"""Operations: generators of steps as methods that block, return a future, or return a stream.
 
-The generator yields requests and returns its result. The `operation` decorator makes a callable of
-it that blocks, with a `future` beside it that does not.
+The `operation` decorator makes a method of a generator function. `client.ping()` blocks,
+`client.ping.future()` returns a `RequestFuture`, and `client.ping.stream()` a `ResultStream`.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
@@ -14,21 +18,28 @@ from typing_extensions import ParamSpec
 
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
-from syncmcp._client.streams import ResultStream, StreamBuffer
-from syncmcp._concurrency.futures import RequestFuture
-from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
+from syncmcp._concurrency.pool import BACKLOG, lending_handler
+from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
 from syncmcp._protocol.steps import Steps
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from syncmcp._client.core import ClientCore, HasCore
+    from syncmcp.types import LoggingMessageNotificationParams
+
+__all__ = ["ResultStream"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_log = logging.getLogger("syncmcp.callbacks")
+
 
 class Operation(Generic[P, R]):
-    """One operation of a client; as an attribute of a client it is `BoundOperation`."""
+    """An operation as a class attribute; on an instance of a client it is a `BoundOperation`."""
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[R]]) -> None:
         self.steps = steps
@@ -37,7 +48,7 @@ class Operation(Generic[P, R]):
         self.__doc__ = steps.__doc__
         self.__module__ = steps.__module__
         signature = inspect.signature(steps)
-        # What the generator returns in the end is what its caller gets: `R` of `Steps[R]`.
+        # The method returns the return value of the generator: `R` of `Steps[R]`.
         result = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
         core, *parameters = signature.parameters.values()
         itself = core.replace(name="self", annotation=inspect.Parameter.empty)
@@ -56,12 +67,12 @@ class Operation(Generic[P, R]):
         return self if client is None else BoundOperation(self, client)
 
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As `Client.call_tool(client, ...)`: block until the result is there."""
+        """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""
         return BoundOperation(self, client)(*args, **kwargs)
 
 
 class BoundOperation(Generic[P, R]):
-    """An operation of one client: call it and wait, or take its `future`."""
+    """An operation of one client: call it to block, or use `future` or `stream`."""
 
     __slots__ = ("_client", "_operation")
 
@@ -70,32 +81,32 @@ class BoundOperation(Generic[P, R]):
         self._client = client
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make the request and block until its result is there."""
+        """Make the request and block until the result has arrived."""
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
         return run(steps, core, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Make the request and return at once; the result comes through the future."""
+        """Make the request and return a future of its result at once."""
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
         return submit(steps, core, options, Deadline(options.timeout), owner=self._client)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Make the request; iterate over what it sends while it runs, and its result at the end."""
+        """Make the request; iterate over its progress, its log messages and, last, its result."""
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.watched_by(items.take)
+        options = options.watched_by(items.put)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
             submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
         )
 
     def __get__(self, instance: object, owner: type) -> BoundOperation[P, R]:
-        # Having this makes `help()` and editors take it for the method that it is.
+        # With this, `help()` and editors treat it as a method.
         return self
 
     @property
@@ -118,13 +129,13 @@ class BoundOperation(Generic[P, R]):
 def take_options(
     operation: Operation[..., Any], core: ClientCore, kwargs: dict[str, Any]
 ) -> ResolvedOptions:
-    """Take the call's options out of `kwargs`; what stays are arguments of the operation.
+    """Move the options of the call out of `kwargs`; the arguments of the operation stay.
 
-    `undeclared` stays, too: operations that ask each new session again have to know it.
+    `undeclared` stays, too: operations that are repeated in each new session need it.
 
     Raises:
-        TypeError: There is something else in them.
-        UsageError: An option makes no sense.
+        TypeError: A keyword is neither an option nor an argument.
+        UsageError: An option is invalid.
     """
     given: Any = {name: kwargs.pop(name) for name in OPTION_NAMES.intersection(kwargs)}
     unknown = kwargs.keys() - operation.names
@@ -138,5 +149,112 @@ def take_options(
 
 
 def operation(steps: Callable[Concatenate[Any, P], Steps[R]]) -> Operation[P, R]:
-    """Make an operation of a generator function, which is given the client's core."""
+    """Make an operation of a generator function, whose first argument is the client's core."""
     return Operation(steps)
+
+
+class ResultStream(Generic[R]):
+    """The progress, the log messages and the result of one call, in the order of their arrival.
+
+    An iterator of `Progress`, `LoggingMessageNotificationParams` and, last, the result; made by
+    ``client.call_tool.stream(...)`` and the `stream` of other operations. If the call fails,
+    iterating raises its error instead of the result. Ending the iteration early cancels the call,
+    and the server is notified: at the end of a ``with``, by `close`, or when the stream is
+    garbage-collected, for example after leaving a ``for``.
+
+    Log messages are assigned to a call if the server sends them on the stream of that call (over
+    HTTP), or if no other call is in flight. Several threads may iterate; each item is returned to
+    one of them.
+    """
+
+    def __init__(self, future: RequestFuture[R], items: StreamBuffer) -> None:
+        self._future = future
+        self._items = items
+        self._closed = False
+        self._finalizer = weakref.finalize(self, reaper.put, future.cancel)
+        self._finalizer.atexit = False
+        wake_when_done(future, items.close)
+
+    @property
+    def dropped(self) -> int:
+        """The number of discarded items: of more than 1,024 queued items the oldest is dropped."""
+        return self._items.dropped
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Progress | LoggingMessageNotificationParams | R:
+        """Wait for the next item; the `timeout` of the call limits the wait.
+
+        Raises:
+            McpError: The call failed; see the operation.
+        """
+        from syncmcp.types import LoggingMessageNotificationParams
+
+        while not self._closed:
+            with lending_handler():
+                item = self._items.next()
+            if isinstance(item, Progress):
+                return item
+            if item is None:
+                return self._finish()
+            try:
+                return LoggingMessageNotificationParams.from_wire(item)
+            except ValueError:
+                _log.debug("a log message that is none is left out")
+        raise StopIteration
+
+    def _finish(self) -> R:
+        with self._items.lock:
+            if self._closed:  # another thread took the result
+                raise StopIteration
+            self._closed = True
+        self._finalizer.detach()
+        return self._future.result(0)
+
+    def close(self) -> None:
+        """End the iteration; cancels the call if it is running. Any thread may call this."""
+        with self._items.lock:
+            self._closed = True
+        self._finalizer.detach()
+        self._future.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class StreamBuffer:
+    """The queue of items between the reader thread and the iterating threads."""
+
+    def __init__(self) -> None:
+        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
+        self.lock = threading.RLock()
+        self.dropped = 0
+        self._changed = threading.Condition(self.lock)
+        self._items: deque[Progress | dict[str, Any]] = deque(maxlen=BACKLOG)
+        self._closed = False
+
+    def put(self, item: Progress | dict[str, Any]) -> None:
+        """Queue progress, or the parameters of a log message. Never blocks."""
+        with self.lock:
+            self.dropped += len(self._items) == BACKLOG
+            self._items.append(item)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the queue: no more items are put."""
+        with self.lock:
+            self._closed = True
+            self._changed.notify_all()
+
+    def next(self) -> Progress | dict[str, Any] | None:
+        """Wait for an item; `None` after the last one."""
+        with self.lock:
+            while not self._items:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            return self._items.popleft()

@@ -1,9 +1,9 @@
-"""Every request that a client can make, each written once as a generator; see `operation`.
+"""The operations of a client, each written once as a generator of steps; see `operation`.
 
-All take the options of `CallOptions` by keyword. All raise `NotSupported` before anything is sent
-where the revision lacks the feature, or the server does not declare it (option `undeclared`),
-`ServerError` when the server refuses, `RequestTimeout`, `RequestCancelled`, and a `TransportError`
-when the wire fails.
+Each operation takes the options of `CallOptions` as keyword arguments. Each raises `NotSupported`
+before anything is sent if the revision lacks the feature, or if the server does not declare it
+(option `undeclared`); `ServerError` if the server returns an error; `RequestTimeout`;
+`RequestCancelled`; and a `TransportError` if the connection fails.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing_extensions import Unpack
 from syncmcp import types
 from syncmcp._base.checks import text, validate
 from syncmcp._client.operation import operation
-from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages, recall_or_exchange
-from syncmcp._client.requests import outcome
+from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
+from syncmcp._client.requests import result_or_questions
 from syncmcp._client.tool_calls import (
     ask_for_task,
     check_input,
     check_output,
-    meet,
+    get_negotiated,
+    retry_on_header_mismatch,
     tool_params,
-    with_fresh_marks,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._protocol.exchange import exchange, single_exchange
@@ -62,24 +62,24 @@ if TYPE_CHECKING:
 __all__ = ["Completable", "completion_params", "prompt_params", "uri_of"]
 
 
-# What a caller names a resource, a prompt or an argument with, checked before anything is sent.
+# Arguments that name a resource, a prompt or an argument, checked before anything is sent.
 #
-# The server's own description, where the caller has it at hand, checks more than a bare name can.
+# With an object from a list (a `Prompt`, say), the names of its arguments are checked, too.
 
 
 Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate | str"
-"""What has arguments that can be completed; a string names a prompt, or is a URI template."""
+"""Has arguments that can be completed; a string is the name of a prompt, or a URI template."""
 
-# Two ways to be sure that a string is no name: `demo://...`, and `urn:isbn:{isbn}`.
+# Strings that are URI templates for sure: `demo://...` and `urn:isbn:{isbn}`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
 _LIKE_URI = re.compile(r"[{}]|://")
 
 
 def uri_of(resource: str | Resource) -> str:
-    """The URI of a resource, which is sent exactly as it is.
+    """The URI of a resource, unchanged.
 
     Raises:
-        UsageError: It is neither a resource nor a URI.
+        UsageError: `resource` is neither a resource nor a URI.
     """
     if not isinstance(resource, str):
         if not isinstance(resource, types.Resource):
@@ -90,10 +90,10 @@ def uri_of(resource: str | Resource) -> str:
 
 
 def prompt_params(prompt: str | Prompt, arguments: Mapping[str, str] | None) -> dict[str, Any]:
-    """The parameters that ask for a prompt (server/prompts#getting-a-prompt).
+    """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
 
     Raises:
-        UsageError: An argument is no string. By a `Prompt`: one is missing, or there is no such.
+        UsageError: An argument is no string. With a `Prompt`: one is missing or unknown.
     """
     described = prompt if isinstance(prompt, types.Prompt) else None
     name: Any = prompt if described is None else described.name
@@ -116,11 +116,11 @@ def prompt_params(prompt: str | Prompt, arguments: Mapping[str, str] | None) -> 
 def completion_params(
     ref: Completable, argument_name: str, value: str, context: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """The parameters that ask for completions (server/utilities/completion).
+    """The parameters of `completion/complete` (server/utilities/completion).
 
     Raises:
-        UsageError: One is none that can be. By a `Prompt` or a `ResourceTemplate`: it has no such
-            argument.
+        UsageError: A parameter is invalid. With a `Prompt` or `ResourceTemplate`: an argument is
+            unknown.
     """
     text(argument_name, "argument_name")
     if not isinstance(value, str):
@@ -136,12 +136,13 @@ def completion_params(
 
 
 def _named(ref: str) -> PromptReference | ResourceTemplateReference:
-    """What a string refers to: a prompt by its name, or a template by its text.
+    """A reference from a string: to a prompt by its name, or to a URI template.
 
-    A scheme that ``//`` follows, or a scheme and an expression in braces, make it a URI template.
+    A string that begins with a scheme is a URI template if ``//`` follows the scheme, or if it has
+    an expression in braces.
 
     Raises:
-        UsageError: It is empty, or may be either.
+        UsageError: The string is empty or ambiguous.
     """
     text(ref, "ref")
     if _URI.match(ref):
@@ -207,35 +208,36 @@ def call_tool(
 ) -> Steps[CallToolResult]:
     """Call a tool (spec: tools, "Calling Tools").
 
-    A call that becomes a task, because the tool runs in no other way or the server wants it,
-    is followed to its end: within `timeout`, or the task is cancelled. See `start_task`.
+    A call may become a task, because the tool requires it or the server decides so. The task is
+    then polled until it ends; if it does not end within `timeout`, it is cancelled. See
+    `start_task`.
 
-    A tool that ran and failed is a result with `is_error`; see
+    A tool that ran and failed returns a result with `is_error`; see
     `CallToolResult.raise_for_error`.
 
     Args:
         name: The tool's name.
         arguments: Its arguments.
-        validate_output: What becomes of structured content that does not fit the tool's
-            output schema; the client's `validate_output` by default. Where the tool is not
-            known yet, or the schema seems outdated, the tools are listed, once.
-        validate_input: Whether the arguments are checked by the tool's input schema; the
+        validate_output: What happens to structured content that does not match the tool's
+            output schema; the client's `validate_output` by default. If the schema is not known
+            yet, or seems outdated, the tools are listed once.
+        validate_input: Whether the arguments are checked against the tool's input schema; the
             client's `validate_input` by default.
         options: See `CallOptions`.
 
     Raises:
-        InvalidOutput: The result does not fit; the error keeps it.
-        InvalidArguments: The arguments do not fit; nothing was sent.
-        UnsupportedSchema: Nothing can be checked with the tool's schema.
-        InvalidParams: There is no such tool, or the arguments are not accepted.
-        OutcomeUnknown: The connection broke after the call was sent; it may have been done.
+        InvalidOutput: The result does not match the output schema; the error has the result.
+        InvalidArguments: The arguments do not match the input schema; nothing was sent.
+        UnsupportedSchema: The tool's schema cannot be used for validation.
+        InvalidParams: The server has no such tool, or rejects the arguments.
+        OutcomeUnknown: The connection broke after the call was sent; the tool may have run.
     """
     params = tool_params(name, arguments)
-    checks = core.checks.but(validate_output, validate_input)
+    checks = core.validation.but(validate_output, validate_input)
     yield from check_input(core, name, arguments, checks)
     yield from ask_for_task(core, name, params)
     call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
-    raw = yield from with_fresh_marks(call, core)
+    raw = yield from retry_on_header_mismatch(call, core)
     result = validate(types.CallToolResult, raw, "tools/call")
     types.set_origin(result, name, core.label)
     yield from check_output(core, name, result, checks)
@@ -252,24 +254,24 @@ def list_tools(
 ) -> Steps[ListToolsResult]:
     """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
 
-    All pages are of one session: if it ends in the middle, because the server's process died or
-    the server forgot it, the list begins anew at its first page. So it does, once, if the
-    server refuses a cursor (spec 2026-07-28: caching, "Interaction with Pagination"). `timeout`
-    counts for all of it.
+    All pages belong to one session. If the session ends in the middle, because the server's
+    process died or the server forgot the session, the list restarts at its first page. It also
+    restarts, once, if the server rejects a cursor (spec 2026-07-28: caching, "Interaction with
+    Pagination"). `timeout` limits all pages together.
 
     Args:
-        cursor: Where to start one page: `None` for the first, a page's `next_cursor` for the
-            one after it. Left out, all pages are fetched and put together.
-        max_pages: The most pages of the list, counted anew where it begins anew; the client's
+        cursor: The page to fetch: `None` for the first page, the `next_cursor` of a page for the
+            page after it. By default all pages are fetched and returned as one result.
+        max_pages: The most pages of the list, counted again after a restart; the client's
             `max_pages` by default.
         options: See `CallOptions`.
 
     Raises:
-        LimitExceeded: There are more pages.
-        ProtocolError: The server's cursors go round in circles.
-        SessionLost: The session ended in the middle of the list, more often than `Retry` sends
-            a request; or it ended before the page at `cursor` was there (until 2025-11-25).
-        InvalidParams: The server refused `cursor`, or two cursors of its own.
+        LimitExceeded: The list has more pages.
+        ProtocolError: The server repeated a cursor.
+        SessionLost: The session ended in the middle of the list more often than `Retry` sends a
+            request; or it ended before the page at `cursor` was fetched (until 2025-11-25).
+        InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
     """
     return (yield from pages("tools/list", types.ListToolsResult, "tools", core, cursor, max_pages))
 
@@ -279,15 +281,16 @@ def iter_tools(
 ) -> Iterator[Tool]:
     """Iterate over the server's tools, fetching a page when it is needed.
 
-    Pages that are kept are taken all together, before the first tool is given, or not at all.
+    Cached pages are used only if all pages are cached; they are looked up before the first tool is
+    returned.
 
-    Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
-    `timeout` counts for each page.
+    Takes the options of `list_tools`, and raises its errors when a page is fetched. `timeout`
+    limits each page.
 
-    Where the list begins anew, as that of `list_tools` does, tools that were given already are
-    skipped: they are known by their names (resources by their URIs, templates by their URI
-    templates, tasks by their ids). What the iterator cannot do is to take back a tool that is
-    not on the new list, or to give one again that has changed. `list_tools` is one list.
+    If the list restarts, as described at `list_tools`, tools that were returned already are
+    skipped. They are identified by name (resources by URI, templates by URI template, tasks by
+    id). The iterator cannot take back a tool that is missing in the new list, or return a tool
+    again that has changed; `list_tools` returns one consistent list.
     """
     return iterate("tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options)
 
@@ -369,18 +372,18 @@ def read_resource(
     """Read a resource (spec: resources, "Reading Resources").
 
     Args:
-        uri: The resource's URI, of any scheme, sent exactly as it is; or the resource itself,
-            from a list or, as a `ResourceLink`, from what a tool gave. The server is asked
-            whatever it is: nothing is fetched from elsewhere, no file is opened.
+        uri: The URI of the resource, of any scheme, sent unchanged; or a `Resource` from a list,
+            or a `ResourceLink` from the result of a tool. The URI always goes to the server: the
+            client fetches nothing from elsewhere and opens no file.
         options: See `CallOptions`.
 
     Raises:
-        ResourceNotFound: The server has no such resource, whichever of the two codes that
-            the revisions use for it the server chose.
+        ResourceNotFound: The server has no such resource. Both error codes that the revisions
+            define for this raise it.
     """
     params = {"uri": uri_of(uri)}
     try:
-        raw = yield from recall_or_exchange(core, "resources/read", params)
+        raw = yield from cached_or_exchange(core, "resources/read", params)
     except ServerError as error:
         if error.code == INVALID_PARAMS:
             raise ResourceNotFound(*error.args, **error.__dict__) from error
@@ -390,38 +393,38 @@ def read_resource(
 
 @operation
 def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Ask to be told when a resource changes (until 2025-11-25).
+    """Subscribe to changes of a resource (until 2025-11-25).
 
     The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
-    It is asked again by itself in each new session, until the client is closed.
+    The subscription is renewed automatically in each new session, until the client is closed.
     """
     text(uri, "uri")
-    uris = core.state.uris
-    new = uris.claim(uri, core.resolve(options).undeclared)
+    uris = core.session_state.resources
+    new = uris.add_explicit(uri, core.resolve(options).undeclared)
     try:
         yield from exchange("resources/subscribe", {"uri": uri})
     except McpError:
         if new:
-            uris.unclaim(uri)
+            uris.remove_explicit(uri)
         raise
-    uris.claimed(uri)
+    uris.confirm_explicit(uri)
 
 
 @operation
 def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Take `subscribe_resource` back (until 2025-11-25).
+    """Undo `subscribe_resource` (until 2025-11-25).
 
-    While somebody listens to the resource (see `Client.listen`), the server goes on telling.
+    While there are listeners of the resource (see `Client.listen`), the server stays subscribed.
     """
     text(uri, "uri")
     undeclared, method = core.resolve(options).undeclared, "resources/unsubscribe"
-    # What is refused leaves everything as it is.
-    (yield from meet(core, method)).check(method, undeclared)
-    uris = core.state.uris
-    if not uris.unclaim(uri):
-        return  # somebody listens to it
+    # Checked first: a refused call changes nothing.
+    (yield from get_negotiated(core, method)).check(method, undeclared)
+    uris = core.session_state.resources
+    if not uris.remove_explicit(uri):
+        return  # the resource has listeners
     yield from exchange(method, {"uri": uri})
-    if uris.is_held(uri):  # since a moment ago: that request may have come before this one
+    if uris.has_listeners(uri):  # a listener subscribed meanwhile, perhaps before this request
         yield from exchange("resources/subscribe", {"uri": uri})
 
 
@@ -463,20 +466,20 @@ def get_prompt(
     """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
 
     Args:
-        name: The prompt's name; or the prompt itself, from a list, by which the names of the
-            arguments are checked before anything is sent.
-        arguments: Its arguments, all strings.
+        name: The name of the prompt; or a `Prompt` from a list: then the names of the arguments
+            are checked before anything is sent.
+        arguments: The arguments of the prompt, all strings.
         options: See `CallOptions`.
 
     Raises:
-        UsageError: An argument is missing, unknown or no string.
+        UsageError: An argument is missing, unknown or not a string.
     """
     params = prompt_params(name, arguments)
     raw = yield from exchange("prompts/get", params, max_rounds=core.settings.max_rounds)
     return validate(types.GetPromptResult, raw, "prompts/get")
 
 
-# -- questions answered by hand
+# -- calls that return the questions of the server to the program
 
 
 @operation
@@ -488,9 +491,10 @@ def begin_tool(
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
 ) -> Steps[CallToolResult | InputRequired[CallToolResult]]:
-    """Call a tool, and come back with what the server asks instead of having it answered.
+    """Call a tool, and return the server's questions instead of passing them to handlers.
 
-    In 2026-07-28 only; before, servers ask by requests of their own, which go to the handlers.
+    For revision 2026-07-28. In older revisions servers ask by requests of their own, which go to
+    the handlers.
 
     Args:
         name: The tool's name.
@@ -499,16 +503,16 @@ def begin_tool(
         options: See `CallOptions`.
 
     Returns:
-        The result, or what `resume` can go on with.
+        The result, or an `InputRequired` for `Client.resume`.
     """
     params = tool_params(name, arguments)
-    yield from check_input(core, name, arguments, core.checks)
+    yield from check_input(core, name, arguments, core.validation)
     yield from ask_for_task(core, name, params)
     call = partial(_begin, "tools/call", params, can, core)
     result: CallToolResult | InputRequired[CallToolResult]
-    result = yield from with_fresh_marks(call, core)
+    result = yield from retry_on_header_mismatch(call, core)
     if isinstance(result, types.CallToolResult):
-        yield from check_output(core, name, result, core.checks)
+        yield from check_output(core, name, result, core.validation)
     return result
 
 
@@ -521,7 +525,7 @@ def begin_prompt(
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
 ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
-    """Get a prompt, and come back with what the server asks; see `begin_tool`."""
+    """Get a prompt, or return the server's questions; see `begin_tool`."""
     result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
         "prompts/get", prompt_params(name, arguments), can, core
     )
@@ -536,14 +540,14 @@ def begin_read(
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
 ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
-    """Read a resource, and come back with what the server asks; see `begin_tool`."""
+    """Read a resource, or return the server's questions; see `begin_tool`."""
     result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
         "resources/read", {"uri": uri_of(uri)}, can, core
     )
     return result
 
 
-# -- the rest
+# -- completion, ping, logging
 
 
 @operation
@@ -558,18 +562,18 @@ def complete(
     """Ask for completions of an argument (spec: "Completion").
 
     Args:
-        ref: The prompt or resource template, from a list: then the names of arguments are
+        ref: A `Prompt` or `ResourceTemplate` from a list: then the names of arguments are
             checked. Or the name of a prompt; a URI template, which begins with a scheme and
             has ``://`` or an expression in braces; or a `PromptReference` or
             `ResourceTemplateReference`.
-        argument_name: Which of its arguments is being typed.
-        value: What has been typed.
-        context: Arguments settled already (since 2025-06-18; left out before).
+        argument_name: The argument to complete.
+        value: The beginning of its value, as typed so far.
+        context: The arguments that have their values already (since 2025-06-18; not sent before).
         options: See `CallOptions`.
 
     Raises:
-        UsageError: An argument is unknown or no string; or `ref` may be the name of a prompt
-            as well as a template.
+        UsageError: An argument is unknown or not a string; or `ref` is ambiguous, being a valid
+            name of a prompt as well as a template.
     """
     params = completion_params(ref, argument_name, value, context)
     raw = yield from exchange("completion/complete", params)
@@ -578,7 +582,7 @@ def complete(
 
 @operation
 def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
-    """Ask the server whether it is there (until 2025-11-25)."""
+    """Check that the server responds (until 2025-11-25)."""
     yield from exchange("ping")
 
 
@@ -586,18 +590,18 @@ def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
 def set_log_level(
     core: ClientCore, level: LoggingLevel, **options: Unpack[CallOptions]
 ) -> Steps[None]:
-    """Ask the server to log at this level and above (spec: "Logging").
+    """Set the lowest level of the log messages that the server sends (spec: "Logging").
 
-    Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
-    2026-07-28 every request carries the level from now on; nothing is sent at once.
+    Until 2025-11-25 this is a request of its own, which is repeated automatically in each new
+    session. In 2026-07-28 every later request carries the level; nothing is sent at once.
     """
-    standing = core.state
+    standing = core.session_state
     earlier = standing.log_level, standing.log_level_undeclared
     core.remember_log_level(check_log_level(level), core.resolve(options).undeclared)
     try:
         yield from exchange("logging/setLevel", {"level": level})
     except NotSupported:
-        connection = core.live()
+        connection = core.live_connection()
         if connection is None or connection.dialect.stateful:
             core.remember_log_level(*earlier)
             raise
@@ -611,4 +615,4 @@ def _begin(
 ) -> Steps[Any]:
     offer = as_offer(can)
     reply = yield from single_exchange(method, params, offer, max_rounds=core.settings.max_rounds)
-    return outcome(method, params, reply, offer, core.label)
+    return result_or_questions(method, params, reply, offer, core.label)

@@ -1,4 +1,4 @@
-"""Lists that come in pages: one page, all of them, or one after the other."""
+"""Paginated lists: one page, all pages in one result, or an iterator over the items."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ ALL_PAGES: Final = AllPages()
 """As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
 
 
-def recall(
+def cached_result(
     core: ClientCore,
     method: str,
     params: dict[str, Any] | None,
     *,
     session: SessionPin | None = None,
 ) -> Steps[dict[str, Any] | None]:
-    """The result of this request that is kept; `None` if there is none, or nothing is kept.
+    """The cached result of a request; `None` without one, or without a cache.
 
-    With `session`, those of several pages are of one walk through their list.
+    With the same `session`, all cached pages are of one listing.
     """
     if core.cache is None:
         return None
-    kept: dict[str, Any] | None = yield CacheLookup(method, params, session)
-    return kept
+    cached: dict[str, Any] | None = yield CacheLookup(method, params, session)
+    return cached
 
 
-def recall_or_exchange(
+def cached_or_exchange(
     core: ClientCore, method: str, params: dict[str, Any] | None
 ) -> Steps[dict[str, Any]]:
-    """The result of a request: one that is kept, or else the server's; see `exchange`."""
-    kept = yield from recall(core, method, params)
-    if kept is not None:
-        return kept
+    """The cached result of a request, or else the result of the server; see `exchange`."""
+    cached = yield from cached_result(core, method, params)
+    if cached is not None:
+        return cached
     return (yield from exchange(method, params, max_rounds=core.settings.max_rounds))
 
 
@@ -71,12 +71,12 @@ def pages(
     max_pages: int | None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """One page, or all of them in one result: kept ones, or else the server's."""
+    """One page, or all pages in one result; from the cache, or else from the server."""
     if not isinstance(cursor, AllPages):
         generation = core.schemas.generation
-        raw = yield from one_page(method, _at(cursor, params), core)
-        return _learned(validate(model, raw, method), core, generation)
-    return (yield from _together(Paginator(method, model, items, core, max_pages, params), core))
+        raw = yield from one_page(method, _page_params(cursor, params), core)
+        return _learn_tools(validate(model, raw, method), core, generation)
+    return (yield from _join_pages(Paginator(method, model, items, core, max_pages, params), core))
 
 
 def all_pages(
@@ -87,24 +87,24 @@ def all_pages(
     max_pages: int | None = None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """All pages in one result, as the server has them now; each is asked for with `params`."""
-    walk = Paginator(method, model, items, core, max_pages, params, kept=False)
-    return (yield from _together(walk, core))
+    """All pages in one result, not from the cache; each request has `params`."""
+    paginator = Paginator(method, model, items, core, max_pages, params, use_cache=False)
+    return (yield from _join_pages(paginator, core))
 
 
 def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> Steps[dict[str, Any]]:
-    """The result of one request as it came; see `recall_or_exchange`.
+    """The raw result of one request; see `cached_or_exchange`.
 
-    If it is for a page of a list, its cursor is used in no other session than the one there is.
+    The cursor of a page is sent in the current session only.
 
     Raises:
-        SessionLost: That has ended (until 2025-11-25).
+        SessionLost: The session of the cursor has ended (until 2025-11-25).
     """
     known = core.connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
     if not of_a_list or known is None or not known.dialect.stateful:
-        return (yield from recall_or_exchange(core, method, params))
-    # As far as anybody knows, the cursor is of this session, be it over or not.
+        return (yield from cached_or_exchange(core, method, params))
+    # The cursor is assumed to be of the current session, even if that has ended.
     session, rounds = SessionPin(known), core.settings.max_rounds
     try:
         return (yield from exchange(method, params, max_rounds=rounds, session=session))
@@ -124,26 +124,25 @@ def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCor
 
 
 class Paginator(Generic[L]):
-    """The pages of one list, from the first to the last: all of them kept ones, or all new.
+    """The pages of one list, from the first to the last; all from the cache, or none.
 
-    Some that are kept and some that are new may not belong together, nor may kept ones that were
-    not fetched in one walk.
+    Cached and new pages may not fit together, nor cached pages of different listings.
 
-    The list begins anew at its first page where a cursor is of no use any more: in another session
-    (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
-    it (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each session
-    in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
-    request sent, or twice where that is more.
+    The list restarts at its first page when its cursor is invalid: in another session (spec
+    2025-11-25: pagination, "Implementation Guidelines"), and, once, if the server rejects the
+    cursor (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each
+    session in the middle of the list, restarts are limited: the list is started as many times as
+    `Retry` allows for a request, but at least twice.
 
     Args:
-        kept: Whether kept pages will do.
+        use_cache: True if cached pages are acceptable.
 
     Attributes:
-        items: The attribute of a page that has its items.
-        cursor: Where the next page is; `None` before the first and after the last.
-        first: Whether the newest page is the first.
-        generation: `Schemas.generation` when the newest page was asked for, or the kept ones were
-            looked for.
+        items: The name of the attribute of a page that has its items.
+        cursor: The cursor of the next page; `None` before the first page and after the last.
+        first: True if the newest page is the first page.
+        generation: The generation of the schemas when the newest page was requested, or when the
+            cached pages were looked up.
     """
 
     def __init__(
@@ -155,7 +154,7 @@ class Paginator(Generic[L]):
         max_pages: int | None,
         params: dict[str, Any] | None = None,
         *,
-        kept: bool = True,
+        use_cache: bool = True,
     ) -> None:
         self.items = items
         self.cursor: str | None = None
@@ -166,70 +165,70 @@ class Paginator(Generic[L]):
         self._core = core
         self._params = params
         self._limit = core.settings.max_pages if max_pages is None else max_pages
-        self._guard = PageGuard(method, self._limit)
+        self._page_guard = PageGuard(method, self._limit)
         self._session = SessionPin()
-        policy = core.repeatable.policy
-        self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
+        policy = core.retry_rules.policy
+        self._session_losses_left = max(1, 0 if policy is None else policy.attempts - 1)
         self._refusals_left = 1
-        self._may_recall = kept
-        self._recalled: list[L] = []
+        self._use_cache = use_cache
+        self._cached_pages: list[L] = []
 
     def next_page(self) -> Steps[L]:
-        """The next page, or the first where the list begins anew.
+        """The next page; the first page after a restart.
 
         Raises:
-            ProtocolError: Its cursor was used before.
-            LimitExceeded: It is one too many.
+            ProtocolError: The cursor was used before.
+            LimitExceeded: The list has more pages than allowed.
             SessionLost: The session ended in the middle of the list too often.
-            InvalidParams: The server refused a cursor once more.
+            InvalidParams: The server rejected a second cursor.
         """
-        if self._may_recall:
-            self._may_recall = False
+        if self._use_cache:
+            self._use_cache = False
             self.generation = self._core.schemas.generation
-            self._recalled = yield from self._recall()
+            self._cached_pages = yield from self._find_cached_pages()
         while True:
             if self.cursor is not None:
-                self._guard.check(self.cursor)
-            if self._recalled:
-                return self._reached(self._recalled.pop(0))
+                self._page_guard.check(self.cursor)
+            if self._cached_pages:
+                return self._advance_to(self._cached_pages.pop(0))
             self.generation = self._core.schemas.generation
-            at = _at(self.cursor, self._params)
+            page_params = _page_params(self.cursor, self._params)
             try:
                 raw = yield from exchange(
                     self._method,
-                    at,
+                    page_params,
                     max_rounds=self._core.settings.max_rounds,
                     session=self._session,
                 )
             except SessionChanged as error:
-                if not self._losses_left:
+                if not self._session_losses_left:
                     text = "the session ended in the middle of the list, time and again"
                     raise _session_lost(text, error, self._method, self._core) from error.cause
-                self._losses_left -= 1
-                self._begin_anew("there is another session")
+                self._session_losses_left -= 1
+                self._restart("there is another session")
                 continue
             except InvalidParams:
                 if self.cursor is None or not self._refusals_left:
                     raise
                 self._refusals_left -= 1
-                self._begin_anew("the server refused the cursor")
+                self._restart("the server refused the cursor")
                 continue
             page = validate(self._model, raw, self._method)
             self._session.pin()
-            return self._reached(page)
+            return self._advance_to(page)
 
-    def _reached(self, page: L) -> L:
+    def _advance_to(self, page: L) -> L:
         self.first, self.cursor = self.cursor is None, page.next_cursor
         return page
 
-    def _recall(self) -> Steps[list[L]]:
-        """The kept pages of one walk, up to where `PageGuard` stops; none if one is missing."""
+    def _find_cached_pages(self) -> Steps[list[L]]:
+        """The cached pages of one listing up to the limit of pages; none if one is missing."""
         found: list[L] = []
         seen: set[str] = set()
         session, cursor = SessionPin(), None
         while True:
-            at = _at(cursor, self._params)
-            raw = yield from recall(self._core, self._method, at, session=session)
+            page_params = _page_params(cursor, self._params)
+            raw = yield from cached_result(self._core, self._method, page_params, session=session)
             if raw is None:
                 return []
             found.append(validate(self._model, raw, self._method))
@@ -238,40 +237,40 @@ class Paginator(Generic[L]):
                 return found
             seen.add(cursor)
 
-    def _begin_anew(self, why: str) -> None:
+    def _restart(self, why: str) -> None:
         _log.warning("[%s] %s begins anew: %s", self._core.label, self._method, why)
         self.cursor = None
         self._session = SessionPin()
-        self._guard = PageGuard(self._method, self._limit)
+        self._page_guard = PageGuard(self._method, self._limit)
 
 
-def _together(walk: Paginator[L], core: ClientCore) -> Steps[L]:
+def _join_pages(paginator: Paginator[L], core: ClientCore) -> Steps[L]:
     """All pages in one result."""
     whole: L | None = None
     generation = 0
-    while whole is None or walk.cursor is not None:
-        page = yield from walk.next_page()
-        if whole is None or walk.first:
-            whole, generation = page, walk.generation
+    while whole is None or paginator.cursor is not None:
+        page = yield from paginator.next_page()
+        if whole is None or paginator.first:
+            whole, generation = page, paginator.generation
         else:
-            getattr(whole, walk.items).extend(getattr(page, walk.items))
+            getattr(whole, paginator.items).extend(getattr(page, paginator.items))
     whole.next_cursor = None
-    return _learned(whole, core, generation, whole=True)
+    return _learn_tools(whole, core, generation, whole=True)
 
 
-def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
+def _page_params(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
     return params if cursor is None else {**(params or {}), "cursor": cursor}
 
 
-def _learned(result: L, core: ClientCore, generation: int, *, whole: bool = False) -> L:
+def _learn_tools(result: L, core: ClientCore, generation: int, *, whole: bool = False) -> L:
     if isinstance(result, types.ListToolsResult):
-        core.repeatable.learn(result.tools)
+        core.retry_rules.learn(result.tools)
         core.schemas.learn(result.tools, generation, whole=whole)
     return result
 
 
 class PageGuard:
-    """Ends a list that would never end."""
+    """Stops an endless list: checks for repeated cursors and for the limit of pages."""
 
     def __init__(self, method: str, limit: int) -> None:
         self._method = method
@@ -280,11 +279,11 @@ class PageGuard:
         self._seen: set[str] = set()
 
     def check(self, cursor: str) -> None:
-        """Before the page at `cursor` is fetched.
+        """Check the cursor of the page that is to be fetched next.
 
         Raises:
-            ProtocolError: It was fetched before.
-            LimitExceeded: It is one too many.
+            ProtocolError: The page was fetched before.
+            LimitExceeded: The list has more pages than allowed.
         """
         if cursor in self._seen:
             raise ProtocolError("the server's cursors go round in circles", method=self._method)
@@ -305,34 +304,34 @@ def iterate(
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
-    """The items of a list, whose pages are fetched as they are needed.
+    """Iterate over the items of a list; pages are fetched when they are needed.
 
-    Where the list begins anew, the items that were given are known by their attribute `name` and
-    not given again.
+    After a restart of the list, items that were returned already are skipped. They are identified
+    by their attribute `name`.
     """
     core = client._core
-    core.resolve(options)  # a mistake is raised here, not when the first page is fetched
-    walk = Paginator(method, model, items, core, max_pages)
+    core.resolve(options)  # checks the options now, not at the first page
+    paginator = Paginator(method, model, items, core, max_pages)
 
-    def page_of_walk() -> Steps[Any]:
-        page = yield from walk.next_page()
-        return _learned(page, core, walk.generation)
+    def next_page() -> Steps[Any]:
+        page = yield from paginator.next_page()
+        return _learn_tools(page, core, paginator.generation)
 
     def items_of_pages() -> Iterator[Any]:
-        given: set[str] = set()
-        # What was given before the list began anew. An item that the server lists twice is given
-        # twice, as long as nothing happens.
+        yielded: set[str] = set()
+        # The items returned before the restart. Without a restart nothing is skipped: an item that
+        # the server lists twice is returned twice.
         before: frozenset[str] = frozenset()
         while True:
-            resolved = client._core.resolve(options)  # who iterates has the client
-            page = run(page_of_walk(), core, resolved, Deadline(resolved.timeout))
-            if walk.first:
-                before = frozenset(given)
+            resolved = client._core.resolve(options)  # `client` is kept alive by this
+            page = run(next_page(), core, resolved, Deadline(resolved.timeout))
+            if paginator.first:
+                before = frozenset(yielded)
             for item in getattr(page, items):
                 if getattr(item, name) not in before:
-                    given.add(getattr(item, name))
+                    yielded.add(getattr(item, name))
                     yield item
-            if walk.cursor is None:
+            if paginator.cursor is None:
                 return
 
     return items_of_pages()

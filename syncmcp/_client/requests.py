@@ -1,4 +1,4 @@
-"""Requests with a typing of their own: of any method, and calls resumed with answers by hand."""
+"""Messages of any method (`request`, `notify`), and calls resumed with answers (`resume`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.steps import InputRound, Steps
-from syncmcp.errors import UsageError
+from syncmcp.errors import SessionLost, UsageError
 from syncmcp.handlers.pending import InputRequired, retry_params
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ M = TypeVar("M", bound="BaseModel")
 
 
 class Request:
-    """`client.request`: any method at all, with its own typing."""
+    """`client.request`: a request of any method. A class for the sake of its typing."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
@@ -67,23 +67,23 @@ class Request:
         result: type[Any] = dict,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Send a request of any method and block until its result is there.
+        """Send a request of any method and block until its result has arrived.
 
         It has an id, a deadline, cancellation and `_meta` like every other request.
 
         Args:
             method: The JSON-RPC method.
             params: Its parameters.
-            result: The pydantic model of the result, or `dict` for the result as it came.
+            result: The pydantic model of the result, or `dict` for the result as received.
             options: See `CallOptions`.
 
         Raises:
-            NotSupported: The library knows the method, and the revision lacks it. What the server
-                does not declare is sent, unless `undeclared` is ``"refuse"``.
-            InvalidOutput: The result does not fit the model.
-            McpError: Whatever else can become of a request.
+            NotSupported: The library knows the method, and the revision lacks it. A request that
+                needs an undeclared capability is sent, unless `undeclared` is ``"refuse"``.
+            InvalidOutput: The result does not match the model.
+            McpError: The request failed in another way.
         """
-        resolved = as_told(self._core, options)
+        resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
         return run(steps, self._core, resolved, deadline)
@@ -114,21 +114,21 @@ class Request:
         result: type[Any] = dict,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
-        """Like calling it, but returns a future at once."""
-        resolved = as_told(self._core, options)
+        """Like `request(...)`, but returns a future at once."""
+        resolved = any_request_options(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
         owner = self._client
         return submit(
-            steps, self._core, resolved, deadline, owner=owner, foreign=result is not dict
+            steps, self._core, resolved, deadline, owner=owner, runs_user_code=result is not dict
         )
 
 
-def as_told(core: ClientCore, options: CallOptions) -> ResolvedOptions:
-    """The options of a request of any method: whoever names the method means it.
+def any_request_options(core: ClientCore, options: CallOptions) -> ResolvedOptions:
+    """The options of a request of any method; `undeclared` is ``"try"`` by default.
 
     Raises:
-        UsageError: An option makes no sense.
+        UsageError: An option is invalid.
     """
     return core.resolve({"undeclared": "try", **options})
 
@@ -139,7 +139,7 @@ def any_request(
     """The steps of a request of any method.
 
     Raises:
-        UsageError: An argument makes no sense.
+        UsageError: An argument is invalid.
     """
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
@@ -150,14 +150,71 @@ def any_request(
     return raw if model is dict else validate(model, raw, method)
 
 
-# `client.resume`: going on with a call that waits for answers given by hand.
+# Notifications from the client (until 2025-11-25).
+
+
+def notify(
+    self: HasCore,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    **options: Unpack[CallOptions],
+) -> None:
+    """Send a notification (until 2025-11-25).
+
+    Args:
+        method: The JSON-RPC method.
+        params: Its parameters.
+        options: See `CallOptions`; of these, `timeout` bounds the sending.
+
+    Raises:
+        NotSupported: The revision has no such notification from a client.
+    """
+    core = self._core
+    resolved = core.resolve(options)
+    text(method, "method")
+    deadline = Deadline(resolved.timeout)
+    sent = None if params is None else dict(params)
+    try:
+        core.ensure_connection(deadline).notify(method, sent, deadline)
+    except SessionLost:  # the server refused the notification, so it goes to the new session
+        core.ensure_connection(deadline).notify(method, sent, deadline)
+
+
+def report_progress(
+    self: HasCore,
+    token: str | int,
+    progress: float,
+    total: float | None = None,
+    message: str | None = None,
+) -> None:
+    """Tell the server how far a request of its own has come (until 2025-11-25).
+
+    Args:
+        token: The ``progressToken`` from the `_meta` of the server's request.
+        progress: Must grow with each report.
+        total: What `progress` will be at the end, if known.
+        message: What is being done.
+
+    Raises:
+        NotSupported: The revision has no such notification from a client.
+    """
+    params: dict[str, Any] = {"progressToken": token, "progress": progress}
+    if total is not None:
+        params["total"] = total
+    if message is not None:
+        params["message"] = message
+    client: Any = self  # so that an override of `notify` in a subclass is called
+    client.notify("notifications/progress", params)
+
+
+# `client.resume`: continues a call with answers that the program gives.
 
 
 R = TypeVar("R")
 
 
 class Resume:
-    """`client.resume`, with its own typing."""
+    """`client.resume`. A class for the sake of its typing."""
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
@@ -172,17 +229,17 @@ class Resume:
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> R | InputRequired[R]:
-        """Go on with a call that waits for answers, and block until there is a result.
+        """Continue a call that waits for answers, and block until its result has arrived.
 
         Args:
             pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
             answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-                `ListRootsResult`, or one of them as a dict. What is missing is asked again. An
-                accepted form gets the defaults for what was left out.
+                `ListRootsResult`, or one of them as a dict. Unanswered questions are asked again.
+                An accepted form gets the defaults of omitted fields.
             options: See `CallOptions`.
 
         Returns:
-            The result, or what the server asks next.
+            The result, or the next questions of the server.
 
         Raises:
             UsageError: There is no such question.
@@ -199,7 +256,7 @@ class Resume:
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> RequestFuture[R | InputRequired[R]]:
-        """Like calling it, but returns a future at once."""
+        """Like `resume(...)`, but returns a future at once."""
         resolved = self._core.resolve(options)
         steps = _resume(pending, answers, self._core)
         owner = self._client
@@ -216,23 +273,23 @@ def _resume(
     reply = yield from single_exchange(
         pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
     )
-    result: R | InputRequired[R] = outcome(
+    result: R | InputRequired[R] = result_or_questions(
         pending.method, pending._params, reply, pending._offer, core.label
     )
     if isinstance(result, types.CallToolResult):
         name: str = pending._params["name"]
-        yield from check_output(core, name, result, core.checks)
+        yield from check_output(core, name, result, core.validation)
     return result
 
 
-def outcome(
+def result_or_questions(
     method: str,
     params: dict[str, Any],
     reply: dict[str, Any] | InputRound,
     offer: OfferedCapabilities,
     server: str,
 ) -> Any:
-    """The model of a result, or what the server asks first."""
+    """The model of a result, or an `InputRequired` with the questions of the server."""
     if isinstance(reply, InputRound):
         return InputRequired(method, params, reply, offer)
     if method == "prompts/get":

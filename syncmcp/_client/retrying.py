@@ -1,4 +1,4 @@
-"""Which failed requests are sent again, how often and when; and the attempts of one request."""
+"""Retries: which failed requests are sent again, how often and when (`Retry`, `RetryState`)."""
 
 from __future__ import annotations
 
@@ -32,45 +32,46 @@ if TYPE_CHECKING:
 __all__ = ["Retry"]
 
 
-# What is sent again after a failure, how often and when. Decisions only: nothing waits here.
+# The functions and classes here decide only; `ClientCore.sleep` makes the pauses.
 
 
-# The server, or something before it, is away for a moment: it may have done the work or not.
+# The server or a proxy is unavailable for a moment; the request may have been processed.
 _AWAY = frozenset((502, 503, 504))
 
-# The request was turned away before anything was done for it.
+# The request was rejected before it was processed.
 _TOO_MANY = 429
 
 
 class Retry:
-    """How often a request is sent again after a failure, and how long all of it may take.
+    """How many times a request is sent after failures, and how long all attempts may take.
 
-    What was *not sent*, or turned away with HTTP 429, may be sent again whatever it is. What may
-    have been done is sent again only if that does no harm: lists, reads, prompts, completions,
-    `ping`, `server/discover`, what is about a task that exists; a tool with `idempotent=True` on
-    the call, or if the client is `trusted` and a list that it fetched says that the tool only reads
-    or is idempotent. Any other call fails at once, with `OutcomeUnknown` where its connection
-    broke.
+    Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
+    that the server may have processed is sent again only if it is harmless: lists, reads, prompts,
+    completions, `ping`, `server/discover`, requests about an existing task; and a tool call with
+    the option `idempotent=True`, or, if the client is `trusted`, of a tool that is read-only or
+    idempotent according to a list that the client fetched. Any other call fails at once, with
+    `OutcomeUnknown` if its connection broke.
 
-    Failures that count: no connection came about (over HTTP), a connection was lost, HTTP 429, 502,
-    503 and 504. Each repetition is logged as a warning by the logger ``syncmcp.retry``;
-    `McpError.attempts` and `RequestFuture.attempts` tell how many there were.
+    These failures lead to a retry: the connection could not be opened (over HTTP), or was lost;
+    HTTP 429, 502, 503 and 504. Each retry is logged as a warning by the logger ``syncmcp.retry``;
+    `McpError.attempts` and `RequestFuture.attempts` have the number of attempts.
 
-    One repetition does not depend on this: a request that a server refused because it no longer
-    knows the session (404) is sent again, once, in a new session. A page of a list is not, for its
-    cursor is of the old session: the list begins anew. A list that loses one session after the
-    other is begun up to `attempts` times, or twice where that is more.
+    One retry does not depend on this: a request that a server refused because it does not know the
+    session any more (404) is sent again, once, in a new session. A page of a list is not sent
+    again, because its cursor belongs to the old session: the list restarts. A list that loses one
+    session after the other is started up to `attempts` times, but at least twice.
 
     Args:
-        attempts: How often a request is sent at most, the first time included.
-        budget: No repetition begins later than this after the first failure, in seconds.
-        pause: The longest pause before the first repetition, in seconds. The pause is a random
-            part of that, and the longest doubles each time. A server's ``Retry-After`` comes
-            first; one that does not fit into `budget` or the call's `timeout` ends the call.
-        longest_pause: Where the doubling ends, in seconds.
+        attempts: The most times that a request is sent, including the first time.
+        budget: The latest time for a retry, in seconds after the first failure.
+        pause: The longest pause before the first retry, in seconds. Each pause is a random part of
+            the longest pause, which doubles with each retry. A ``Retry-After`` of the server is
+            added to it; if the pause does not fit into `budget` or the `timeout` of the call, the
+            call fails.
+        longest_pause: The upper limit of the doubling, in seconds.
 
     Raises:
-        UsageError: A number makes no sense.
+        UsageError: A number is invalid.
     """
 
     def __init__(
@@ -98,21 +99,21 @@ class Retry:
     def __hash__(self) -> int:
         return hash(tuple(vars(self).values()))
 
-    def _pause_before(self, repetition: int, error: McpError) -> float:
-        """Seconds to wait before the first, second, ... repetition."""
-        longest = min(self.longest_pause, self.pause * 2.0 ** min(repetition - 1, 32))
-        # All of it is random: many clients that lost one server must not come back at once.
+    def _delay_before(self, retry: int, error: McpError) -> float:
+        """The pause before the given retry (1 for the first), in seconds."""
+        longest = min(self.longest_pause, self.pause * 2.0 ** min(retry - 1, 32))
+        # Full jitter: many clients that lost one server must not reconnect at the same time.
         pause = random.uniform(0.0, longest)  # noqa: S311 - no secret depends on it
         wish: float | None = getattr(error, "retry_after", None)
         return pause if wish is None else wish + pause
 
 
-def may_repeat(error: McpError, *, harmless: bool) -> bool:
-    """Whether a request that failed like this can be sent again without doing its work twice.
+def may_retry(error: McpError, *, harmless: bool) -> bool:
+    """True if a failed request may be sent again.
 
     Args:
-        error: How it failed.
-        harmless: Whether it may be done twice.
+        error: The failure.
+        harmless: True if the server may process the request twice.
     """
     if isinstance(error, AuthError):
         return False
@@ -132,31 +133,31 @@ def _finite(value: float, name: str) -> float:
 
 _log = logging.getLogger("syncmcp.retry")
 
-# A server whose stdin is broken is as good as dead; the news of it comes within this time.
+# After a broken pipe the server is about to die; its end is noticed within this time.
 _DYING_SECONDS = 0.2
 
 
 class RetryRules:
-    """What one client sends again.
+    """Which requests one client sends again.
 
     Args:
-        policy: How often and when; `None` for never.
-        trusted: Whether the server's word counts for what its tools do.
-        reopens: Whether a connection that did not come about is worth another attempt: that of a
-            URL is, a command that cannot be started is not.
+        policy: How often and when; `None` for no retries.
+        trusted: True if the annotations of the server's tools are believed.
+        reopens: True if opening is tried again: for a URL, but not for a command that cannot be
+            started.
     """
 
     def __init__(self, policy: Retry | None, *, trusted: bool, reopens: bool) -> None:
         self.policy = policy
         self.reopens = reopens
         self._trusted = trusted
-        # Told of each repetition, by its method, before the request is sent again; never raises.
-        self.on_repeat: Callable[[str], object] | None = None
-        # What the newest list said; a whole entry is replaced at a time.
+        # Called with the method before a request is sent again; never raises.
+        self.on_retry: Callable[[str], object] | None = None
+        # By name: True if the tool is read-only or idempotent. Entries are replaced atomically.
         self._tools: dict[str, bool] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
-        """Note what a list that was fetched says of its tools."""
+        """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
             for tool in tools:
                 hints = tool.annotations
@@ -165,11 +166,11 @@ class RetryRules:
                 )
 
     def forget(self) -> None:
-        """There is another server now, perhaps of another version."""
+        """Forget the tools: the new server process may be of another version."""
         self._tools = {}
 
     def is_harmless(self, send: Send, options: ResolvedOptions) -> bool:
-        """Whether a request may be done twice."""
+        """True if the server may process the request twice."""
         if options.idempotent or send.method in IDEMPOTENT_REQUESTS:
             return True
         name = (send.params or {}).get("name")
@@ -179,15 +180,15 @@ class RetryRules:
 
 
 class RetryState:
-    """The repetitions of one request; made when it has failed for the first time.
+    """The retries of one request; made at its first failure.
 
     Args:
         send: The request.
-        options: Its options.
-        deadline: When the call must be over.
-        repeatable: What the client sends again.
-        label: What the log calls the server.
-        counted: Told how often the request has been sent, each time that it is sent again.
+        options: The options of the call.
+        deadline: The deadline of the call.
+        retry_rules: The rules of the client.
+        label: The name of the server in the log.
+        on_attempt: Called with the number of attempts each time that the request is sent again.
     """
 
     def __init__(
@@ -195,43 +196,45 @@ class RetryState:
         send: Send,
         options: ResolvedOptions,
         deadline: Deadline,
-        repeatable: RetryRules,
+        retry_rules: RetryRules,
         label: str,
-        counted: Callable[[int], object] | None = None,
+        on_attempt: Callable[[int], object] | None = None,
     ) -> None:
         self._method = send.method
         self._deadline = deadline
-        self._policy = repeatable.policy
-        self._reopens = repeatable.reopens
-        # Asked now: what is known of a tool is forgotten with its server.
-        self._harmless = repeatable.is_harmless(send, options)
+        self._policy = retry_rules.policy
+        self._reopens = retry_rules.reopens
+        # Evaluated now: the rules forget the tools when the connection is replaced.
+        self._harmless = retry_rules.is_harmless(send, options)
         self._label = label
-        self._counted = counted
-        self._on_repeat = repeatable.on_repeat
+        self._on_attempt = on_attempt
+        self._on_retry = retry_rules.on_retry
         self._since = monotonic()
         self._sends = 1
-        self._repeats = 0
-        self._renewed: set[str] = set()
-        self._unknown = False
+        self._retries = 0
+        self._sessions_renewed: set[str] = set()
+        self._delivery_unknown = False
 
-    def pause(self, error: McpError, connection: Connection | None) -> float | None:
-        """Seconds until the request is sent again; `None` if `error` is its end.
+    def next_delay(self, error: McpError, connection: Connection | None) -> float | None:
+        """The pause before the next attempt, in seconds; `None` if there is no further attempt.
 
         Args:
-            error: How it failed.
-            connection: Where; `None` if there was none.
+            error: The failure of the last attempt.
+            connection: Its connection; `None` if the connection could not be opened.
         """
         if connection is None and self._method != "initialize":
-            # What failed was the opening; what it tells of itself is not true of the request.
+            # The opening failed; the `delivery` of its error is not that of the request.
             _set_delivery(error, "not_sent")
-        pause = self._decide(error, connection)
+        pause = self._delay(error, connection)
         if pause is None:
-            self.end(error)
+            self.annotate(error)
         return pause
 
-    def count(self, error: McpError, pause: float) -> None:
-        """The request is about to be sent again."""
-        self._unknown = self._unknown or getattr(error, "delivery", "") == "unknown"
+    def record_retry(self, error: McpError, pause: float) -> None:
+        """Count and log an attempt that is about to be made."""
+        self._delivery_unknown = (
+            self._delivery_unknown or getattr(error, "delivery", "") == "unknown"
+        )
         self._sends += 1
         _log.warning(
             "[%s] %s is sent again in %.2f s (attempt %d): %s",
@@ -241,53 +244,53 @@ class RetryState:
             self._sends,
             error,
         )
-        if self._on_repeat is not None:
-            self._on_repeat(self._method)
-        if self._counted is not None:
-            self._counted(self._sends)
+        if self._on_retry is not None:
+            self._on_retry(self._method)
+        if self._on_attempt is not None:
+            self._on_attempt(self._sends)
 
-    def _decide(self, error: McpError, connection: Connection | None) -> float | None:
+    def _delay(self, error: McpError, connection: Connection | None) -> float | None:
         if isinstance(error, SessionLost) and error.delivery != "unknown":
-            # Once each: refused with its session, or too late for it.
-            again = error.delivery not in self._renewed
-            self._renewed.add(error.delivery)
+            # Once for each kind of delivery: refused with the session, or not sent.
+            again = error.delivery not in self._sessions_renewed
+            self._sessions_renewed.add(error.delivery)
             return 0.0 if again else None
         policy = self._policy
-        if policy is None or self._repeats + 1 >= policy.attempts:
+        if policy is None or self._retries + 1 >= policy.attempts:
             return None
         if connection is None and not self._reopens:
             return None
-        if not may_repeat(error, harmless=self._harmless or connection is None):
+        if not may_retry(error, harmless=self._harmless or connection is None):
             return None
         if connection is not None and not connection.transport.blocking:
-            pause = 0.0  # a server that died is started again: that has a pause of its own
+            pause = 0.0  # restarting a server has a backoff of its own
         else:
-            pause = policy._pause_before(self._repeats + 1, error)
+            pause = policy._delay_before(self._retries + 1, error)
         left = self._deadline.remaining()
         if left is not None and pause >= left:
             return None
         if monotonic() + pause - self._since > policy.budget:
             return None
-        self._repeats += 1
+        self._retries += 1
         return pause
 
-    def end(self, error: McpError) -> None:
-        """Say in `error` what became of the request in all."""
+    def annotate(self, error: McpError) -> None:
+        """Set the number of attempts and the delivery of the whole request in its final error."""
         if self._sends > 1:
             error.attempts = self._sends
-        if self._unknown:  # perhaps it was not sent this time, but it was before
+        if self._delivery_unknown:  # of an earlier attempt
             _set_delivery(error, "unknown")
 
 
-def is_over(connection: Connection) -> bool:
-    """Whether another connection would be opened for the next request, or need not be.
+def can_reconnect(connection: Connection) -> bool:
+    """True if the next attempt can be made: over HTTP, or if the connection is dead.
 
-    Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.
+    May block for a moment: a broken pipe is noticed before the death of the server.
     """
     return connection.transport.blocking or connection.wait_dead(_DYING_SECONDS)
 
 
 def _set_delivery(error: Any, delivery: Delivery) -> None:
-    """Say how far the request came, in an error that says so."""
+    """Set `delivery` in an error that has it."""
     if hasattr(error, "delivery"):
         error.delivery = delivery

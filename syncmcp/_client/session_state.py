@@ -1,4 +1,4 @@
-"""What a client asked of its server for as long as it is open: asked again of each new session."""
+"""Session state: log level, resource subscriptions and listeners, restored in each new session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.capabilities import Undeclared
 
 
-# One subscription for all who want to know of a resource (until 2025-11-25).
+# Resource subscriptions with a count of their listeners (until 2025-11-25).
 
 
 SUBSCRIBE = "resources/subscribe"
@@ -34,70 +34,77 @@ Ask = Callable[[str, str], object]
 """Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the answer."""
 
 
-class _Entry:
-    """One URI: who wants to know of it, and what the server was told."""
+class _ResourceEntry:
+    """The subscription to one URI: its listeners, and its state at the server."""
 
-    __slots__ = ("busy", "by_hand", "holders", "subscribed", "told", "undeclared")
+    __slots__ = (
+        "explicit",
+        "listener_count",
+        "maybe_subscribed",
+        "request_pending",
+        "subscribed",
+        "undeclared",
+    )
 
     def __init__(self) -> None:
-        self.holders = 0
-        # The program itself wants it, by `subscribe_resource`.
-        self.by_hand = False
+        self.listener_count = 0
+        # The program subscribed by `subscribe_resource`.
+        self.explicit = False
         self.subscribed = False
-        # The server may be subscribed, though nobody knows for sure.
-        self.told = False
-        # A thread is asking the server about it right now.
-        self.busy = False
-        # Somebody wants a server asked for it that does not declare subscriptions, too.
+        # A request to subscribe was sent; its outcome may be unknown.
+        self.maybe_subscribed = False
+        # A thread is subscribing or unsubscribing at this moment.
+        self.request_pending = False
+        # "try" if one of the listeners, or the program, said so.
         self.undeclared: Undeclared = "refuse"
 
     @property
-    def wanted(self) -> bool:
-        return self.by_hand or self.holders > 0
+    def needed(self) -> bool:
+        return self.explicit or self.listener_count > 0
 
 
 class ResourceSubscriptions:
-    """The resources that a client is subscribed to, each once, however many want it."""
+    """The resources that a client is subscribed to; listeners of one resource share it."""
 
     def __init__(self) -> None:
-        # Guards the entries; held for changes only. Requests are made by the thread that found the
-        # entry idle, outside of it; the others wait.
+        # Guards the entries; held for changes only. The thread that found an entry idle makes the
+        # request without the lock; other threads wait for it.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ResourceEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def wanted(self) -> list[tuple[str, Undeclared]]:
-        """The URIs that a new session must be asked for, each with how."""
+    def needed_uris(self) -> list[tuple[str, Undeclared]]:
+        """The URIs to subscribe to in a new session, each with its option `undeclared`."""
         with self._lock:
             entries = self._entries.items()
-            return [(uri, entry.undeclared) for uri, entry in entries if entry.wanted]
+            return [(uri, entry.undeclared) for uri, entry in entries if entry.needed]
 
     def clear(self) -> None:
-        """Forget them all: there is no session any more."""
+        """Forget all subscriptions: there is no session any more."""
         with self._lock:
             self._entries.clear()
             self._changed.notify_all()
 
-    # -- those who listen ----------------------------------------------------------------------
+    # -- listeners -----------------------------------------------------------------------------
 
-    def hold(
+    def acquire(
         self, uri: str, ask: Ask, deadline: Deadline, undeclared: Undeclared = "refuse"
     ) -> None:
-        """Want to know of `uri`; returns when the server is subscribed.
+        """Count a listener of `uri`, and subscribe; returns when the subscription is active.
 
-        A new session is asked for it as `undeclared` says.
+        A new session is asked for it with the option `undeclared`.
 
         Raises:
-            RequestTimeout: Another thread asks the server, and has no answer by `deadline`.
-            McpError: What became of the request. It is held all the same, until `let_go`.
+            RequestTimeout: Another thread is subscribing, and was not done by `deadline`.
+            McpError: The request failed. The listener is counted nevertheless, until `release`.
         """
         with self._lock:
-            entry = self._entry(uri, undeclared)
-            entry.holders += 1
-            while entry.busy and not entry.subscribed:
+            entry = self._ensure_entry(uri, undeclared)
+            entry.listener_count += 1
+            while entry.request_pending and not entry.subscribed:
                 if not self._changed.wait(deadline.remaining()):
                     raise RequestTimeout(
                         f"not subscribed to {uri} in time",
@@ -106,189 +113,197 @@ class ResourceSubscriptions:
                     )
             if entry.subscribed:
                 return
-            entry.busy = entry.told = True
+            entry.request_pending = entry.maybe_subscribed = True
         try:
             ask(SUBSCRIBE, uri)
             entry.subscribed = True
         except ServerError:
-            entry.told = False
+            entry.maybe_subscribed = False
             raise
         finally:
-            self._done(uri, entry)
+            self._request_ended(uri, entry)
 
-    def let_go(self, uri: str, ask: Ask) -> None:
-        """Undo `hold`; the last one unsubscribes.
+    def release(self, uri: str, ask: Ask) -> None:
+        """Undo `acquire`; the last listener unsubscribes.
 
         Raises:
-            McpError: What became of the request. The server is not asked again.
+            McpError: The request failed. It is not repeated.
         """
         with self._lock:
             entry = self._entries.get(uri)
             if entry is None:
                 return  # the client was closed
-            entry.holders -= 1
-            if entry.wanted or entry.busy:
-                return  # whoever asks the server now was the last to want it, or wants it
-            if not entry.told:
-                self._forget(uri, entry)
+            entry.listener_count -= 1
+            if entry.needed or entry.request_pending:
+                return  # still needed, or the thread that makes a request cleans up
+            if not entry.maybe_subscribed:
+                self._remove_entry(uri, entry)
                 return
-            entry.busy = True
-            entry.subscribed = entry.told = False
+            entry.request_pending = True
+            entry.subscribed = entry.maybe_subscribed = False
         try:
             ask(UNSUBSCRIBE, uri)
         finally:
-            self._done(uri, entry)
-        if entry.by_hand:  # since a moment ago: that request may have come before ours
+            self._request_ended(uri, entry)
+        if entry.explicit:  # subscribed meanwhile, perhaps before the request to unsubscribe
             ask(SUBSCRIBE, uri)
 
-    def _done(self, uri: str, entry: _Entry) -> None:
+    def _request_ended(self, uri: str, entry: _ResourceEntry) -> None:
         with self._lock:
-            entry.busy = False
-            if not entry.wanted and not entry.told:
-                self._forget(uri, entry)
+            entry.request_pending = False
+            if not entry.needed and not entry.maybe_subscribed:
+                self._remove_entry(uri, entry)
             self._changed.notify_all()
 
-    def _entry(self, uri: str, undeclared: Undeclared) -> _Entry:
-        entry = self._entries.setdefault(uri, _Entry())
+    def _ensure_entry(self, uri: str, undeclared: Undeclared) -> _ResourceEntry:
+        entry = self._entries.setdefault(uri, _ResourceEntry())
         if undeclared == "try":
             entry.undeclared = undeclared
         return entry
 
-    def _forget(self, uri: str, entry: _Entry) -> None:
+    def _remove_entry(self, uri: str, entry: _ResourceEntry) -> None:
         if self._entries.get(uri) is entry:
             del self._entries[uri]
 
-    # -- the program itself ----------------------------------------------------------------------
+    # -- the program: `subscribe_resource` and `unsubscribe_resource` ----------------------------
 
-    def claim(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
-        """Want it by hand; return whether it was not wanted like that before."""
+    def add_explicit(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
+        """Note that the program subscribes; return whether it had not subscribed before."""
         with self._lock:
-            entry = self._entry(uri, undeclared)
-            new, entry.by_hand = not entry.by_hand, True
+            entry = self._ensure_entry(uri, undeclared)
+            new, entry.explicit = not entry.explicit, True
             return new
 
-    def claimed(self, uri: str) -> None:
-        """The server has agreed to a claim."""
+    def confirm_explicit(self, uri: str) -> None:
+        """The server accepted the subscription of the program."""
         with self._lock:
             entry = self._entries.get(uri)
-            if entry is not None and entry.by_hand:
-                entry.subscribed = entry.told = True
+            if entry is not None and entry.explicit:
+                entry.subscribed = entry.maybe_subscribed = True
 
-    def unclaim(self, uri: str) -> bool:
-        """Do not want it by hand; return whether nobody wants it now."""
+    def remove_explicit(self, uri: str) -> bool:
+        """Note that the program unsubscribes; return whether there are no listeners either."""
         with self._lock:
             entry = self._entries.get(uri)
             if entry is None:
                 return True
-            entry.by_hand = False
-            if entry.wanted:
+            entry.explicit = False
+            if entry.needed:
                 return False
-            entry.subscribed = entry.told = False
-            if not entry.busy:
-                self._forget(uri, entry)
+            entry.subscribed = entry.maybe_subscribed = False
+            if not entry.request_pending:
+                self._remove_entry(uri, entry)
             return True
 
-    def is_held(self, uri: str) -> bool:
-        """Whether anybody listens to it."""
+    def has_listeners(self, uri: str) -> bool:
+        """True if the resource has listeners."""
         with self._lock:
             entry = self._entries.get(uri)
-            return entry is not None and entry.holders > 0
+            return entry is not None and entry.listener_count > 0
 
 
 _log = logging.getLogger("syncmcp.client")
 
 
 class ChangeListener(Protocol):
-    """What is told of changes, on whatever thread; nothing of it blocks."""
+    """Is notified of changes, on any thread. None of its methods blocks."""
 
     stateful: bool
-    """True if it hears of changes only as long as there is a session (until 2025-11-25)."""
+    """True if notifications reach it only within a session (until 2025-11-25)."""
 
     wanted: ChangeFilter
-    """What it was begun for."""
+    """The changes that it listens to."""
 
-    def heard(self, event: ChangeEvent) -> None:
-        """Something has changed."""
+    def on_change(self, event: ChangeEvent) -> None:
+        """There was a change at the server."""
 
-    def lose(self, by: Literal["server", "connection"], cause: McpError | None = None) -> None:
-        """There will be no news: the connection is gone, or the server refuses."""
+    def fail(self, by: Literal["server", "connection"], cause: McpError | None = None) -> None:
+        """The subscription is lost: the connection broke, or the server refused it."""
 
-    def reconnected(self, *, stateful: bool) -> None:
-        """There is another connection; of the old one, something may have been missed."""
+    def on_reconnect(self, *, stateful: bool) -> None:
+        """There is a new connection; notifications may have been missed."""
 
-    def closed(self) -> None:
-        """The client is closed."""
+    def on_client_closed(self) -> None:
+        """The client was closed."""
+
+
+class TaskWatcher(Protocol):
+    """Subscribes to notifications about tasks, where the server supports that."""
+
+    def watch(self, task: str) -> Callable[[], object]:
+        """Watch a task for one waiting call; return a function that the call runs once to stop."""
+        ...
 
 
 class SessionState:
     """The log level, the subscriptions and the listeners of one client.
 
     Attributes:
-        uris: The resources that the server was asked to tell of.
-        pauses: Before another connection is opened for listeners alone.
+        resources: The resource subscriptions.
+        reopen_backoff: The pauses before a connection is reopened for listeners alone.
     """
 
     def __init__(self) -> None:
         self.log_level: str | None = None
-        """The level that the server was asked for last."""
+        """The level that was set last; `None` if none was."""
         self.log_level_undeclared: Undeclared = "refuse"
         """Whether a server that does not declare logging is asked for it, too."""
-        self.uris = ResourceSubscriptions()
-        self.pauses = Backoff()
+        self.resources = ResourceSubscriptions()
+        self.reopen_backoff = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
         self._listeners: dict[ChangeListener, None] = {}
 
     @property
-    def subscribed(self) -> bool:
-        """Whether there is anything that a new session has to be asked for."""
-        return len(self.uris) > 0 or bool(self._listeners)
+    def has_subscriptions(self) -> bool:
+        """True if there are subscriptions or listeners."""
+        return len(self.resources) > 0 or bool(self._listeners)
 
     @property
     def listeners(self) -> list[ChangeListener]:
-        """Those who want to be told of changes."""
+        """A copy of the registered listeners."""
         with self._lock:
             return list(self._listeners)
 
-    def add(self, listener: ChangeListener) -> None:
-        """Tell a listener of everything from now on."""
+    def add_listener(self, listener: ChangeListener) -> None:
+        """Register a listener."""
         with self._lock:
             self._listeners[listener] = None
 
-    def remove(self, listener: ChangeListener) -> None:
-        """Forget a listener, if it is there."""
+    def remove_listener(self, listener: ChangeListener) -> None:
+        """Unregister a listener; idempotent."""
         with self._lock:
             self._listeners.pop(listener, None)
 
     def close(self) -> None:
-        """Forget everything but the log level: the client is closed."""
+        """End all listeners and subscriptions, when the client is closed. Keeps the log level."""
         with self._lock:
             listeners = self.listeners
             self._listeners.clear()
         for listener in listeners:
-            listener.closed()
-        self.uris.clear()
+            listener.on_client_closed()
+        self.resources.clear()
 
-    def news(self, method: str, params: dict[str, Any]) -> None:
-        """Tell those who want to know what a notification says. Never blocks."""
+    def notify_listeners(self, method: str, params: dict[str, Any]) -> None:
+        """Pass a notification of a change on to the listeners. Never blocks."""
         event = read_event(method, params)
         if event is not None:
             for listener in self.listeners:
-                listener.heard(event)
+                listener.on_change(event)
 
-    def lost(self, error: McpError) -> None:
-        """There will be no news any more. Never blocks."""
+    def connection_lost(self, error: McpError) -> None:
+        """End the stateful listeners: notifications will not arrive any more. Never blocks."""
         for listener in self.listeners:
-            if listener.stateful:  # the others notice it by themselves
-                listener.lose("connection", error)
+            if listener.stateful:  # the others have a request that fails
+                listener.fail("connection", error)
 
     def restore(self, connection: Connection, deadline: Deadline) -> None:
-        """Ask for all of it, where that is asked for once and for all (until 2025-11-25).
+        """Restore the state in a new session, with requests until 2025-11-25.
 
-        What the server refuses is logged: it may be another one than before.
+        Refusals are logged only: the server may be another one than before.
 
         Raises:
-            McpError: The connection is of no use.
+            McpError: The connection failed.
         """
         connection.log_level = self.log_level
         listeners = self.listeners
@@ -296,14 +311,14 @@ class SessionState:
             if self.log_level is not None:
                 level = {"level": self.log_level}
                 _ask(connection, "logging/setLevel", level, deadline, self.log_level_undeclared)
-            for uri, undeclared in self.uris.wanted():
+            for uri, undeclared in self.resources.needed_uris():
                 refusal = _ask(connection, SUBSCRIBE, {"uri": uri}, deadline, undeclared)
                 for listener in listeners:
                     if refusal is not None and uri in listener.wanted.uris:
-                        listener.lose("server", refusal)
-        self.pauses.opened()
+                        listener.fail("server", refusal)
+        self.reopen_backoff.opened()
         for listener in listeners:
-            listener.reconnected(stateful=connection.dialect.stateful)
+            listener.on_reconnect(stateful=connection.dialect.stateful)
 
 
 def _ask(
@@ -313,7 +328,7 @@ def _ask(
     deadline: Deadline,
     undeclared: Undeclared,
 ) -> McpError | None:
-    """Make a request again; return how the server refused it, if it did."""
+    """Repeat a request in a new session; return the refusal, if any."""
     try:
         options = ResolvedOptions(None, None, undeclared=undeclared)
         connection.request(method, params, options, deadline)

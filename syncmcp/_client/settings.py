@@ -1,6 +1,6 @@
-"""The options of a client, checked once; and a client as a pickle, which is its options.
+"""The checked options of a client, and the pickling of clients, which keeps the options only.
 
-Each process opens one client of a configuration that is unpickled there.
+Each process has one client for each configuration that is unpickled there.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     from syncmcp.cache import CacheStore
     from syncmcp.types import Implementation
 
-TIMEOUT: Final = 300.0
-"""The `timeout` of a client that is given none, in seconds."""
+DEFAULT_TIMEOUT: Final = 300.0
+"""The default `timeout` of a client, in seconds."""
 
-CAREFUL: Final = Retry()
-"""The `retry` of a client that is given none."""
+DEFAULT_RETRY: Final = Retry()
+"""The default `retry` of a client."""
 
 
-class Poolable(Protocol):
-    """A client, as the table of unpickled ones sees it."""
+class Shareable(Protocol):
+    """A client, as the table of unpickled clients uses it."""
 
-    def _share(self) -> None:
-        """It belongs to the whole process: no `with` closes it."""
+    def _mark_shared(self) -> None:
+        """Mark the client as shared by the whole process: `with` does not close it."""
         ...
 
-    def _is_wanted(self) -> bool:
-        """True until it is closed."""
+    def _may_open(self) -> bool:
+        """True until the client is closed."""
         ...
 
     def on_request(self, method: str, handler: Any) -> None:
@@ -64,14 +64,14 @@ class Poolable(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Poolable)
+C = TypeVar("C", bound=Shareable)
 
 
 def check_mode(mode: str) -> None:
     """Check the `mode` of a client.
 
     Raises:
-        UsageError: There is no such mode.
+        UsageError: The mode is unknown.
     """
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -79,12 +79,12 @@ def check_mode(mode: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a client was given, checked; see `Client` for what each option means.
+    """The checked options of a client; documented at `Client`.
 
     Attributes:
-        target: What it connects to.
-        name: As given; `label` is what the server is called.
-        label: Made once: secrets are searched for in it.
+        target: The server.
+        name: The option `name`; `label` is the resulting name of the server.
+        label: Made once, as secrets are searched for in it.
     """
 
     target: Target
@@ -138,51 +138,50 @@ class Settings:
         check_undeclared(self.undeclared)
 
     def options(self) -> dict[str, Any]:
-        """The options that make a client of the same settings, its handlers aside."""
+        """The options, without handlers, that make a client of the same settings."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         del given["target"], given["label"]
         return given
 
     def resolve(self, given: CallOptions) -> ResolvedOptions:
-        """The options of a call: what was given, and the client's settings for the rest.
+        """The options of a call, with the client's settings as defaults.
 
         Raises:
-            UsageError: One of them makes no sense.
+            UsageError: An option is invalid.
         """
         defaults = ResolvedOptions(self.timeout, self.idle_timeout, undeclared=self.undeclared)
         return ResolvedOptions.checked(given, defaults) if given else defaults
 
-    def hello(self, offer: OfferedCapabilities) -> ClientHello:
-        """How the client presents itself; by default as this version of syncmcp."""
+    def client_hello(self, offer: OfferedCapabilities) -> ClientHello:
+        """The client's description of itself; that of syncmcp by default."""
         info = self.client_info
         ours = {"name": "syncmcp", "version": __version__}
         return ClientHello(ours if info is None else info.to_wire(), offer, self.extensions)
 
-    def connected(self, negotiated: Negotiated) -> ConnectedServer:
-        """What the server said of itself."""
+    def connected_server(self, negotiated: Negotiated) -> ConnectedServer:
+        """The server's description of itself."""
         return ConnectedServer(
             negotiated, name=self.label, trusted=self.trusted, extensions=self.extensions
         )
 
 
-Tables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""Handlers by method: of a server's own requests, and of notifications."""
+HandlerTables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Handlers by method: of requests of the server, and of notifications."""
 
 
-class Shared:
-    """The clients of one process that came out of pickles, by what their configuration is."""
+class SharedClients:
+    """The unpickled clients of one process, by the digest of their configuration."""
 
     def __init__(self) -> None:
-        # Guards the table; an RLock, for making a client may collect garbage, and that may run
-        # anything.
+        # Guards the table. Reentrant: making a client may collect garbage, which may run any code.
         self._lock = threading.RLock()
         self._clients: dict[str, Any] = {}
 
     def get(self, key: str, make: Callable[[], C]) -> C:
-        """The client of a configuration; made if there is none, or the last one was closed."""
+        """The client of a configuration; made if there is none, or if the last one was closed."""
         with self._lock:
             client: C | None = self._clients.get(key)
-            if client is None or not client._is_wanted():
+            if client is None or not client._may_open():
                 if not self._clients:
                     _end_with_process()
                 client = self._clients[key] = make()
@@ -190,9 +189,9 @@ class Shared:
 
 
 def _end_with_process() -> None:
-    """Have connections closed at the end of a worker of `multiprocessing`, too.
+    """Close connections at the end of a `multiprocessing` worker, too.
 
-    On some platforms and versions it ends without `atexit`; this is what it does run.
+    On some platforms and versions a worker ends without `atexit`, but it runs these finalizers.
     """
     if "multiprocessing.util" in sys.modules:
         from multiprocessing.util import Finalize
@@ -200,54 +199,58 @@ def _end_with_process() -> None:
         Finalize(None, lifetime.close_all, exitpriority=0)
 
 
-_shared = Shared()
+_shared = SharedClients()
 
 
 def _after_fork_in_child() -> None:
-    """Those of the parent go on there; here each pickle gets a new one."""
+    """Start with an empty table: the clients of the parent belong to the parent."""
     global _shared
-    _shared = Shared()
+    _shared = SharedClients()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def reduced(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def reduce_client(
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
 ) -> tuple[Any, ...]:
-    """What `Client.__reduce__` returns.
+    """The return value of `Client.__reduce__`.
 
     Args:
         make: Makes a client of a target and settings.
-        target: What it connects to.
-        settings: Its options.
-        tables: Handlers that were set one by one.
+        target: The server.
+        settings: The options of the client.
+        tables: The handlers of single methods.
 
     Raises:
-        UsageError: One of them cannot be pickled; it is named.
+        UsageError: A value cannot be pickled; the message names it.
     """
     digest = hashlib.sha256()
     for name, value in _parts(target, settings, tables):
         digest.update(f"{name}\0".encode() + _pickled(name, value))
-    return _of_this_process, (digest.hexdigest(), make, target, settings, tables)
+    return _shared_client, (digest.hexdigest(), make, target, settings, tables)
 
 
-def _of_this_process(
-    key: str, make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def _shared_client(
+    key: str,
+    make: Callable[..., C],
+    target: object,
+    settings: dict[str, Any],
+    tables: HandlerTables,
 ) -> C:
     def shared() -> C:
-        client = configured(make, target, settings, tables)
-        client._share()
+        client = make_client(make, target, settings, tables)
+        client._mark_shared()
         return client
 
     return _shared.get(key, shared)
 
 
-def configured(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+def make_client(
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
 ) -> C:
-    """Make a client that opens at its first call; see `reduced`."""
+    """Make a client that opens at its first call; see `reduce_client`."""
     client = make(target, **{**settings, "lazy": True})
     requests, notifications = tables
     for method, handler in requests.items():
@@ -258,9 +261,9 @@ def configured(
 
 
 def _parts(
-    target: object, settings: Mapping[str, Any], tables: Tables
+    target: object, settings: Mapping[str, Any], tables: HandlerTables
 ) -> Iterator[tuple[str, object]]:
-    """Everything that can be named in an error, for itself."""
+    """All values that are pickled, each with the name that an error uses for it."""
     if isinstance(target, (Stdio, Http)):
         kind = type(target).__name__
         for name, value in vars(target).items():
@@ -276,7 +279,7 @@ def _parts(
 def _pickled(name: str, value: object) -> bytes:
     try:
         return pickle.dumps(value, protocol=4)
-    except Exception as error:  # code of whoever made the value
+    except Exception as error:  # pickling runs code of the program
         raise UsageError(
             f"a client is pickled with all it was given, and {name} cannot be pickled:"
             f" {type(error).__name__}: {redact(str(error))}. Give it a function or class of a"

@@ -1,4 +1,4 @@
-"""Change events: a subscription to iterate over, and what keeps calling a function."""
+"""Subscriptions as iterators of change events, and listeners that call a function."""
 
 from __future__ import annotations
 
@@ -33,37 +33,38 @@ _log = logging.getLogger("syncmcp.subscriptions")
 
 
 class Subscription:
-    """Changes that a server tells of, as an iterator of `ChangeEvent`; made by `Client.listen`.
+    """The changes at a server, as an iterator of `ChangeEvent`; made by `Client.listen`.
 
-    A list, or a resource, that changes again before somebody has looked is one event. An event has
-    `missed` where the connection broke and was replaced: it may have changed meanwhile.
+    Several changes of one list or resource that nobody has read yet are one event. An event has
+    `missed` set if the connection broke and was replaced: there may have been a change meanwhile.
 
-    It ends, and the server is told, when it is closed: by `close`, at the end of a ``with``, after
-    `stop_after` events, or when nobody has it any more, which is the case after a ``for`` that was
-    left. Closing the client ends it, too. Several threads may iterate; each event goes to one.
+    The subscription ends when it is closed, and the server is notified: by `close`, at the end of a
+    ``with``, after `stop_after` events, or when it is garbage-collected, for example after leaving
+    a ``for``. Closing the client ends it, too. Several threads may iterate; each event is returned
+    to one of them.
     """
 
     def __init__(
-        self, client: HasCore, listening: SubscriptionBackend, timeout: float | None
+        self, client: HasCore, backend: SubscriptionBackend, timeout: float | None
     ) -> None:
-        # Strongly: who waits for events of a client is not done with it.
+        # Strongly: a subscription keeps its client alive.
         self._client = client
         self._core = client._core
-        self._listening = listening
-        self._inbox = listening.inbox
+        self._backend = backend
+        self._inbox = backend.inbox
         self._timeout = timeout
-        self._finalizer = weakref.finalize(self, reaper.put, listening.abandon)
+        self._finalizer = weakref.finalize(self, reaper.put, backend.close_in_background)
         self._finalizer.atexit = False
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The lists that the server agreed to tell of; perhaps not all that were asked for."""
-        return self._listening.granted.kinds
+        """The lists that the server accepted; perhaps fewer than were asked for."""
+        return self._backend.granted.kinds
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The resources that the server agreed to tell of."""
-        return self._listening.granted.uris
+        """The resources that the server accepted."""
+        return self._backend.granted.uris
 
     def __iter__(self) -> Self:
         return self
@@ -72,8 +73,8 @@ class Subscription:
         """Wait for the next event.
 
         Raises:
-            TimeoutError: Nothing changed within `timeout`. The subscription goes on.
-            SubscriptionLost: There will be no more events.
+            TimeoutError: There was no event within `timeout`. The subscription goes on.
+            SubscriptionLost: The subscription ended, and not by the program.
             ForkedError: The client belongs to the parent process.
         """
         self._core.check_process()
@@ -84,17 +85,19 @@ class Subscription:
         return event
 
     def close(self, timeout: float | None = None) -> None:
-        """End it, from any thread: who waits for an event is woken, and the iteration is over.
+        """End the subscription; idempotent. Threads that wait for an event stop iterating.
+
+        Any thread may call this.
 
         Args:
-            timeout: The longest that telling the server may take, in seconds; the client's
+            timeout: The longest that notifying the server may take, in seconds; the client's
                 `close_timeout` by default.
         """
         self._finalizer.detach()
         limit = (
             self._core.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         )
-        self._listening.close(Deadline(limit))
+        self._backend.close(Deadline(limit))
 
     def __enter__(self) -> Self:
         return self
@@ -104,27 +107,27 @@ class Subscription:
 
     def __repr__(self) -> str:
         state = "closed" if self._inbox.closed else "open"
-        return f"<Subscription to {self._listening.granted} of {self._listening._label} {state}>"
+        return f"<Subscription to {self._backend.granted} of {self._backend._label} {state}>"
 
     def run_in_thread(
         self, handler: Callable[[ChangeEvent], object], *, on_error: OnError | None = None
     ) -> Listener:
         """Call `handler` with each event, on a thread of its own, until the subscription ends.
 
-        The subscription's `timeout` does not matter here.
+        The `timeout` of the subscription has no effect here.
 
         Args:
-            handler: May block and may call the client; meanwhile events collect. What it raises is
-                logged.
-            on_error: Called on that thread with the `SubscriptionLost` that ends it; without it,
-                that is logged.
+            handler: May block and may call the client; events are queued meanwhile. Its exceptions
+                are logged.
+            on_error: Called on that thread with the `SubscriptionLost` that ends the listener;
+                without `on_error`, that error is logged.
         """
         _check_callables(handler, on_error)
         listener = Listener(self._inbox, self.close, on_error)
         threading.Thread(
             target=self._run,
             args=(listener, handler),
-            name=f"syncmcp-listener[{self._listening._label}]",
+            name=f"syncmcp-listener[{self._backend._label}]",
             daemon=True,
         ).start()
         return listener
@@ -144,7 +147,7 @@ class Subscription:
 
 
 class Listener:
-    """What calls a function when something changes; see `Subscription.run_in_thread`."""
+    """Calls a function after each change; see `Subscription.run_in_thread`."""
 
     def __init__(
         self, inbox: EventQueue, close: Callable[[], object], on_error: OnError | None
@@ -158,25 +161,25 @@ class Listener:
 
     @property
     def running(self) -> bool:
-        """Whether the function may still be called, or is running."""
+        """True if the function may still be called, or is running."""
         return not self._ended.is_set()
 
     @property
     def error(self) -> SubscriptionLost | None:
-        """What ended it, if the program did not."""
+        """The error that ended the listener; `None` if the program ended it, or it is running."""
         error = self._inbox.error
         return error if isinstance(error, SubscriptionLost) else None
 
     def stop(self, timeout: float | None = None) -> bool:
-        """End it, and wait until a call that is running has come to its end.
+        """End the listener, and wait until a running call of the function has returned.
 
-        The function itself may stop its listener; that waits for nothing.
+        If the function itself calls this, it does not wait.
 
         Args:
-            timeout: The longest to wait, in seconds; `None` for as long as it takes.
+            timeout: The longest time to wait, in seconds; `None` for no limit.
 
         Returns:
-            Whether the function will not be called any more and is not running.
+            True if the function is not running and will not be called any more.
         """
         limit = seconds(timeout, "timeout")
         self._close()
@@ -186,7 +189,7 @@ class Listener:
             return self._ended.wait(limit)
 
     def _call(self, function: Callable[[V], object], value: V) -> None:
-        """Run code of the program's: whatever it raises hurts nobody."""
+        """Call a function of the program, and log its exceptions."""
         self._caller = threading.get_ident()
         try:
             function(value)
@@ -205,7 +208,7 @@ class Listener:
 
 
 class _Refresher:
-    """Fetches what has changed, a little later, and calls a function with it."""
+    """Fetches a list or resource after each change, and calls a function with it."""
 
     def __init__(
         self,
@@ -215,26 +218,26 @@ class _Refresher:
         debounce: float,
         on_error: OnError | None,
     ) -> None:
-        # Weakly: this is the client's own, and must not keep it alive.
+        # Weakly: a listener does not keep its client alive.
         self._core = weakref.ref(core)
         self._label = core.label
         self._fetch = fetch
         self._handler = handler
         self._debounce = debounce
         # One call at a time.
-        self._lane = SerialExecutor(core.pools.workers)
-        self.inbox = EventQueue(self._stirred)
+        self._serial_executor = SerialExecutor(core.pools.workers)
+        self.inbox = EventQueue(self._on_event)
         self.listener = Listener(self.inbox, self._close, on_error)
-        self.listening: SubscriptionBackend | None = None
+        self.backend: SubscriptionBackend | None = None
 
     def _close(self) -> None:
-        core, listening = self._core(), self.listening
-        if core is not None and listening is not None:
-            listening.close(Deadline(core.settings.close_timeout))
+        core, backend = self._core(), self.backend
+        if core is not None and backend is not None:
+            backend.close(Deadline(core.settings.close_timeout))
 
-    def _stirred(self) -> None:
-        """On the thread that reads, or the one that ends it."""
-        refresh = partial(self._lane.push, self._refresh)
+    def _on_event(self) -> None:
+        """Schedule a refresh. Runs on the reader thread, or on the thread that ends the inbox."""
+        refresh = partial(self._serial_executor.push, self._refresh)
         if self.inbox.closed:
             refresh()
         else:
@@ -269,8 +272,10 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared)
-    return Subscription(client, listening, timeout)
+    backend = open_subscription(
+        client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared
+    )
+    return Subscription(client, backend, timeout)
 
 
 def refresh(
@@ -283,38 +288,38 @@ def refresh(
     deadline: Deadline | None = None,
     undeclared: Undeclared | None = None,
 ) -> Listener:
-    """Have something fetched whenever it has changed; see `Client.on_tools_changed`."""
+    """Fetch a list or resource whenever it has changed; see `Client.on_tools_changed`."""
     _check_callables(handler, on_error)
     pause = seconds(debounce, "debounce")
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
     refresher = _Refresher(core, fetch, handler, pause, on_error)
-    refresher.listening = begin(core, wanted, refresher.inbox, deadline, undeclared)
+    refresher.backend = open_subscription(core, wanted, refresher.inbox, deadline, undeclared)
     return refresher.listener
 
 
-def begin(
+def open_subscription(
     core: ClientCore,
     wanted: ChangeFilter,
     inbox: EventQueue,
     deadline: Deadline | None = None,
     undeclared: Undeclared | None = None,
 ) -> SubscriptionBackend:
-    """Ask a server to tell of changes, until `deadline` or within the client's `timeout`.
+    """Subscribe to changes, until `deadline` or else within the client's `timeout`.
 
-    What the server does not declare is asked for as `undeclared` says, or else the client.
+    `undeclared` is the option of that name; that of the client by default.
 
     Raises:
-        UsageError: Nothing is wanted.
-        NotSupported: The server does not declare that it tells of this, or agrees to none of it.
-        McpError: The server could not be asked.
+        UsageError: No change is asked for.
+        NotSupported: The server does not declare these changes, or accepts none of them.
+        McpError: The request failed.
     """
     if wanted == ChangeFilter():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
     undeclared = core.resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
         deadline = Deadline(core.settings.timeout)
-    if core.live() is None:
+    if core.live_connection() is None:
         core.open(deadline)
     negotiated = core.negotiated
     if negotiated is None:
@@ -323,13 +328,13 @@ def begin(
     lacking = wanted.missing_capability(capabilities if isinstance(capabilities, dict) else {})
     if lacking is not None and undeclared != "try":
         raise NotSupported(not_declared(lacking), server=core.label)
-    listening: SubscriptionBackend
+    backend: SubscriptionBackend
     if negotiated.dialect.stateful:
-        listening = SessionSubscription(core, wanted, inbox, undeclared)
+        backend = SessionSubscription(core, wanted, inbox, undeclared)
     else:
-        listening = StreamSubscription(core, wanted, inbox)
-    listening.start(core, deadline)
-    return listening
+        backend = StreamSubscription(core, wanted, inbox)
+    backend.start(core, deadline)
+    return backend
 
 
 def _check_callables(handler: Callable[..., object], on_error: OnError | None) -> None:

@@ -1,4 +1,4 @@
-"""Checks what goes to a tool and what comes from it by what its server lists of it, as steps."""
+"""Steps that validate the arguments and results of tools against their listed schemas."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _log = logging.getLogger("syncmcp.schema")
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of a call.
+    """The parameters of `tools/call`.
 
     Raises:
-        UsageError: They make no sense.
+        UsageError: An argument is invalid.
     """
     text(name, "name")
     check_mapping(arguments, "arguments")
@@ -39,9 +39,9 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     return params
 
 
-def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
-    """What was agreed with the server, which is connected to if need be; `method` needs it."""
-    connection = core.live()
+def get_negotiated(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
+    """The result of the handshake; connects first if necessary, for a request of `method`."""
+    connection = core.live_connection()
     if connection is not None:
         return connection.agreed
     agreed: NegotiatedState = yield GetNegotiated(method)
@@ -49,8 +49,8 @@ def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
 
 
 def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:
-    """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
-    tasks = (yield from meet(core)).tasks
+    """Ask for a task if the tool requires that (2025-11-25)."""
+    tasks = (yield from get_negotiated(core)).tasks
     if tasks is None or not tasks.requested_by_client:
         return
     if (yield from task_support(core, name)) == "required":
@@ -58,17 +58,17 @@ def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[N
 
 
 def task_support(core: ClientCore, name: str) -> Steps[str | None]:
-    """Whether a tool runs as a task, as the list says; `None` if it says nothing."""
+    """The task support of a tool according to the list; `None` if the list has none."""
     known = core.schemas.find(name)
-    if known is None and not core.schemas.complete and (yield from _list(core)):
+    if known is None and not core.schemas.complete and (yield from _relist_tools(core)):
         known = core.schemas.find(name)
     return None if known is None else known.task_support
 
 
-def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
-    """Call a tool; if the headers did not repeat what they should, list the tools and try again.
+def retry_on_header_mismatch(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
+    """Call a tool; after a `HeaderMismatch` list the tools and call it once more.
 
-    A call with such headers was refused before it was read (spec: transports, "Client Behavior").
+    The server rejected the first call unprocessed (spec: transports, "Client Behavior").
     """
     try:
         return (yield from call())
@@ -76,7 +76,7 @@ def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]
         try:
             yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
         except (RequestCancelled, RequestTimeout):
-            raise  # nobody has waited long enough
+            raise  # the call itself was cancelled or timed out
         except McpError as error:
             raise mismatch from error
     return (yield from call())
@@ -85,11 +85,11 @@ def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]
 def check_input(
     core: ClientCore, name: str, arguments: Mapping[str, Any] | None, checks: ValidationOptions
 ) -> Steps[None]:
-    """Check arguments before they are sent. What the server does not list, it may judge itself.
+    """Validate arguments before they are sent, unless the tool is not listed.
 
     Raises:
-        InvalidArguments: The tool does not take them.
-        UnsupportedSchema: Nothing can be checked with the tool's input schema.
+        InvalidArguments: The arguments do not match the input schema.
+        UnsupportedSchema: The tool's input schema cannot be used for validation.
     """
     if not checks.input:
         return
@@ -97,13 +97,13 @@ def check_input(
     known = core.schemas.find(name)
     error: McpError | None = None
     if known is not None:
-        # Here and now, in the caller's own thread: nothing is under way yet.
+        # Directly, as no request was sent: this is still the thread of the caller.
         error = known.input_error(given, core.label)
         if error is None:
             return
     elif core.schemas.complete:
         return
-    if (yield from _list(core)):
+    if (yield from _relist_tools(core)):
         newer = core.schemas.find(name)
         if newer is None:
             return
@@ -116,15 +116,14 @@ def check_input(
 def check_output(
     core: ClientCore, name: str, result: CallToolResult, checks: ValidationOptions
 ) -> Steps[None]:
-    """Check a result by its tool's output schema; an error of the tool's is none to check.
+    """Validate a result against its tool's output schema; results with `is_error` are skipped.
 
-    A result that does not fit may be newer than the schema, so the tools are listed again, once.
-    Where they cannot be listed, what is known counts: the tool has run, and nobody would thank us
-    for losing its result to a list.
+    A mismatch may mean that the schema is outdated, so the tools are listed again, once. If that
+    fails, the known schema counts: the tool has run, and its result must not be lost.
 
     Raises:
-        InvalidOutput: It does not fit; it is kept in the error.
-        UnsupportedSchema: Nothing can be checked with that schema; the result is kept, too.
+        InvalidOutput: The result does not match; the error has the result.
+        UnsupportedSchema: The schema cannot be used for validation; the error has the result.
     """
     if checks.output == "off" or result.is_error:
         return
@@ -140,7 +139,7 @@ def check_output(
         error = yield Compute(partial(known.output_error, result, core.label))
         if error is None:
             return
-    if (yield from _list(core)):
+    if (yield from _relist_tools(core)):
         newer = schemas.find(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
@@ -151,8 +150,8 @@ def check_output(
     _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
 
 
-def _list(core: ClientCore) -> Steps[bool]:
-    """List the tools, which makes their schemas known; return whether that went well."""
+def _relist_tools(core: ClientCore) -> Steps[bool]:
+    """List the tools to learn their schemas; return whether that succeeded."""
     try:
         yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
     except McpError as error:

@@ -24,8 +24,7 @@ from typing import (
 from typing_extensions import ParamSpec
 
 from syncmcp import types
-from syncmcp._client.operation import BoundOperation, Operation
-from syncmcp._client.streams import ResultStream
+from syncmcp._client.operation import BoundOperation, Operation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp.errors import McpError, UsageError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
-from syncmcp._client.subscriptions import begin
+from syncmcp._client.subscriptions import open_subscription
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
 from syncmcp._concurrency.waits import EventQueue
@@ -253,11 +253,11 @@ def listen(
 
     def subscribe(name: str) -> None:
         inbox = inboxes.queues[name]
-        listenings[name] = listening = begin(
+        listenings[name] = listening = open_subscription(
             core_of(clients[name]), filters[name], inbox, undeclared=undeclared
         )
         if inbox.closed:  # the caller was interrupted meanwhile
-            listening.abandon()
+            listening.close_in_background()
 
     try:
         outcomes = run_all({name: partial(subscribe, name) for name in filters}, Deadline(None))
@@ -298,4 +298,4 @@ def _filter_for(
 
 def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:
     for listening in list(listenings.values()):
-        listening.abandon()
+        listening.close_in_background()

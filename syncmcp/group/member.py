@@ -122,7 +122,7 @@ class GroupMember:
     def mark_wanted(self) -> None:
         """Mark the client as wanted, so that a `close` from now on ends its opening."""
         assert self.client is not None
-        core_of(self.client).want()
+        core_of(self.client).allow_opening()
 
     def open(self, changed: Callable[[Lists], object]) -> Lists:
         """Connect, subscribe to changes, and fetch the lists. Blocks.
@@ -201,8 +201,8 @@ class GroupMember:
         core = core_of(client)
         connection, negotiated = core.connection, core.negotiated
         if connection is None or negotiated is None:
-            return ServerStatus("closed" if not core.wanted else "lost")
-        server = renamed(core.settings.connected(negotiated), self.name)
+            return ServerStatus("closed" if not core.may_open else "lost")
+        server = renamed(core.settings.connected_server(negotiated), self.name)
         dead = connection.dead
         return ServerStatus("open" if dead is None else "lost", dead, server)
 

@@ -198,7 +198,7 @@ class Skills:
     def _settings(self, options: CallOptions) -> dict[str, Any]:
         client, core = self._client, core_of(self._client)
         resolved = core.resolve(options)
-        if core.live() is None:  # opens a lazy client, for its server's extensions
+        if core.live_connection() is None:  # a lazy client opens now
             core.open(Deadline(resolved.timeout))
         if EXTENSION not in core.settings.extensions or EXTENSION in client.server.extensions:
             return client.server.extension(EXTENSION)

@@ -323,7 +323,7 @@ def test_what_was_claimed_for_a_call_that_is_not_sent_is_given_back() -> None:
         batch = client.batch()
         with pytest.raises(ZeroDivisionError), batch:
             claim_and_fail(batch)
-        assert client._core.state.uris.wanted() == []
+        assert client._core.session_state.resources.needed_uris() == []
 
 
 @both_kinds
@@ -333,7 +333,7 @@ def test_what_was_claimed_for_a_call_that_was_cancelled_is_given_back(parallel: 
     with MEMORY.connect(stage.server) as client:
         with client.batch(parallel=parallel) as batch:
             batch.subscribe_resource("demo://a").cancel()
-        assert client._core.state.uris.wanted() == []
+        assert client._core.session_state.resources.needed_uris() == []
 
 
 def places_and_claims(batch: Batch) -> None:
@@ -352,14 +352,14 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
             if second:
                 raise KeyboardInterrupt
             second.append(args)
-            go(*args)
+            start(*args)
 
-        go = batch_module._go
-        monkeypatch.setattr(batch_module, "_go", interrupted)
+        start = batch_module._start
+        monkeypatch.setattr(batch_module, "_start", interrupted)
         with pytest.raises(KeyboardInterrupt), batch:
             places_and_claims(batch)
         assert [future.cancelled() for future in batch.futures] == [True] * 3
-        assert client._core.state.uris.wanted() == []
+        assert client._core.session_state.resources.needed_uris() == []
         client.ping()
     assert stage.places == {}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._client.caching import ResultCache
-from syncmcp._client.pages import recall_or_exchange
+from syncmcp._client.pages import cached_or_exchange
 from syncmcp._connection.options import CacheUse, ResolvedOptions
 from syncmcp._protocol.capabilities import NO_OFFER
 from syncmcp._protocol.dialect import Reply
@@ -76,8 +76,8 @@ class World:
         options = ResolvedOptions(None, None, cache=use)
         params = {"uri": "a:1"} if method == "resources/read" else None
         assert client.cache is not None
-        steps: Steps[Any] = recall_or_exchange(cast("Any", client), method, params)
-        steps = client.cache.between(steps, client.live, options)
+        steps: Steps[Any] = cached_or_exchange(cast("Any", client), method, params)
+        steps = client.cache.wrap(steps, client.live, options)
         effect, found = advance(steps, None)
         if found is None:
             assert isinstance(effect, Send)
@@ -116,7 +116,7 @@ class World:
         if client.news:
             method, version = client.news.pop(0)
             assert client.cache is not None
-            client.cache.changed(METHODS[method])
+            client.cache.on_change(METHODS[method])
             client.heard[method] = version
 
 

@@ -219,7 +219,7 @@ def test_closing_the_client_ends_the_iteration(wire: Wire) -> None:
 
         assert in_threads(listen, close) == [[], None]
         assert server.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
-        assert client._core.state.listeners == []
+        assert client._core.session_state.listeners == []
 
 
 @every_wire
@@ -417,8 +417,8 @@ def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
         client.listen(uris=["a:1", "a:2"]).close()  # waits for what a pool thread still does
         assert let_go(server)
         assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
-        assert client._core.state.listeners == []
-        assert len(client._core.state.uris) == 0
+        assert client._core.session_state.listeners == []
+        assert len(client._core.session_state.resources) == 0
         assert client._core.connection is not None
         assert client._core.connection._peer.open_calls() == []
 

@@ -198,7 +198,7 @@ def test_a_refusal_is_an_error_of_the_server_s(wire: str) -> None:
     with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
         with pytest.raises(syncmcp.MethodNotFound):
             client.listen(tools=True)
-        assert client._core.state.listeners == []
+        assert client._core.session_state.listeners == []
 
 
 @WIRES
@@ -241,7 +241,7 @@ def test_a_refused_subscription_gives_back_those_before_it(wire: str) -> None:
             client.listen(uris=["a:1", "a:2"])
         (request,) = peer.requests("resources/unsubscribe")
         assert request["params"]["uri"] == "a:1"
-        assert client._core.state.listeners == []
+        assert client._core.session_state.listeners == []
 
 
 @WIRES
@@ -517,13 +517,13 @@ def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -
 
         assert in_threads(*[cycle] * 4) == [None] * 4
         assert held(server) == 0
-        assert len(client._core.state.uris) == 0
+        assert len(client._core.session_state.resources) == 0
 
 
 def test_one_that_was_closed_is_not_kept() -> None:
     with syncmcp.connect(shop()) as client:
         events = client.listen(tools=True)
-        gone = is_gone(events._listening)
+        gone = is_gone(events._backend)
         events.close()
         del events
         assert gone()

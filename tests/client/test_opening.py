@@ -61,13 +61,13 @@ REFUSALS: dict[str, list[s.Step]] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is so slow to start, on a busy machine, that it is probed again."""
-    monkeypatch.setattr("syncmcp._client.opening._AGAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", PATIENCE)
 
 
 @pytest.fixture
 def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every server that does not answer at once is."""
-    monkeypatch.setattr("syncmcp._client.opening._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
 
 
 def offer_of(peer: Scripted) -> str:
@@ -355,7 +355,7 @@ sys.stdin.read()
 def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._client.opening._END_SECONDS", PATIENCE)
+    monkeypatch.setattr("syncmcp._client.opening._EXIT_NOTICE_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(PATIENCE)
         lines: list[socket.socket] = []
@@ -866,11 +866,11 @@ def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command
 
 
 def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._client.opening._MOST", 2)
+    monkeypatch.setattr("syncmcp._client.opening._MAX_REMEMBERED", 2)
     found = RevisionMemory()
     commands = [Stdio("no-such-command", str(number)) for number in range(3)]
     for command in (commands[0], commands[1], commands[0], commands[2]):
-        found.learn(command, dialect_for(OLD, None), in_vain=True)
+        found.learn(command, dialect_for(OLD, None), failed_probe=True)
     assert [found.find(command) for command in commands] == [OLD, None, OLD]
 
 

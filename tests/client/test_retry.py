@@ -316,7 +316,7 @@ def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, none of which is made."""
     made: list[float] = []
-    monkeypatch.setattr(ClientCore, "sit_out", lambda self, seconds, *_: made.append(seconds))
+    monkeypatch.setattr(ClientCore, "sleep", lambda self, seconds, *_: made.append(seconds))
     return made
 
 
@@ -451,12 +451,12 @@ def coming_back(
     pauses: list[float] = []
     with ExitStack() as down:
 
-        def sit_out(self: Client, seconds: float, *_: Any) -> None:
+        def sleep(self: Client, seconds: float, *_: Any) -> None:
             pauses.append(seconds)
             if len(pauses) == after:
                 down.close()
 
-        monkeypatch.setattr(ClientCore, "sit_out", sit_out)
+        monkeypatch.setattr(ClientCore, "sleep", sleep)
         down.enter_context(proxy.down())
         yield pauses
 
@@ -503,10 +503,10 @@ def test_a_call_that_was_sent_once_is_not_said_to_be_unsent(
         with ExitStack() as later:
 
             def go_down(*_: Any) -> None:
-                monkeypatch.setattr(ClientCore, "sit_out", lambda *_: None)
+                monkeypatch.setattr(ClientCore, "sleep", lambda *_: None)
                 later.enter_context(proxy.down())
 
-            monkeypatch.setattr(ClientCore, "sit_out", go_down)
+            monkeypatch.setattr(ClientCore, "sleep", go_down)
             with pytest.raises(ConnectFailed) as caught:
                 client.call_tool("order", idempotent=True)
         assert (caught.value.delivery, caught.value.attempts) == ("unknown", 3)

@@ -34,39 +34,39 @@ class Asked:
 
 def test_the_first_asks_and_the_last_gives_back() -> None:
     uris, ask = ResourceSubscriptions(), Asked()
-    uris.hold("a:1", ask, Deadline(None))
-    uris.hold("a:1", ask, Deadline(None))
-    assert uris.wanted() == [("a:1", "refuse")]
-    uris.let_go("a:1", ask)
+    uris.acquire("a:1", ask, Deadline(None))
+    uris.acquire("a:1", ask, Deadline(None))
+    assert uris.needed_uris() == [("a:1", "refuse")]
+    uris.release("a:1", ask)
     assert ask.methods == [SUBSCRIBE]
-    uris.let_go("a:1", ask)
+    uris.release("a:1", ask)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
     assert len(uris) == 0
-    uris.let_go("a:1", ask)
+    uris.release("a:1", ask)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
 
 
 def test_one_who_comes_while_it_is_given_back_asks_again_afterwards() -> None:
     uris, ask = ResourceSubscriptions(), Asked()
-    uris.hold("a:1", ask, Deadline(None))
+    uris.acquire("a:1", ask, Deadline(None))
     waiting = threading.Thread(
-        target=uris.hold, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
+        target=uris.acquire, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
     )
     ask.meanwhile = [waiting.start]
-    uris.let_go("a:1", ask)
+    uris.release("a:1", ask)
     waiting.join(PATIENCE)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
-    uris.let_go("a:1", ask)
+    uris.release("a:1", ask)
     assert len(uris) == 0
 
 
 def test_a_claim_while_it_is_given_back_is_asked_for_again() -> None:
     uris, ask = ResourceSubscriptions(), Asked()
-    uris.hold("a:1", ask, Deadline(None))
-    ask.meanwhile = [lambda: uris.claim("a:1")]
-    uris.let_go("a:1", ask)
+    uris.acquire("a:1", ask, Deadline(None))
+    ask.meanwhile = [lambda: uris.add_explicit("a:1")]
+    uris.release("a:1", ask)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
-    assert uris.wanted() == [("a:1", "refuse")]
+    assert uris.needed_uris() == [("a:1", "refuse")]
 
 
 def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:
@@ -74,8 +74,8 @@ def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> Non
     for failure in (ResourceNotFound("no"), ConnectionLost("gone")):
         ask.meanwhile = [failure]
         with pytest.raises(type(failure)):
-            uris.hold("a:1", ask, Deadline(None))
-        uris.let_go("a:1", ask)
+            uris.acquire("a:1", ask, Deadline(None))
+        uris.release("a:1", ask)
         assert len(uris) == 0
     assert ask.methods == [SUBSCRIBE, SUBSCRIBE, UNSUBSCRIBE]
 
@@ -85,13 +85,13 @@ def test_nobody_waits_for_another_one_s_request_longer_than_he_wants() -> None:
 
     def impatient() -> None:
         with pytest.raises(RequestTimeout, match="not subscribed to a:1 in time"):
-            uris.hold("a:1", ask, Deadline(0.01))
-        uris.let_go("a:1", ask)
+            uris.acquire("a:1", ask, Deadline(0.01))
+        uris.release("a:1", ask)
 
     ask.meanwhile = [lambda: in_threads(impatient)]
-    uris.hold("a:1", ask, Deadline(None))
+    uris.acquire("a:1", ask, Deadline(None))
     assert ask.methods == [SUBSCRIBE]
-    uris.let_go("a:1", ask)
+    uris.release("a:1", ask)
     assert len(uris) == 0
 
 

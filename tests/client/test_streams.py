@@ -10,7 +10,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Interceptor, Progress
-from syncmcp._client.streams import StreamBuffer
+from syncmcp._client.operation import StreamBuffer
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
@@ -192,7 +192,7 @@ def test_every_operation_streams() -> None:
 def test_what_nobody_reads_is_dropped_and_counted_the_oldest_first() -> None:
     items = StreamBuffer()
     for number in range(BACKLOG + 3):
-        items.take(Progress(number, None, None))
+        items.put(Progress(number, None, None))
     items.close()
     assert items.dropped == 3
     assert items.next() == Progress(3, None, None)
@@ -223,8 +223,8 @@ def test_a_reader_that_waits_is_woken_by_each_item() -> None:
 
     def write() -> None:
         assert ready.wait(PATIENCE)
-        items.take(Progress(1, None, None))
-        items.take({"data": "x"})
+        items.put(Progress(1, None, None))
+        items.put({"data": "x"})
         items.close()
 
     in_threads(read, write)

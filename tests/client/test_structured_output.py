@@ -569,4 +569,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 def test_the_options_survive_a_pickle() -> None:
     client = syncmcp.Client("https://e.example/", validate_output="warn", validate_input=True)
     again = pickle.loads(pickle.dumps(client))
-    assert again._core.checks == client._core.checks == ("warn", True)
+    assert again._core.validation == client._core.validation == ("warn", True)

@@ -102,7 +102,7 @@ def test_news_that_finds_nobody_waiting_yet_is_not_lost(
 ) -> None:
     oven = Oven(notify=False)
     with syncmcp.connect(oven, mode=revision, **ON) as client:
-        naps = client._core.pools.naps
+        naps = client._core.pools.waits
         begin = naps.begin
 
         def late(pause: Any, *rest: Any) -> Any:
@@ -118,9 +118,9 @@ def test_news_that_finds_nobody_waiting_yet_is_not_lost(
         assert (naps._followers, naps._unseen) == ({}, {})
 
 
-def hearing_of(client: syncmcp.Client) -> Any:
+def watcher_of(client: syncmcp.Client) -> Any:
     """What has the server tell of tasks."""
-    return client._core.hearing
+    return client._core.task_watcher
 
 
 def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just_before(
@@ -132,8 +132,8 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
         task = client.start_task("bake")
         assert task.wait(0) is False
         oven.listened(1, 1)
-        hearing, naps = hearing_of(client), client._core.pools.naps
-        claim, news = hearing.claim, naps.notify_task
+        watcher, waits = watcher_of(client), client._core.pools.waits
+        watch, news = watcher.watch, waits.notify_task
 
         def tell(id: str) -> None:
             news(id)
@@ -143,7 +143,7 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
             """The task ends, and that is told, between a look at it and the wait for news."""
             oven.open()
             assert told.wait(PATIENCE)
-            hear_no_more = claim(id)
+            hear_no_more = watch(id)
             claimed.set()
             return hear_no_more
 
@@ -153,8 +153,8 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
                 assert claimed.wait(PATIENCE)
             return found
 
-        monkeypatch.setattr(naps, "notify_task", tell)
-        monkeypatch.setattr(hearing, "claim", late)
+        monkeypatch.setattr(waits, "notify_task", tell)
+        monkeypatch.setattr(watcher, "watch", late)
         oven.on_request("tasks/get", look)
         assert client.task(task.id or "", "bake").result(PATIENCE).text == "rye is done"
         assert task.result(PATIENCE).text == "rye is done"
@@ -180,7 +180,7 @@ def test_tasks_share_one_request_that_listens(wire: Wire) -> None:
         assert again.result(PATIENCE).text == "rye is done"
         oven.until(lambda stats: stats.listeners == 0)
         assert oven.stats.requests[LISTEN] == 3
-        assert client._core.state.listeners == []
+        assert client._core.session_state.listeners == []
 
 
 @stateless_wires
@@ -216,7 +216,7 @@ def test_a_server_that_tells_nothing_of_tasks_is_asked_once() -> None:
             task = client.start_task("bake", {"bread": bread})
             assert task.wait(0) is False
             oven.until(lambda stats: stats.requests[LISTEN] == 1 and stats.listeners == 0)
-            oven.until(lambda stats: not hearing_of(client)._adjusting)
+            oven.until(lambda stats: not watcher_of(client)._adjusting)
             oven.open(bread)
             assert task.result(PATIENCE).text == f"{bread} is done"
     assert oven.stats.requests[LISTEN] == 1
@@ -268,5 +268,5 @@ def test_a_call_that_is_given_up_listens_no_more_and_so_does_a_closed_client(wir
         with pytest.raises(syncmcp.McpError):
             future.result(PATIENCE)
         oven.until(lambda stats: stats.listeners == 0)
-        assert not hearing_of(client)._claims
+        assert not watcher_of(client)._watch_counts
     oven.tasks.close()

@@ -649,7 +649,7 @@ class Parked:
 
     def __init__(self, client: Client) -> None:
         self._event = threading.Event()
-        naps = client._core.pools.naps
+        naps = client._core.pools.waits
         begin = naps.begin
 
         def watched(*args: Any) -> Any:
@@ -789,7 +789,7 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
     with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
-        naps = client._core.pools.naps
+        naps = client._core.pools.waits
         (nap,) = naps._waits
         ended = threading.Event()
         done = nap._on_wake

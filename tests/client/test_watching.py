@@ -154,7 +154,7 @@ def test_an_answer_between_two_misses_forgives_the_first(
     with session_server() as server, watched(server, SHORT) as client:
         for number, before in enumerate([silent, lambda one: False, silent], start=1):
             # An answer has all the time in the world: only silence is measured.
-            client._core._watch._interval = SHORT if before is silent else PATIENCE  # type: ignore[union-attr]
+            client._core._heartbeat._interval = SHORT if before is silent else PATIENCE  # type: ignore[union-attr]
             server.before = before
             clock.ring(number)
             clock.next(number + 1)

@@ -540,5 +540,5 @@ def test_what_was_claimed_for_a_call_that_ends_in_line_is_given_back(way: str) -
         stage.gate.set()
         held.result(PATIENCE)
         client.ping.future().result(PATIENCE)  # the one behind it
-        assert client._core.state.uris.wanted() == []
+        assert client._core.session_state.resources.needed_uris() == []
     assert stage.stats.requests["resources/subscribe"] == 0

@@ -151,7 +151,7 @@ class TestListening:
     ) -> None:
         changes = group.listen(tools=True, timeout=PATIENCE)
         for name, listening in changes._listenings.items():
-            listening.lose("server")
+            listening.fail("server")
             assert name in group.clients
         assert list(changes) == []
         assert {name: type(error) for name, error in changes.errors.items()} == {
@@ -198,7 +198,7 @@ class TestListening:
             raise KeyboardInterrupt
 
         with ClientGroup({"a": shops["a"]}) as group:
-            (standing,) = (client._core.state for client in group.clients.values())
+            (standing,) = (client._core.session_state for client in group.clients.values())
             before = len(standing._listeners)
             with monkeypatch.context() as patched:
                 patched.setattr("syncmcp.group.listening.run_all", interrupted)

@@ -352,7 +352,7 @@ class TestComingAndGoing:
                 assert mine.call_tool("t").text == "t of a"
                 group.add("a", mine)
             assert mine.call_tool("t").text == "t of a"
-            assert mine._core.state.listeners == []
+            assert mine._core.session_state.listeners == []
             with pytest.raises(ClosedError):
                 closed.call_tool("u")
 

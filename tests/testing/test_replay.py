@@ -131,7 +131,7 @@ def test_a_client_that_probes_can_play_the_session_of_one_that_did_not(path: Pat
 def test_a_server_that_the_probe_breaks_can_be_played(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._client.opening._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
     broken = [s.expect("server/discover"), s.expect("server/discover"), s.cut(code=1)]
     with (
         ScriptedPeer(broken, s.handshake()) as peer,

@@ -105,7 +105,7 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
         task = client.start_task("draw")
         with syncmcp.connect(made, mode=STATELESS) as other:
             # Past the gate of the client, which has not switched it on.
-            connection = other._core.live()
+            connection = other._core.live_connection()
             assert connection is not None
             connection.agreed._gates = {}
             with pytest.raises(ServerError, match="did not declare") as caught:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pydantic_core
 
 from syncmcp._base.text import MASK, names_a_secret, redact
-from syncmcp._client.opening import settled
+from syncmcp._client.opening import resolve_target
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
 from syncmcp.testing.recording import Entry, RecordingFile
@@ -138,7 +138,7 @@ class Recording(TransportSource):
         secrets: Iterable[str] = (),
         mask: Callable[[str], str] | None = None,
     ) -> None:
-        server, _, _ = settled(target, None)
+        server, _, _ = resolve_target(target, None)
         if isinstance(server, TransportSource):
             raise UsageError("what records or replays cannot be recorded")
         if isinstance(server, Http) and server.session_id is not None:

@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "kept-whatever-the-news",
         "change notifications outdate nothing that is kept",
-        f"{KEPT}.heard",
+        f"{KEPT}.on_notification",
         always(None),
         ("CCH-06",),
     ),

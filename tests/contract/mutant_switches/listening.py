@@ -58,14 +58,14 @@ MUTANTS = (
     Mutant(
         "listening-to-the-dead",
         "a listener is not set up again when its connection has broken",
-        "syncmcp._client.listening:StreamSubscription._again",
+        "syncmcp._client.listening:StreamSubscription._listen_again",
         always(None),
         ("STD-08", "SUB-03"),
     ),
     Mutant(
         "subscribed-for-good",
         "the last who listens to a resource does not give it back",
-        "syncmcp._client.session_state:ResourceSubscriptions.let_go",
+        "syncmcp._client.session_state:ResourceSubscriptions.release",
         always(None),
         ("M-12",),
     ),

@@ -343,7 +343,7 @@ CLIENTS = (
     Mutant(
         "never-started-again",
         "a server that died stays dead",
-        f"{CORE}._bury",
+        f"{CORE}._clean_up_dead",
         _stay_dead,
         ("STD-07",),
     ),
@@ -364,7 +364,7 @@ CLIENTS = (
     Mutant(
         "unopened-clients-stay-behind",
         "a client that is not open at a fork is dead in the child all the same",
-        f"{CORE}.renew",
+        f"{CORE}.reset_after_fork",
         always(None),
         ("32",),
     ),

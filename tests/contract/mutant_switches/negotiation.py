@@ -242,14 +242,14 @@ MUTANTS = (
     Mutant(
         "silence-is-final",
         "a server that does not answer the probe is given up",
-        "syncmcp._client.opening:_ask",
+        "syncmcp._client.opening:_perform_request",
         _take_silence_for_failure,
         ("VER-14", "18"),
     ),
     Mutant(
         "death-is-final",
         "a server that dies of the probe is given up",
-        "syncmcp._client.opening:_ask",
+        "syncmcp._client.opening:_perform_request",
         result(
             lambda outcome: (
                 outcome.error if isinstance(outcome, negotiate.ServerExited) else outcome
@@ -274,14 +274,14 @@ MUTANTS = (
     Mutant(
         "probed-once",
         "a server that the probe broke is waited for as long as one that is slow",
-        "syncmcp._client.opening:_Probe._exchange",
+        "syncmcp._client.opening:_Probe._send_with_repeat",
         _probe_once,
         ("VER-14", "18"),
     ),
     Mutant(
         "calls-before-the-handshake",
         "a thread calls while another one's handshake has no answer",
-        "syncmcp._client.core:ClientCore.link",
+        "syncmcp._client.core:ClientCore.ensure_connection",
         _do_not_wait_for_the_handshake,
         ("VER-04",),
     ),

@@ -23,14 +23,14 @@ def _give_up_with_the_session(original: Function) -> Function:
 
 
 def _open_for_each_call(original: Function) -> Function:
-    def link(self: Any, deadline: Any, cancel: Any = None) -> Any:
-        connection = self._connection
+    def ensure_connection(self: Any, deadline: Any, cancel: Any = None) -> Any:
+        connection = self.connection
         if connection is not None and connection.dead is not None:
-            self._bury(connection, deadline)
-            return self._open(deadline.sooner(self._open_timeout))
+            self._clean_up_dead(connection, deadline)
+            return self._establish(deadline.sooner(self.settings.open_timeout))
         return original(self, deadline, cancel)
 
-    return link
+    return ensure_connection
 
 
 def _end_every_call(original: Function) -> Function:
@@ -53,14 +53,14 @@ MUTANTS = (
     Mutant(
         "session-gone-for-good",
         "a call that is refused with its session fails",
-        f"{REPETITION}._decide",
+        f"{REPETITION}._delay",
         _give_up_with_the_session,
         ("HTL-11", "15"),
     ),
     Mutant(
         "a-session-for-each",
         "each thread that is refused begins a session of its own",
-        "syncmcp._client.core:ClientCore.link",
+        "syncmcp._client.core:ClientCore.ensure_connection",
         _open_for_each_call,
         ("15",),
     ),
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "repeated-blindly",
         "whatever has failed is sent again",
-        "syncmcp._client.retrying:may_repeat",
+        "syncmcp._client.retrying:may_retry",
         always(True),
         ("16",),
     ),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "watched-unasked",
         "every connection is watched",
-        "syncmcp._client.core:ClientCore._watcher",
+        "syncmcp._client.core:ClientCore._start_heartbeat",
         lambda original: lambda self, connection: _watch(self, connection, original),
         ("RPC-25",),
     ),

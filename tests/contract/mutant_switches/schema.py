@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "schemas-never-outdated",
         "a schema that a result does not fit is not fetched again",
-        "syncmcp._client.tool_calls:_list",
+        "syncmcp._client.tool_calls:_relist_tools",
         _never_list_again,
         ("29",),
     ),

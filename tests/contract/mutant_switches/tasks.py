@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-cancelled-by-notification",
         "a task that is given up is cancelled by a notification",
-        "syncmcp._client.background:post",
+        "syncmcp._client.background:send_and_forget",
         _by_notification,
         ("CAN-03", "TSX-05"),
     ),

@@ -50,8 +50,8 @@ def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> No
             tracemalloc.stop()
         assert grown < 500_000, f"{grown} bytes after {count} cycles"
         assert let_go(server)
-        assert client._core.state.listeners == []
-        assert len(client._core.state.uris) == 0
+        assert client._core.session_state.listeners == []
+        assert len(client._core.session_state.resources) == 0
         assert client._core.connection is not None
         assert client._core.connection._peer.open_calls() == []
 
