@@ -25,7 +25,6 @@ IGNORED = {("syncmcp.handlers", "syncmcp._client.client"), ("syncmcp.errors", "s
 # What is still tied together by names for type checkers, or by imports within functions: how many
 # modules of which packages. It may become less.
 KNOWN = {
-    ("_connection",): 9,
     ("_protocol",): 5,
     ("approval", "handlers"): 4,
     ("auth",): 2,

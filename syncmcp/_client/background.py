@@ -26,7 +26,6 @@ from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._connection.outgoing import leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.exchange import exchange
@@ -162,7 +161,7 @@ class PreparedCall(Generic[R]):
         """Whether a thread must be its own; those that share a frame share that of its exchange."""
         if connection.interception is not None:
             return True
-        shares = self.options.place is not None and connection.dialect.batches
+        shares = self.options.batch_slot is not None and connection.dialect.batches
         return connection.transport.blocking and not shares
 
     def drop(self, error: McpError) -> None:
@@ -236,9 +235,9 @@ class _ThreadedRun(Generic[R]):
         self._unsubscribe = call_when_cancelled(self._token, self._cancelled)
         # A handler's call does not stand in line: those in front may wait for the handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
-        place = self._options.place
-        if busy and place is not None:  # others need not stand in line with it
-            place.leave()
+        slot = self._options.batch_slot
+        if busy and slot is not None:  # others need not stand in line with it
+            slot.discard()
 
     def _cancelled(self) -> None:
         settle(
@@ -300,7 +299,7 @@ class _ThreadedRun(Generic[R]):
         finally:
             # It refers to us: what is over must not wait for the garbage collector.
             self._options.abandon = None
-            leave_frame(self._options)
+            self._options.leave_batch()
 
     def _wake(self) -> None:
         """Go on after a pause, on an exchange thread. Never blocks."""
@@ -406,7 +405,7 @@ class _CallbackRun(Generic[R]):
         if is_claimed(self._future):
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             abort_steps(self._steps, self._core, self._options, error)
-            leave_frame(self._options)
+            self._options.leave_batch()
             return
         try:
             step(*args)
@@ -485,12 +484,16 @@ class _CallbackRun(Generic[R]):
         self._advance(work.do(), None)
 
     def _ask(self, ask: AnswerInput, connection: Connection) -> None:
-        desk = connection.desk
         answers = InputResponder(
-            ask, desk, connection.dialect, self._options, self._deadline, self._answered
+            ask,
+            connection.questions,
+            connection.dialect,
+            self._options,
+            self._deadline,
+            self._answered,
         )
         self._answers = answers
-        self._deadline.hold(desk.human_timeout)
+        self._deadline.hold(connection.services.human_timeout)
         try:
             answers.start()
         except McpError as error:

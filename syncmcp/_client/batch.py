@@ -17,8 +17,8 @@ from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, as_told
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.batching import BatchAssembler, BatchSlot
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._connection.outgoing import BatchAssembler, BatchSlot
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
 
@@ -225,10 +225,10 @@ class Batch:
         wanted = [each for each in begun if each.send is not None and not each.future.done()]
         for start in range(0, len(wanted), self._max_size):
             part = wanted[start : start + self._max_size]
-            gathering = BatchAssembler(len(part), pool)
+            assembler = BatchAssembler(len(part), pool)
             for index, each in enumerate(part):
-                place = each.options.place = BatchSlot(gathering, index)
-                call_when_done(each.future, place.leave)
+                slot = each.options.batch_slot = BatchSlot(assembler, index)
+                call_when_done(each.future, slot.discard)
         for each in begun:
             _go(each, self._timeout)
 

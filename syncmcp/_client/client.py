@@ -30,7 +30,7 @@ from syncmcp._client.settings import (
 )
 from syncmcp._client.task_subscription import TaskSubscription
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._connection.answering import HandlerRegistry
+from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import CallOptions
 from syncmcp._connection.tool_schemas import OutputCheck

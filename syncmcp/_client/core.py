@@ -22,8 +22,8 @@ from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.client_services import ClientServices
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from syncmcp._client.settings import Settings
     from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._connection.answering import HandlerRegistry
+    from syncmcp._connection.client_services import HandlerRegistry
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
 
@@ -342,7 +342,7 @@ class ClientCore:
         )
         self.state.restore(connection, deadline)
         # Before there is a connection to see: then calls go out and questions come in.
-        connection.desk.server = self.settings.connected(negotiated)
+        connection.services.server = self.settings.connected(negotiated)
         if self.cache is not None:
             self.cache.reconnected()
         with self.lock:
@@ -379,7 +379,7 @@ class ClientCore:
         )
         transport.label = self.label
         pools = self.pools
-        desk = QuestionRegistry(
+        services = ClientServices(
             self.label,
             weakref.ref(self),
             self.handlers,
@@ -390,7 +390,7 @@ class ClientCore:
         )
         connection = Connection(
             transport,
-            desk,
+            services,
             self.wire,
             first_id=self._next_id,
             max_in_flight=settings.max_in_flight,

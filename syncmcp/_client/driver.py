@@ -246,9 +246,10 @@ def _ask(ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline:
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
-    desk = connection.desk
-    answers = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
-    deadline.hold(desk.human_timeout)
+    answers = InputResponder(
+        ask, connection.questions, connection.dialect, options, deadline, answered.release
+    )
+    deadline.hold(connection.services.human_timeout)
     try:
         answers.start()
         # A future's thread is one of a pool's, too: the handlers may need another.

@@ -7,17 +7,13 @@ handlers do not notice the difference. Everything here runs on a pool thread.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import slot_released
-from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.client_capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
 from syncmcp._protocol.conversation import check_balance, single_block
@@ -25,14 +21,7 @@ from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
     HandlerContext,
     Handlers,
-    LogHandler,
-    NotificationHandler,
-    ProgressHandler,
-    RequestHandler,
     answered_by_person,
-    merged,
-    offer_of,
-    replaced,
 )
 
 if TYPE_CHECKING:
@@ -372,108 +361,3 @@ def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
         raise UsageError(f"{who} returns {model.__name__}, not {type(result).__name__}")
-
-
-# The table of a client's handlers: who is told what, and who answers.
-
-
-class HandlerRegistry:
-    """May be changed at any time from any thread.
-
-    Attributes:
-        answering: Who answers the questions that the library knows. Replaced, never changed.
-        schemas: What is known of the server's tools; told when their list has changed.
-    """
-
-    def __init__(
-        self,
-        on_log: LogHandler | None,
-        on_progress: ProgressHandler | None,
-        on_notification: Callable[[str, dict[str, Any]], object] | None,
-        answering: Handlers,
-        on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
-    ) -> None:
-        for name, handler in (
-            ("on_log", on_log),
-            ("on_progress", on_progress),
-            ("on_notification", on_notification),
-            ("on_handler_error", on_handler_error),
-        ):
-            if handler is not None:
-                refuse_coroutines(handler, name)
-        self.on_log = on_log
-        self.on_progress = on_progress
-        self.on_notification = on_notification
-        self.on_handler_error = on_handler_error
-        self.answering = answering
-        self.schemas = ToolSchemaCache()
-        # Guards changes of those who answer: each is made of those before it.
-        self.changing = threading.RLock()
-        # Guards the two tables; held for look-ups and changes only.
-        self._lock = threading.RLock()
-        self._requests: dict[str, RequestHandler] = {}
-        self._notifications: dict[str, NotificationHandler] = {}
-
-    def for_call(self, given: Handlers | None) -> Handlers:
-        """Who answers what a call causes: its own handlers, and the client's for the rest."""
-        return self.answering if given is None else merged(given, self.answering)
-
-    def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
-        """Replace some of those who answer, if `check` agrees with what servers may then ask.
-
-        Raises:
-            UsageError: One of them is no handler, or `check` does not agree.
-        """
-        with self.changing:
-            answering = replaced(self.answering, **changed)
-            check(offer_of(answering))
-            self.answering = answering
-
-    def renew(self) -> None:
-        """After a fork, in the child: threads of the parent may have held the locks."""
-        self.changing = threading.RLock()
-        self._lock = threading.RLock()
-
-    def offer(self) -> OfferedCapabilities:
-        """What servers may ask, now."""
-        return offer_of(self.answering)
-
-    def set_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a request."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._requests.pop(method, None)
-            else:
-                self._requests[method] = handler
-
-    def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a notification."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._notifications.pop(method, None)
-            else:
-                self._notifications[method] = handler
-
-    def request(self, method: str) -> RequestHandler | None:
-        """The handler of a request that the library does not know."""
-        with self._lock:
-            return self._requests.get(method)
-
-    def notification(self, method: str) -> NotificationHandler | None:
-        """The handler of a notification."""
-        with self._lock:
-            return self._notifications.get(method)
-
-    def request_methods(self) -> list[str]:
-        """The requests that have a handler of their own."""
-        with self._lock:
-            return sorted(self._requests)
-
-    def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
-        """The handlers of requests and of notifications, as they are now."""
-        with self._lock:
-            return dict(self._requests), dict(self._notifications)

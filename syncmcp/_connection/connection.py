@@ -17,26 +17,23 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
-from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.batching import BatchFrames
 from syncmcp._connection.intercepting import InterceptorChain
 from syncmcp._connection.negotiated import NegotiatedState
-from syncmcp._connection.notifications import (
-    HEARD,
-    NotificationDispatcher,
-    NotificationRouter,
-    TaskCallTracker,
-)
+from syncmcp._connection.notifications import HEARD, NotificationDispatcher, NotificationRouter
+from syncmcp._connection.notifier import Notifier
 from syncmcp._connection.options import ResolvedOptions, with_trace_context
-from syncmcp._connection.outgoing import BatchFrames, Notifier, expect_again, join_others
 from syncmcp._connection.pending_request import (
     PendingRequest,
     TimeoutWatcher,
     answer_in,
+    expect_retries,
     lost,
     told,
 )
-from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
+from syncmcp._connection.task_calls import TaskCallTracker
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.request_table import RequestTable
@@ -58,6 +55,7 @@ from syncmcp.transports.base import OfChild, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.wire_log import WireLog
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
@@ -71,7 +69,7 @@ class Connection:
     def __init__(
         self,
         transport: Transport,
-        desk: QuestionRegistry,
+        services: ClientServices,
         wire: WireLog,
         *,
         first_id: int,
@@ -80,9 +78,10 @@ class Connection:
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.transport = transport
-        self.desk = desk
+        self.services = services
+        self.questions = QuestionRegistry(services)
         self._wire = wire
-        self.label = desk.label
+        self.label = services.label
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
         self._lock = threading.RLock()
@@ -96,18 +95,20 @@ class Connection:
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
         self.interception = (
-            InterceptorChain(interceptors, self.label, desk.callbacks) if interceptors else None
+            InterceptorChain(interceptors, self.label, services.callbacks) if interceptors else None
         )
         self._notices = NotificationDispatcher(
-            self.label, desk.table, desk.callbacks, self.interception
+            self.label, services.handlers, services.callbacks, self.interception
         )
-        self._tasks = TaskCallTracker(desk, self._peer, self.agreed, self._lock, transport.blocking)
-        self.news = NotificationRouter(desk, self._peer, self._lock, self._tasks)
+        self._tasks = TaskCallTracker(
+            services, self._peer, self.agreed, self._lock, transport.blocking
+        )
+        self.news = NotificationRouter(services, self._peer, self._lock, self._tasks)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interception)
         self._frames = BatchFrames(self._lock, self._peer)
         self._clock = TimeoutWatcher(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = QuestionDispatcher(
-            desk,
+            self.questions,
             self._peer,
             self._lock,
             self._notifier,
@@ -132,7 +133,7 @@ class Connection:
         """
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
-        if not dialect.stateful and (methods := self.desk.table.request_methods()):
+        if not dialect.stateful and (methods := self.services.handlers.request_methods()):
             _log.warning(
                 "[%s] speaks %s, where servers send no requests: the handlers of %s wait in vain",
                 self.label,
@@ -176,8 +177,8 @@ class Connection:
         tail = transport.stderr_tail() if isinstance(transport, OfChild) else ""
         return {
             "calls": [call.facts(now) for call in calls],
-            "questions": self.desk.facts(),
-            "queues": {"calls": waiting, "questions": self.desk.waiting},
+            "questions": self.questions.facts(),
+            "queues": {"calls": waiting, "questions": self.questions.waiting},
             "server": {"stderr": tail, "said": transport.describe()},
         }
 
@@ -224,8 +225,8 @@ class Connection:
         for action in emptied:
             action()
         self._ended.set()
-        self.desk.close(error)
-        expect_again(calls)
+        self.questions.close(error)
+        expect_retries(calls)
         for call in calls:
             delivery = self._withdraw(call.out) if call.out else "not_sent"
             self._settle(call, told(error, call.method, delivery))
@@ -297,7 +298,7 @@ class Connection:
         options = call.options
         call.check_in_time(self.label)
         if offer is None:
-            offer = offer_of(self.desk.table.for_call(options.handlers))
+            offer = offer_of(self.services.handlers.for_call(options.handlers))
             if options.handlers is not None:
                 self.agreed.check_declared(offer)
         with self._lock:
@@ -336,14 +337,14 @@ class Connection:
         if call.passage is None:
             self._watch(call)
         may_send = may_send and not call.released
-        if join_others(self, call, dialect, ready=may_send) or not may_send:
+        if call.join_batch(self, dialect, ready=may_send) or not may_send:
             return
         if call.slot is not None or not call.hand_over(self._send):
             call.carry(self._send)
 
-    def send_together(self, calls: Sequence[PendingRequest]) -> None:
-        """Send those of `calls` that somebody still waits for, in one frame."""
-        if (frame := self._frames.bundle(calls)) is not None:
+    def send_batch(self, outs: Sequence[Outgoing]) -> None:
+        """Send the requests that are still open in one frame."""
+        if (frame := self._frames.bundle(outs)) is not None:
             self._send(frame)
 
     def _send(self, *outs: Outgoing) -> None:
@@ -459,7 +460,8 @@ class Connection:
             return self._tasks.settled(out)
 
     def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
-        if jsonrpc.names_nobody(message) and (about := out or self._frames.blamed()) and about.ids:
+        about = (out or self._frames.frame_of_error()) if jsonrpc.names_nobody(message) else None
+        if about is not None and about.ids:
             for id in about.ids:  # it answers the requests on whose stream it came
                 self._answered(message._replace(id=id), out)
             return
@@ -473,7 +475,7 @@ class Connection:
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
-            self.desk.visits.announced(outcome)
+            self.services.visits.announced(outcome)
         settle = partial(self._settle, call, outcome)
         for delivery in self._tasks.answered(call, outcome):  # what came before it is heard before
             self._clock.finishing(call)
@@ -534,7 +536,7 @@ class Connection:
         """End the exchange of `out`; return the frames whose turn has come."""
         ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
         failed = [call for call, _ in ended if call is not None]
-        expect_again(failed)
+        expect_retries(failed)
         for call in failed:
             error = call.outcome
             error.server, error.method = self.label, call.method

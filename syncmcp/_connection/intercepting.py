@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._concurrency.pool import DaemonPool
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import Outcome
+    from syncmcp._connection.questions import AnswerFunction, Outcome
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
-
-    Answering = Callable[[HandlerContext], dict[str, Any]]
 
 _log = logging.getLogger("syncmcp.interceptors")
 
@@ -102,7 +100,7 @@ class InterceptorChain:
         return shown.params
 
     def answering(
-        self, request: Request, make: Callable[[dict[str, Any]], Answering]
+        self, request: Request, make: Callable[[dict[str, Any]], AnswerFunction]
     ) -> InterceptedHandler:
         """What answers a question, with interceptors before and after it."""
         return InterceptedHandler(request, make, self._interceptors, self._label)
@@ -328,7 +326,7 @@ class InterceptedHandler:
     def __init__(
         self,
         request: Request,
-        make: Callable[[dict[str, Any]], Answering],
+        make: Callable[[dict[str, Any]], AnswerFunction],
         interceptors: Sequence[Interceptor],
         label: str,
     ) -> None:

@@ -22,7 +22,7 @@ from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.futures import Progress
-    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._connection.batching import BatchSlot
     from syncmcp._http.exchange import Identity
     from syncmcp.types import LoggingLevel
 
@@ -97,6 +97,7 @@ class ResolvedOptions:
     __slots__ = (
         "abandon",
         "altered",
+        "batch_slot",
         "cache",
         "cancel",
         "context",
@@ -109,7 +110,6 @@ class ResolvedOptions:
         "meta",
         "nested",
         "on_progress",
-        "place",
         "timeout",
         "trace",
         "undeclared",
@@ -154,8 +154,8 @@ class ResolvedOptions:
         self.abandon: Callable[[BaseException], object] | None = None
         # Told of progress, and of log messages by their parameters, by the thread that reads.
         self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
-        # Its place in the frame of a batch, until its first request is ready.
-        self.place: BatchSlot | None = None
+        # Its position in a batch, until its first request is ready.
+        self.batch_slot: BatchSlot | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
@@ -209,6 +209,12 @@ class ResolvedOptions:
         other = copy.copy(self)
         other.watch = watch
         return other
+
+    def leave_batch(self) -> None:
+        """Give up the call's position in a batch: the call is over, or cannot share the frame."""
+        slot, self.batch_slot = self.batch_slot, None
+        if slot is not None:
+            slot.discard()
 
     @property
     def plain(self) -> bool:

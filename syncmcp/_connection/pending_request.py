@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
@@ -27,12 +28,45 @@ from syncmcp.errors import (
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
-    from syncmcp._connection.intercepting import InterceptedRequest
-    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._connection.batching import BatchSender, BatchSlot
     from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._connection.server_requests import DeadlineHold
+    from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import Delivery as HowFar
     from syncmcp.transports.base import Outgoing
+
+
+# The spec: "initialize" must not be part of a batch (2025-03-26, basic/lifecycle).
+_ALONE = "initialize"
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class RequestInterception(Protocol):
+    """The interceptors of one request, as the connection sees them."""
+
+    def conduct(self, exchange: Callable[[], Any]) -> Any:
+        """Run the exchange of the request, and show its outcome to the interceptors.
+
+        Raises:
+            McpError: The request failed, or an interceptor did.
+        """
+        ...
+
+    def outgoing(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Show the request to the interceptors; return the parameters to send.
+
+        Raises:
+            McpError: The request must not be sent, or has ended meanwhile.
+        """
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """The request could not be sent."""
+        ...
+
+    def over(self) -> None:
+        """The request is settled. Never blocks."""
+        ...
 
 
 class PendingRequest:
@@ -40,6 +74,7 @@ class PendingRequest:
 
     __slots__ = (
         "asked",
+        "batch_slot",
         "carrier",
         "deadline",
         "delivery",
@@ -52,7 +87,6 @@ class PendingRequest:
         "outcome",
         "params",
         "passage",
-        "place",
         "pool",
         "released",
         "seen",
@@ -74,9 +108,9 @@ class PendingRequest:
         self.asked: dict[OpenQuestion, DeadlineHold] = {}
         self.params: dict[str, Any] | None = None
         # Its way through the interceptors, if there are any.
-        self.passage: InterceptedRequest | None = None
-        # Where it stands in the frame that it left in, if it shared one.
-        self.place: BatchSlot | None = None
+        self.passage: RequestInterception | None = None
+        # Its position in the batch that it was sent in, if any.
+        self.batch_slot: BatchSlot | None = None
         self.options = options
         # Where a task's result is waited for, silence is what is to be expected.
         self.idle = None if method == RESULT else options.idle_timeout
@@ -101,6 +135,23 @@ class PendingRequest:
             # A lock that is released once is the cheapest thing a thread can wait for.
             self.slot = threading.Lock()
             self.slot.acquire()
+
+    def join_batch(self, sender: BatchSender, dialect: Dialect, *, ready: bool) -> bool:
+        """Have a request that may share a frame sent in its batch; return whether it will be.
+
+        Only the first request of an operation may; `ready` says whether it may be sent now.
+        """
+        options, out = self.options, self.out
+        slot, options.batch_slot = options.batch_slot, None
+        if slot is None:
+            return False
+        if ready and out is not None and dialect.batches and self.method != _ALONE:
+            self.batch_slot = slot  # first: the frame may fail before `join` returns
+            if slot.join(sender, out, options.headers or _NO_HEADERS):
+                return True
+            self.batch_slot = None
+        slot.discard()
+        return False
 
     def carry(self, send: Callable[[Outgoing], object]) -> None:
         """Have it sent by this thread, or by one that need not stop when this one does."""
@@ -227,6 +278,67 @@ def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost
         unknown.__cause__ = error.__cause__
         return unknown
     return error
+
+
+class DeadlineHold:
+    """A question's hold on the call of ours that it belongs to: the call's clocks stand still.
+
+    Args:
+        call: The call.
+        lock: Guards the hold: the question and the call may end at the same moment.
+        resumed: Told of the call when its clocks go on.
+        patience: How long, in seconds, they stand still at most, for all questions of the call.
+        certain: Whether the question belongs to the call beyond doubt.
+    """
+
+    def __init__(
+        self,
+        call: PendingRequest,
+        lock: AbstractContextManager[object],
+        resumed: Callable[[PendingRequest], object],
+        patience: float | None,
+        *,
+        certain: bool,
+    ) -> None:
+        self.certain = certain
+        self._patience = patience
+        self._call = call
+        self._lock = lock
+        self._resumed = resumed
+        self._holds = False
+
+    def hold(self, asked: OpenQuestion) -> None:
+        """While somebody thinks about the question, the server is not late.
+
+        For open calls; called with the lock held.
+        """
+        call = self._call
+        if not call.released:
+            self._holds = True
+            call.deadline.hold(self._patience)
+            call.asked[asked] = self
+
+    def let_go(self, asked: OpenQuestion) -> None:
+        """The question or the call is over; the first time counts."""
+        with self._lock:
+            held, self._holds = self._holds, False
+        if held:
+            call = self._call
+            call.asked.pop(asked, None)
+            call.seen = monotonic()
+            call.deadline.release()
+            self._resumed(call)
+
+
+def expect_retries(calls: Sequence[PendingRequest]) -> None:
+    """These requests of one connection failed together: their retries may share a frame again.
+
+    To be called before any of them is settled.
+    """
+    for call in calls:
+        if (slot := call.batch_slot) is not None:
+            slot.expect_retry()
+            call.batch_slot, call.options.batch_slot = None, slot
 
 
 # A request that lasts: ``subscriptions/listen`` (2026-07-28).

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import seat_of_this_thread
-from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
-from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import join
 from syncmcp._protocol.client_capabilities import ELICITATION
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
@@ -39,6 +39,7 @@ from syncmcp.handlers import (
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import PoolSlot
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.options import ResolvedOptions
     from syncmcp._protocol.revisions import Dialect
     from syncmcp._protocol.steps import AnswerInput, Until
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.handlers")
 
-Outcome = dict[str, Any] | BaseException | None
+AnswerFunction: TypeAlias = Callable[[HandlerContext], dict[str, Any]]
+"""Runs the handler of a question, on a pool thread, and returns the answer for the wire."""
+
+Outcome: TypeAlias = dict[str, Any] | BaseException | None
 """The result of a question, an error instead of one, or nothing: it was withdrawn."""
 
 
@@ -60,7 +64,7 @@ class OpenQuestion:
     """One question under way: answered, refused, given up or withdrawn; settled once.
 
     Args:
-        desk: Where it is answered.
+        registry: Keeps it while it is open.
         method: Its method.
         answering: Runs the handler, on a pool thread.
         done: Told of it and its outcome once, on whatever thread settles it; must not block.
@@ -74,9 +78,9 @@ class OpenQuestion:
 
     def __init__(
         self,
-        desk: QuestionRegistry,
+        registry: QuestionRegistry,
         method: str,
-        answering: Callable[[HandlerContext], dict[str, Any]],
+        answering: AnswerFunction,
         done: Callable[[OpenQuestion, Outcome], object],
         *,
         params: Mapping[str, Any],
@@ -86,13 +90,14 @@ class OpenQuestion:
         elicitation_ids: tuple[str, ...] = (),
         resumes_call: bool = False,
     ) -> None:
-        self._desk = desk
+        self._registry = registry
+        self._services = registry.services
         self._method = method
         self._answering = answering
         self._done = done
         self._cause = cause
         # A copy: the callbacks of the call may be running in the original at this moment.
-        self._context = (desk.context if context is None else context).copy()
+        self._context = (self._services.context if context is None else context).copy()
         self._params = params
         self._progress = progress
         self.elicitation_ids = elicitation_ids
@@ -113,12 +118,12 @@ class OpenQuestion:
     def start(self) -> None:
         """Have it answered on a pool thread, as soon as there is one; it was admitted."""
         if self._settled:  # before it was admitted: another question of its round had failed
-            self._desk.dismiss(self)
+            self._registry.dismiss(self)
             return
         try:
-            self._desk.workers.submit(self._run)
+            self._services.workers.submit(self._run)
         except RuntimeError as error:  # no thread is to be had; the interpreter may be ending
-            _log.warning("[%s] nobody can answer %s: %s", self._desk.label, self._method, error)
+            _log.warning("[%s] nobody can answer %s: %s", self._services.label, self._method, error)
             self._settle(error)
 
     def withdraw(self, reason: str | None) -> None:
@@ -132,8 +137,8 @@ class OpenQuestion:
             self._stop(reason)
 
     def _run(self) -> None:
-        desk = self._desk
-        events, server = desk.events(), desk.server
+        services = self._services
+        events, server = services.events(), services.server
         if events is None or server is None:
             self._settle(None)
             return
@@ -141,7 +146,7 @@ class OpenQuestion:
             server,
             self._method,
             call=self._cause,
-            timeout=desk.human_timeout,
+            timeout=services.human_timeout,
             progress=self._progress,
             resumes_call=self._resumes_call,
         )
@@ -154,9 +159,9 @@ class OpenQuestion:
                 return
             self._handed = context
             self._seat = seat_of_this_thread()
-        desk.began(self)
+        self._registry.began(self)
         if _is_link(self._method, self._params):
-            self._visit = desk.visits.begin(*self.elicitation_ids)
+            self._visit = services.visits.begin(*self.elicitation_ids)
             set_visit(context, self._visit)
         outcome: Outcome
         try:
@@ -167,20 +172,20 @@ class OpenQuestion:
         except BaseException as error:  # sys.exit() in a handler too: the server waits
             outcome = error
             if not context.cancel.cancelled:
-                _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
+                _log.exception("[%s] the handler of %s failed", self._services.label, self._method)
                 self.report(error)
         self._settle(outcome)
         end_context(context)
 
     def report(self, error: BaseException) -> None:
         """Tell the program what its handler did wrong. On the thread of the handler."""
-        tell, context = self._desk.table.on_handler_error, self._handed
+        tell, context = self._services.handlers.on_handler_error, self._handed
         if tell is None or context is None:
             return
         try:
             self._context.run(tell, error, context)
         except BaseException:  # sys.exit() too: the server waits
-            _log.exception("[%s] on_handler_error failed", self._desk.label)
+            _log.exception("[%s] on_handler_error failed", self._services.label)
 
     def _stopped(self) -> None:
         """The program, or a person, cancelled the token; the handler may take no notice."""
@@ -195,9 +200,9 @@ class OpenQuestion:
         elif self._settle(unanswered(self._method)):
             _log.warning(
                 "[%s] nobody answered %s within %g s (option human_timeout)",
-                self._desk.label,
+                self._services.label,
                 self._method,
-                self._desk.human_timeout,
+                self._services.human_timeout,
             )
             self._stop("nobody answered in time (option human_timeout)")
 
@@ -213,14 +218,14 @@ class OpenQuestion:
         handed = self._handed
         if handed is not None:
             # What hangs on the token is user code: it must not run on the thread that reads.
-            self._desk.callbacks.run(lambda: handed.cancel.cancel(reason))
+            self._services.callbacks.run(lambda: handed.cancel.cancel(reason))
 
     def _settle(self, outcome: Outcome) -> bool:
         with self._lock:
             if self._settled:
                 return False
             self._settled = True
-        self._desk.dismiss(self)
+        self._registry.dismiss(self)
         if self._visit is not None and self._handed is not None and _agrees(outcome):
             self._visit.agree(self._handed.cancel)
         self._done(self, outcome)
@@ -238,7 +243,7 @@ def known_question(
     dialect: Dialect,
     *,
     await_completion: bool = False,
-) -> Callable[[HandlerContext], dict[str, Any]]:
+) -> AnswerFunction:
     """What answers a question that the library knows.
 
     Args:
@@ -277,6 +282,104 @@ def _is_link(method: str, params: Mapping[str, Any]) -> bool:
     return method == ELICITATION and params.get("mode") == "url"
 
 
+class QuestionRegistry:
+    """The open questions of one connection; ends those whose handlers are out of time."""
+
+    def __init__(self, services: ClientServices) -> None:
+        self.services = services
+        self.ended: McpError | None = None
+        # Guards what follows; held for look-ups and changes only.
+        self._lock = threading.RLock()
+        self._open: set[OpenQuestion] = set()
+        # Of these, the ones that no handler has yet.
+        self._waiting: set[OpenQuestion] = set()
+        # The one appointment with the timer, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for a handler to be free."""
+        return len(self._waiting)
+
+    def admit(self, asked: OpenQuestion) -> bool:
+        """Keep a question until it is settled; `False` once the connection has ended."""
+        with self._lock:
+            if self.ended is not None:
+                return False
+            self._open.add(asked)
+            self._waiting.add(asked)
+        self.services.visits.asked(*asked.elicitation_ids)
+        return True
+
+    def began(self, asked: OpenQuestion) -> None:
+        """A handler has a question now; its time is running."""
+        with self._lock:
+            self._waiting.discard(asked)
+            if asked in self._open:
+                self._watch(asked.deadline)
+
+    def dismiss(self, asked: OpenQuestion) -> None:
+        """Forget a question that is settled."""
+        with self._lock:
+            self._open.discard(asked)
+            self._waiting.discard(asked)
+
+    def close(self, error: McpError) -> None:
+        """The connection has ended like this: withdraw every question that is open."""
+        with self._lock:
+            self.ended = error
+            open_questions = list(self._open)
+            if self._appointment is not None:
+                self._appointment.cancel()
+        for asked in open_questions:
+            asked.withdraw("the connection ended")
+        self.services.visits.close("the connection ended")
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The questions that are open, as plain values; see `Dump`."""
+        with self._lock:
+            asked = [(each, each in self._waiting) for each in self._open]
+        found: list[dict[str, Any]] = []
+        for each, waits in asked:
+            left = None if each.deadline is None else each.deadline.remaining()
+            found.append(
+                {
+                    "method": each._method,
+                    "state": "waits for a handler" if waits else "is with its handler",
+                    "left": None if left is None else round(left, 3),
+                }
+            )
+        return found
+
+    def _watch(self, deadline: Deadline | None) -> None:
+        """Look when it has passed, or before; called with the lock held.
+
+        All handlers have the same time, so that a later one needs no appointment of its own.
+        """
+        when = None if deadline is None else deadline.at
+        if when is not None and when < self._next_look:
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what has run out of time."""
+        late: list[OpenQuestion] = []
+        with self._lock:
+            self._next_look = math.inf
+            for asked in self._open:
+                deadline = asked.deadline
+                if deadline is not None and deadline.expired:
+                    late.append(asked)
+                else:
+                    self._watch(deadline)
+        for asked in late:
+            # What comes of it may write, and that is not for the timer's thread.
+            self.services.callbacks.run(asked._expire)
+
+
 # The questions of one round of input, answered all at once (spec: 2026-07-28, MRTR).
 
 
@@ -285,7 +388,7 @@ class InputResponder:
 
     Args:
         ask: The questions.
-        desk: Where they are answered.
+        registry: Keeps them while they are open.
         dialect: What they were asked in.
         options: The options of the call that they belong to.
         deadline: When that call must be over; whoever asks holds it.
@@ -299,14 +402,15 @@ class InputResponder:
     def __init__(
         self,
         ask: AnswerInput,
-        desk: QuestionRegistry,
+        registry: QuestionRegistry,
         dialect: Dialect,
         options: ResolvedOptions,
         deadline: Deadline,
         done: Callable[[], object],
     ) -> None:
         self._ask = ask
-        self._desk = desk
+        self._registry = registry
+        self._services = registry.services
         self._dialect = dialect
         self._options = options
         self._deadline = deadline
@@ -326,7 +430,7 @@ class InputResponder:
             InvalidQuestion: One of the questions may not be asked; none was.
         """
         ask, dialect = self._ask, self._dialect
-        handlers = self._desk.table.for_call(self._options.handlers)
+        handlers = self._services.handlers.for_call(self._options.handlers)
         if ask.await_completion and not (
             dialect.stateful and dialect.within(offer_of(handlers)).url
         ):
@@ -341,7 +445,7 @@ class InputResponder:
             self._asked = asked
             settled = self._settled
         for each in asked:
-            if settled or not self._desk.admit(each):  # cancelled, or closed, before it began
+            if settled or not self._registry.admit(each):  # cancelled, or closed, before it began
                 each.withdraw("nobody wants an answer any more")
             else:
                 each.start()
@@ -355,7 +459,7 @@ class InputResponder:
         if at is not None:
             # What comes of it may write, and that is not for the timer's thread.
             self._watch(
-                lambda end: timer.at(at, partial(self._desk.callbacks.run, end)).cancel,
+                lambda end: timer.at(at, partial(self._services.callbacks.run, end)).cancel,
                 self._expire,
             )
 
@@ -374,7 +478,7 @@ class InputResponder:
         if dialect.stateful:
             ids = elicitation_ids(method, *(ask.questions[key].params for key in keys))
         return OpenQuestion(
-            self._desk,
+            self._registry,
             method,
             known_question(
                 method, params, handlers, dialect, await_completion=ask.await_completion
@@ -403,13 +507,13 @@ class InputResponder:
 
     def _expire(self) -> None:
         """The clock of the call has stood still for as long as it may, and then run out."""
-        seconds, patience = self._deadline.seconds or 0.0, self._desk.human_timeout or 0.0
+        seconds, patience = self._deadline.seconds or 0.0, self._services.human_timeout or 0.0
         self.give_up(
             RequestTimeout(
                 f"no result within {seconds:g} s, and {patience:g} s more for those who answer"
                 " its questions (option human_timeout)",
                 seconds=seconds,
-                server=self._desk.label,
+                server=self._services.label,
                 method=self._ask.method,
             )
         )
@@ -427,7 +531,7 @@ class InputResponder:
 
     def _answered(self, keys: list[str], _: OpenQuestion, outcome: Outcome) -> None:
         if outcome is None:
-            error = self._desk.ended or RequestCancelled("the question was withdrawn")
+            error = self._registry.ended or RequestCancelled("the question was withdrawn")
             self.give_up(fresh(error, method=self._ask.method, delivery="unknown"))
         elif isinstance(outcome, BaseException):
             self.give_up(self._as_error(keys[0], outcome))
@@ -451,11 +555,11 @@ class InputResponder:
             # One of another call, which the handler made, names that call's method.
             isinstance(outcome, InvalidAnswer) and outcome.method == method
         ):
-            error = fresh(outcome, server=self._desk.label, method=self._ask.method)
+            error = fresh(outcome, server=self._services.label, method=self._ask.method)
         else:
             # Not as it is: what became of another request would be taken for this one's end.
             error = Refused(INTERNAL_ERROR, f"the handler of {method} failed: {outcome!r}")
-            error.server, error.method = self._desk.label, self._ask.method
+            error.server, error.method = self._services.label, self._ask.method
         error.__cause__ = outcome
         return error
 

@@ -11,11 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.budget import SlidingWindow
-from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered, refusal
-from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.intercepting import InterceptedHandler
-from syncmcp._connection.questions import OpenQuestion, Outcome, elicitation_ids, known_question
+from syncmcp._connection.pending_request import DeadlineHold
+from syncmcp._connection.questions import (
+    AnswerFunction,
+    OpenQuestion,
+    Outcome,
+    QuestionRegistry,
+    elicitation_ids,
+    known_question,
+)
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
@@ -23,14 +30,12 @@ from syncmcp.handlers import CausingCall, offer_of
 
 if TYPE_CHECKING:
     from syncmcp._connection.intercepting import InterceptorChain
-    from syncmcp._connection.outgoing import Notifier
+    from syncmcp._connection.notifier import Notifier
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.request_table import RequestTable
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.handlers import HandlerContext, RequestHandler
     from syncmcp.transports.base import Outgoing
-
-    Answering = Callable[[HandlerContext], dict[str, Any]]
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -43,7 +48,7 @@ class QuestionDispatcher:
     """The requests of one server. A ping is answered at once, the rest by handlers on a pool.
 
     Args:
-        desk: Where they are answered.
+        registry: Keeps them while they are open.
         peer: Where open requests are kept.
         lock: Guards `peer`.
         notifier: Sends answers and reports of progress.
@@ -54,7 +59,7 @@ class QuestionDispatcher:
 
     def __init__(
         self,
-        desk: QuestionRegistry,
+        registry: QuestionRegistry,
         peer: RequestTable[PendingRequest, OpenQuestion],
         lock: AbstractContextManager[object],
         notifier: Notifier,
@@ -62,7 +67,8 @@ class QuestionDispatcher:
         max_waiting: int,
         interception: InterceptorChain | None = None,
     ) -> None:
-        self._desk = desk
+        self._registry = registry
+        self._services = registry.services
         self._peer = peer
         self._lock = lock
         self._notifier = notifier
@@ -110,13 +116,15 @@ class QuestionDispatcher:
         if owner is None and out is not None and out.lingers:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "the call behind it was given up")
             return
-        handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
-        custom = self._desk.table.request(request.method)
+        handlers = self._services.handlers.for_call(
+            None if owner is None else owner.options.handlers
+        )
+        custom = self._services.handlers.request(request.method)
         if self._early is not None:
             # While the client opens, what a server asks belongs to no call, and stops no clock.
             owner = None
         if custom is not None:
-            make: Callable[[dict[str, Any]], Answering] = partial(_custom_question, custom)
+            make: Callable[[dict[str, Any]], AnswerFunction] = partial(_custom_question, custom)
         else:
             try:
                 check_offered(request.method, offer_of(handlers), dialect)
@@ -130,7 +138,7 @@ class QuestionDispatcher:
             answering = self._interception.answering(request, make)
         owned = None
         if owner is not None:
-            patience = self._desk.human_timeout
+            patience = self._services.human_timeout
             owned = DeadlineHold(owner, self._lock, self._resumed, patience, certain=certain)
         self._hand_over(request, answering, owner, owned)
 
@@ -139,7 +147,7 @@ class QuestionDispatcher:
         with self._lock:
             asked = self._peer.finish(params.get("requestId"))
         if asked is None:
-            _log.debug("[%s] cancelled nothing that is open", self._desk.label)
+            _log.debug("[%s] cancelled nothing that is open", self._services.label)
             return
         reason = params.get("reason")
         asked.withdraw(reason if type(reason) is str else None)
@@ -147,15 +155,15 @@ class QuestionDispatcher:
     def _hand_over(
         self,
         request: jsonrpc.Request,
-        answering: Answering,
+        answering: AnswerFunction,
         owner: PendingRequest | None,
         owned: DeadlineHold | None,
     ) -> None:
         # The answer comes after the last report, and reports come in their order.
-        post = self._notifier.line(self._desk.callbacks)
+        post = self._notifier.line(self._services.callbacks)
         reports = _Reports.wanted_by(request.params, partial(self._report, post))
         asked = OpenQuestion(
-            self._desk,
+            self._registry,
             request.method,
             answering,
             partial(self._answered, request, answering, post, reports, owned),
@@ -166,11 +174,11 @@ class QuestionDispatcher:
             elicitation_ids=elicitation_ids(request.method, request.params),
         )
         with self._lock:
-            full = self._desk.waiting >= self._max_waiting or self._peer.open_questions >= max(
+            full = self._registry.waiting >= self._max_waiting or self._peer.open_questions >= max(
                 MAX_OPEN, self._max_waiting
             )
             known = not full and not self._peer.receive(request.id, asked)
-            accepted = not full and not known and self._desk.admit(asked)
+            accepted = not full and not known and self._registry.admit(asked)
             early = self._early
             if accepted and early is not None:
                 early.append(asked.start)
@@ -182,11 +190,11 @@ class QuestionDispatcher:
                 self._overrun = True
                 _log.warning(
                     "[%s] asks more at one time than may wait (option max_questions); refused: %s",
-                    self._desk.label,
+                    self._services.label,
                     request.method,
                 )
         elif known:
-            _log.warning("[%s] used the id %r twice", self._desk.label, request.id)
+            _log.warning("[%s] used the id %r twice", self._services.label, request.id)
         elif accepted:
             if reports is not None:
                 reports.keep_alive()
@@ -196,7 +204,7 @@ class QuestionDispatcher:
     def _answered(
         self,
         request: jsonrpc.Request,
-        answering: Answering,
+        answering: AnswerFunction,
         post: Callable[[bytes], object],
         reports: _Reports | None,
         owned: DeadlineHold | None,
@@ -259,56 +267,6 @@ class QuestionDispatcher:
         assert self._interception is not None
         id, method, params = request
         self._interception.settled("outgoing", "response", method, id=id, params=params, **answer)
-
-
-class DeadlineHold:
-    """A question's hold on the call of ours that it belongs to: the call's clocks stand still.
-
-    Args:
-        call: The call.
-        lock: Guards the hold: the question and the call may end at the same moment.
-        resumed: Told of the call when its clocks go on.
-        patience: How long, in seconds, they stand still at most, for all questions of the call.
-        certain: Whether the question belongs to the call beyond doubt.
-    """
-
-    def __init__(
-        self,
-        call: PendingRequest,
-        lock: AbstractContextManager[object],
-        resumed: Callable[[PendingRequest], object],
-        patience: float | None,
-        *,
-        certain: bool,
-    ) -> None:
-        self.certain = certain
-        self._patience = patience
-        self._call = call
-        self._lock = lock
-        self._resumed = resumed
-        self._holds = False
-
-    def hold(self, asked: OpenQuestion) -> None:
-        """While somebody thinks about the question, the server is not late.
-
-        For open calls; called with the lock held.
-        """
-        call = self._call
-        if not call.released:
-            self._holds = True
-            call.deadline.hold(self._patience)
-            call.asked[asked] = self
-
-    def let_go(self, asked: OpenQuestion) -> None:
-        """The question or the call is over; the first time counts."""
-        with self._lock:
-            held, self._holds = self._holds, False
-        if held:
-            call = self._call
-            call.asked.pop(asked, None)
-            call.seen = monotonic()
-            call.deadline.release()
-            self._resumed(call)
 
 
 class _Reports:
@@ -407,9 +365,7 @@ _MOST_REPORTS = 20
 _STRETCH = 1.0
 
 
-def _custom_question(
-    handler: RequestHandler, params: dict[str, Any]
-) -> Callable[[HandlerContext], dict[str, Any]]:
+def _custom_question(handler: RequestHandler, params: dict[str, Any]) -> AnswerFunction:
     def answering(context: HandlerContext) -> dict[str, Any]:
         result = handler(params, context)
         if result is None:

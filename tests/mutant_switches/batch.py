@@ -10,7 +10,7 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-FRAME = "syncmcp._connection.outgoing"
+FRAME = "syncmcp._connection.batching"
 
 
 def _cut_all(original: Function) -> Function:
@@ -24,21 +24,21 @@ MUTANTS = (
     Mutant(
         "batches-apart",
         "the calls of a batch go one by one in every revision",
-        f"{FRAME}:Gathering.join",
+        f"{FRAME}:BatchAssembler.join",
         always(False),
         ("M-24",),
     ),
     Mutant(
         "handshake-among-others",
         "a handshake may stand in a frame with other requests",
-        f"{FRAME}:_ALONE",
+        "syncmcp._connection.pending_request:_ALONE",
         lambda original: "",
         ("RPC-13",),
     ),
     Mutant(
         "frame-unblamed",
         "an error that names no request reaches nobody where answers have no stream of their own",
-        f"{FRAME}:Frames.blamed",
+        f"{FRAME}:BatchFrames.frame_of_error",
         always(None),
         ("M-24",),
     ),

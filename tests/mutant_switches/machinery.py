@@ -284,7 +284,7 @@ CONNECTIONS = (
     Mutant(
         "handshake-cancelled",
         "giving up on `initialize` sends a cancel",
-        "syncmcp._connection.outgoing:_NEVER_CANCELLED",
+        "syncmcp._connection.notifier:_NEVER_CANCELLED",
         lambda original: original - {"initialize"},
         ("CAN-02",),
     ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 TASKS = "syncmcp._protocol.tasks"
-CALLS = "syncmcp._connection.notifications:TaskCallTracker"
+CALLS = "syncmcp._connection.task_calls:TaskCallTracker"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 

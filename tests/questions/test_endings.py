@@ -14,8 +14,7 @@ import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
 from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered
-from syncmcp._connection.desk import QuestionRegistry
-from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -312,7 +311,7 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
             appointments.append(when)
             return timer.at(when, action)
 
-    monkeypatch.setattr("syncmcp._connection.desk.timer", Counted())
+    monkeypatch.setattr("syncmcp._connection.questions.timer", Counted())
     questions = [
         step
         for name in ("a", "b", "c")

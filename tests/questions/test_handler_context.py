@@ -551,7 +551,6 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
         monkeypatch,
         "syncmcp._concurrency.timing",
         "syncmcp._connection.pending_request",
-        "syncmcp._connection.server_requests",
         "syncmcp._connection.connection",
     )
     held, server = Held(), asking_server()

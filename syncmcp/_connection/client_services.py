@@ -1,0 +1,212 @@
+"""What a client gives each of its connections: handlers, threads, and who is told of events."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from syncmcp._base.checks import refuse_coroutines
+from syncmcp._concurrency.pool import DaemonPool
+from syncmcp._connection.tool_schemas import ToolSchemaCache
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp.errors import McpError
+from syncmcp.handlers import (
+    CausingCall,
+    HandlerContext,
+    Handlers,
+    LogHandler,
+    NotificationHandler,
+    ProgressHandler,
+    RequestHandler,
+    merged,
+    offer_of,
+    replaced,
+)
+from syncmcp.handlers.url_completion import UrlVisits
+
+if TYPE_CHECKING:
+    from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp.handlers.server import ConnectedServer
+
+
+class ConnectionEvents(Protocol):
+    """What a connection tells its client, from whatever thread; nothing of it blocks."""
+
+    def handler_context(
+        self,
+        server: ConnectedServer,
+        method: str,
+        *,
+        call: CausingCall | None,
+        timeout: float | None,
+        progress: ProgressHandler | None,
+        resumes_call: bool,
+    ) -> HandlerContext | None:
+        """What the handler of a question is given; `None` if nobody has the client any more."""
+        ...
+
+    def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
+        """The server says that something has changed."""
+        ...
+
+    def task_changed(self, task: str) -> None:
+        """The server says that a task has changed."""
+        ...
+
+    def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
+        """A call that was given up has become a task, which nobody will wait for."""
+        ...
+
+    def server_stream_closed(self) -> None:
+        """The server cannot tell anything outside of requests any more."""
+        ...
+
+    def interrupted(self, error: McpError) -> None:
+        """The connection, or its session, is lost."""
+        ...
+
+
+class HandlerRegistry:
+    """May be changed at any time from any thread.
+
+    Attributes:
+        answering: Who answers the questions that the library knows. Replaced, never changed.
+        schemas: What is known of the server's tools; told when their list has changed.
+    """
+
+    def __init__(
+        self,
+        on_log: LogHandler | None,
+        on_progress: ProgressHandler | None,
+        on_notification: Callable[[str, dict[str, Any]], object] | None,
+        answering: Handlers,
+        on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
+    ) -> None:
+        for name, handler in (
+            ("on_log", on_log),
+            ("on_progress", on_progress),
+            ("on_notification", on_notification),
+            ("on_handler_error", on_handler_error),
+        ):
+            if handler is not None:
+                refuse_coroutines(handler, name)
+        self.on_log = on_log
+        self.on_progress = on_progress
+        self.on_notification = on_notification
+        self.on_handler_error = on_handler_error
+        self.answering = answering
+        self.schemas = ToolSchemaCache()
+        # Guards changes of those who answer: each is made of those before it.
+        self.changing = threading.RLock()
+        # Guards the two tables; held for look-ups and changes only.
+        self._lock = threading.RLock()
+        self._requests: dict[str, RequestHandler] = {}
+        self._notifications: dict[str, NotificationHandler] = {}
+
+    def for_call(self, given: Handlers | None) -> Handlers:
+        """Who answers what a call causes: its own handlers, and the client's for the rest."""
+        return self.answering if given is None else merged(given, self.answering)
+
+    def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
+        """Replace some of those who answer, if `check` agrees with what servers may then ask.
+
+        Raises:
+            UsageError: One of them is no handler, or `check` does not agree.
+        """
+        with self.changing:
+            answering = replaced(self.answering, **changed)
+            check(offer_of(answering))
+            self.answering = answering
+
+    def renew(self) -> None:
+        """After a fork, in the child: threads of the parent may have held the locks."""
+        self.changing = threading.RLock()
+        self._lock = threading.RLock()
+
+    def offer(self) -> OfferedCapabilities:
+        """What servers may ask, now."""
+        return offer_of(self.answering)
+
+    def set_request(self, method: str, handler: RequestHandler | None) -> None:
+        """Set, replace or (with `None`) remove the handler of a request."""
+        if handler is not None:
+            refuse_coroutines(handler, f"the handler of {method}")
+        with self._lock:
+            if handler is None:
+                self._requests.pop(method, None)
+            else:
+                self._requests[method] = handler
+
+    def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
+        """Set, replace or (with `None`) remove the handler of a notification."""
+        if handler is not None:
+            refuse_coroutines(handler, f"the handler of {method}")
+        with self._lock:
+            if handler is None:
+                self._notifications.pop(method, None)
+            else:
+                self._notifications[method] = handler
+
+    def request(self, method: str) -> RequestHandler | None:
+        """The handler of a request that the library does not know."""
+        with self._lock:
+            return self._requests.get(method)
+
+    def notification(self, method: str) -> NotificationHandler | None:
+        """The handler of a notification."""
+        with self._lock:
+            return self._notifications.get(method)
+
+    def request_methods(self) -> list[str]:
+        """The requests that have a handler of their own."""
+        with self._lock:
+            return sorted(self._requests)
+
+    def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
+        """The handlers of requests and of notifications, as they are now."""
+        with self._lock:
+            return dict(self._requests), dict(self._notifications)
+
+
+class ClientServices:
+    """What a client gives to one of its connections.
+
+    Args:
+        label: What logs call the server.
+        events: Returns the client that is told what happens; `None` once the program has dropped
+            it. A weak reference, so that the garbage collector finds open clients that nobody uses.
+        handlers: The program's handlers and callbacks.
+        workers: The pool on which handlers run. A handler that waits for this library lends its
+            thread's seat.
+        callbacks: The pool on which callbacks of cancel tokens run.
+        carriers: The pool for exchanges that go on when no thread waits for them.
+        human_timeout: How long, in seconds, a handler may take; `None` for no limit.
+
+    Attributes:
+        visits: The URLs that the program was sent to, and which of them are completed.
+        server: What handlers are told of the server; `None` until the connection is open.
+        context: The context variables of handlers whose question belongs to no call.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        events: Callable[[], ConnectionEvents | None],
+        handlers: HandlerRegistry,
+        workers: DaemonPool,
+        callbacks: DaemonPool,
+        carriers: DaemonPool,
+        human_timeout: float | None,
+    ) -> None:
+        self.label = label
+        self.events = events
+        self.handlers = handlers
+        self.workers = workers
+        self.callbacks = callbacks
+        self.carriers = carriers
+        self.human_timeout = human_timeout
+        self.visits = UrlVisits(label, callbacks.run)
+        self.server: ConnectedServer | None = None
+        self.context = contextvars.copy_context()
