@@ -399,7 +399,7 @@ class StartTask:
         resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
         # A task reports for longer than the future lasts, which it must not keep: that has the
         # handle.
-        resolved.watch = _unwatched
+        resolved.observer = _unwatched
         steps = _start(self._client, name, arguments, ttl, lasting)
         return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
 

@@ -122,8 +122,8 @@ class PreparedCall(Generic[R]):
         self._foreign = foreign or (core.cache is not None and core.cache.foreign)
         self.options = options
         self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
-        if options.watch is None:  # else somebody else iterates
-            options.watch = partial(add_progress, self.future)
+        if options.observer is None:  # else somebody else iterates
+            options.observer = partial(add_progress, self.future)
         connection = core.live()
         self.send: Send | GetNegotiated | Pause | None = None
         try:
@@ -159,7 +159,7 @@ class PreparedCall(Generic[R]):
 
     def _needs_thread(self, connection: Connection) -> bool:
         """Whether a thread must be its own; those that share a frame share that of its exchange."""
-        if connection.interception is not None:
+        if connection.interceptors is not None:
             return True
         shares = self.options.batch_slot is not None and connection.dialect.batches
         return connection.transport.blocking and not shares
@@ -277,7 +277,7 @@ class _ThreadedRun(Generic[R]):
             abort_steps(self._steps, self._core, self._options, error)
             return
         self._begun = True
-        self._options.abandon = self._abandon
+        self._options.settle_future = self._abandon
         try:
             result = run(
                 self._steps,
@@ -298,7 +298,7 @@ class _ThreadedRun(Generic[R]):
             settle(future, result, None)
         finally:
             # It refers to us: what is over must not wait for the garbage collector.
-            self._options.abandon = None
+            self._options.settle_future = None
             self._options.leave_batch()
 
     def _wake(self) -> None:
@@ -381,9 +381,9 @@ class _CallbackRun(Generic[R]):
     def _withdraw(self) -> None:
         call, connection, answers, nap = self._call, self._connection, self._answers, self._nap
         if call is not None and connection is not None:
-            connection.give_up(call, RequestCancelled("cancelled by the caller"))
+            connection.cancel(call, RequestCancelled("cancelled by the caller"))
         if answers is not None:
-            answers.give_up(RequestCancelled("cancelled by the caller"))
+            answers.cancel(RequestCancelled("cancelled by the caller"))
         if nap is not None:
             nap.end()
 

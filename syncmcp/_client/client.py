@@ -461,7 +461,7 @@ class Client:
 
         def check(offer: OfferedCapabilities) -> None:
             connection = self._core.connection
-            if connection is not None and connection.dead is None:
+            if connection is not None and connection.close_error is None:
                 connection.agreed.check_declared(offer)
 
         self._handlers.change(check, **changed)
@@ -475,7 +475,7 @@ class Client:
         def changed() -> None:
             core = reference()
             if core is not None:
-                _announce_roots(core)
+                _notify_roots_changed(core)
             else:
                 unsubscribe()
 
@@ -523,10 +523,10 @@ class Client:
         self.notify("notifications/progress", params)
 
 
-def _announce_roots(core: ClientCore) -> None:
+def _notify_roots_changed(core: ClientCore) -> None:
     connection = core.connection
-    if connection is not None and connection.dead is None:
-        connection.announce_roots()
+    if connection is not None and connection.close_error is None:
+        connection.notify_roots_changed()
 
 
 def twin(client: Client) -> Client:
@@ -543,13 +543,13 @@ def _situation(core: ClientCore) -> str:
         return "opening"
     if connection is None:
         return "not open" if core.wanted else "closed"
-    return "open" if connection.dead is None else "lost"
+    return "open" if connection.close_error is None else "lost"
 
 
 def _facts(core: ClientCore) -> dict[str, Any]:
     """What the client is doing, as plain values; see `Dump`."""
     now, connection = monotonic(), core.connection or core._opening
-    dead = None if connection is None else connection.dead
+    dead = None if connection is None else connection.close_error
     negotiated, pools = core.negotiated, core._pools
     facts: dict[str, Any] = {
         "client": {

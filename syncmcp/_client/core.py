@@ -227,7 +227,7 @@ class ClientCore:
             ClosedError: The client is not open.
         """
         connection = self.connection
-        if connection is not None and connection.dead is None:
+        if connection is not None and connection.close_error is None:
             return connection
         self.check_process()
         if not self.wanted:
@@ -245,7 +245,7 @@ class ClientCore:
             McpError: There is none, and none came about.
         """
         connection = self.connection
-        if connection is not None and connection.dead is None:
+        if connection is not None and connection.close_error is None:
             return connection
         self.check_process()
         mine: ConnectAttempt | None = None
@@ -256,7 +256,7 @@ class ClientCore:
                 if not self.wanted:
                     raise self.not_open()
                 dead = self.connection
-                if dead is not None and dead.dead is None:
+                if dead is not None and dead.close_error is None:
                     return dead
                 mine = self._attempt = ConnectAttempt()
                 self._opener = mine.thread
@@ -308,11 +308,11 @@ class ClientCore:
     def _bury(self, dead: Connection, deadline: Deadline) -> None:
         """Clear away a connection that died, and wait a little before the next one."""
         if isinstance(self._server, Stdio) and self._server.restart == "never":
-            raise fresh(dead.dead or self.not_open(), delivery="not_sent")
+            raise fresh(dead.close_error or self.not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
         self.repeatable.forget()
         self.schemas.forget()
-        if isinstance(dead.dead, SessionLost):
+        if isinstance(dead.close_error, SessionLost):
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
@@ -451,7 +451,7 @@ class ClientCore:
             if wanted:
                 self._retired.append(dead)
         if wanted:
-            dead.when_empty(partial(self.pools.workers.run, partial(self._discard, dead)))
+            dead.call_when_idle(partial(self.pools.workers.run, partial(self._discard, dead)))
 
     def _discard(self, dead: Connection) -> None:
         """On a pool thread."""

@@ -257,7 +257,7 @@ def _ask(ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline:
             acquire(answered, None)
     except BaseException as error:
         if not isinstance(error, McpError):
-            answers.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
+            answers.cancel(RequestCancelled("interrupted", reason=type(error).__name__))
         raise
     finally:
         deadline.release()

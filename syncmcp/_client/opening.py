@@ -180,7 +180,7 @@ class _Probe:
         self._repeated = False
         self._over = 0.0
         self.refused = False
-        connection.agreed.on_late = self._heard
+        connection.agreed.on_late_response = self._heard
 
     def ask(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         """Send it, and wait for its answer.
@@ -456,7 +456,7 @@ def _ask(
     probe_timeout: float,
     probe: _Probe | None = None,
 ) -> Outcome:
-    connection.agreed.spoken = ask.dialect
+    connection.agreed.current_dialect = ask.dialect
     options = ResolvedOptions(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()
@@ -501,9 +501,9 @@ def _patience(connection: Connection, deadline: Deadline, probe_timeout: float) 
 
 
 def _is_over(connection: Connection) -> bool:
-    if connection.dead is not None:
+    if connection.close_error is not None:
         return True
-    return not connection.transport.blocking and connection.wait_dead(_END_SECONDS)
+    return not connection.transport.blocking and connection.wait_closed(_END_SECONDS)
 
 
 # What the kinds of targets mean: a name, a transport, a way to begin.

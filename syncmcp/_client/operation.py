@@ -88,7 +88,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.watched_by(items.take)
+        options = options.with_observer(items.take)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
             submit(steps, core, options, Deadline(options.timeout), owner=self._client), items

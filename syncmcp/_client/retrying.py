@@ -284,7 +284,7 @@ def is_over(connection: Connection) -> bool:
 
     Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.
     """
-    return connection.transport.blocking or connection.wait_dead(_DYING_SECONDS)
+    return connection.transport.blocking or connection.wait_closed(_DYING_SECONDS)
 
 
 def _set_delivery(error: Any, delivery: Delivery) -> None:

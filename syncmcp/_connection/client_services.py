@@ -1,4 +1,4 @@
-"""What a client gives each of its connections: handlers, threads, and who is told of events."""
+"""What a client gives to each of its connections: handlers, thread pools, its own callbacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionEvents(Protocol):
-    """What a connection tells its client, from whatever thread; nothing of it blocks."""
+    """The callbacks of a connection for its client. They run on any thread and never block."""
 
     def handler_context(
         self,
@@ -44,36 +44,37 @@ class ConnectionEvents(Protocol):
         progress: ProgressHandler | None,
         resumes_call: bool,
     ) -> HandlerContext | None:
-        """What the handler of a question is given; `None` if nobody has the client any more."""
+        """Make the context of a handler; `None` if the program has dropped the client."""
         ...
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
-        """The server says that something has changed."""
+        """The server sent a notification that the client acts on, for example of a change."""
         ...
 
     def task_changed(self, task: str) -> None:
-        """The server says that a task has changed."""
+        """The server sent a notification that a task has changed."""
         ...
 
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A call that was given up has become a task, which nobody will wait for."""
+        """A cancelled call became a task, which has to be cancelled, too."""
         ...
 
     def server_stream_closed(self) -> None:
-        """The server cannot tell anything outside of requests any more."""
+        """The server cannot send messages outside of requests any more."""
         ...
 
     def interrupted(self, error: McpError) -> None:
-        """The connection, or its session, is lost."""
+        """The connection or its session is lost."""
         ...
 
 
 class HandlerRegistry:
-    """May be changed at any time from any thread.
+    """The handlers and callbacks of a client, which any thread may change at any time.
 
     Attributes:
-        answering: Who answers the questions that the library knows. Replaced, never changed.
-        schemas: What is known of the server's tools; told when their list has changed.
+        answering: The handlers of questions that the specification defines. Replaced, never
+            changed.
+        schemas: The cached schemas of the server's tools.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class HandlerRegistry:
         self.on_handler_error = on_handler_error
         self.answering = answering
         self.schemas = ToolSchemaCache()
-        # Guards changes of those who answer: each is made of those before it.
+        # Guards changes of `answering`: each value is made of the one before it.
         self.changing = threading.RLock()
         # Guards the two tables; held for look-ups and changes only.
         self._lock = threading.RLock()
@@ -106,14 +107,18 @@ class HandlerRegistry:
         self._notifications: dict[str, NotificationHandler] = {}
 
     def for_call(self, given: Handlers | None) -> Handlers:
-        """Who answers what a call causes: its own handlers, and the client's for the rest."""
+        """The handlers for questions of one call: its own ones, and the client's for the rest."""
         return self.answering if given is None else merged(given, self.answering)
 
     def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
-        """Replace some of those who answer, if `check` agrees with what servers may then ask.
+        """Replace some handlers of questions.
+
+        Args:
+            check: Called with the questions that servers may then ask; raises to forbid the change.
+            changed: The handlers by name.
 
         Raises:
-            UsageError: One of them is no handler, or `check` does not agree.
+            UsageError: A value is no handler, or `check` raised it.
         """
         with self.changing:
             answering = replaced(self.answering, **changed)
@@ -121,12 +126,12 @@ class HandlerRegistry:
             self.answering = answering
 
     def renew(self) -> None:
-        """After a fork, in the child: threads of the parent may have held the locks."""
+        """After a fork, in the child: replace locks that threads of the parent may hold."""
         self.changing = threading.RLock()
         self._lock = threading.RLock()
 
     def offer(self) -> OfferedCapabilities:
-        """What servers may ask, now."""
+        """The questions that servers may ask now."""
         return offer_of(self.answering)
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
@@ -150,7 +155,7 @@ class HandlerRegistry:
                 self._notifications[method] = handler
 
     def request(self, method: str) -> RequestHandler | None:
-        """The handler of a request that the library does not know."""
+        """The handler of a request that the specification does not define."""
         with self._lock:
             return self._requests.get(method)
 
@@ -160,12 +165,12 @@ class HandlerRegistry:
             return self._notifications.get(method)
 
     def request_methods(self) -> list[str]:
-        """The requests that have a handler of their own."""
+        """The methods that have a custom request handler."""
         with self._lock:
             return sorted(self._requests)
 
     def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
-        """The handlers of requests and of notifications, as they are now."""
+        """Copies of the custom handlers of requests and of notifications."""
         with self._lock:
             return dict(self._requests), dict(self._notifications)
 
@@ -181,7 +186,7 @@ class ClientServices:
         workers: The pool on which handlers run. A handler that waits for this library lends its
             thread's seat.
         callbacks: The pool on which callbacks of cancel tokens run.
-        carriers: The pool for exchanges that go on when no thread waits for them.
+        detached_pool: The pool for exchanges that go on when no thread waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
 
     Attributes:
@@ -197,7 +202,7 @@ class ClientServices:
         handlers: HandlerRegistry,
         workers: DaemonPool,
         callbacks: DaemonPool,
-        carriers: DaemonPool,
+        detached_pool: DaemonPool,
         human_timeout: float | None,
     ) -> None:
         self.label = label
@@ -205,7 +210,7 @@ class ClientServices:
         self.handlers = handlers
         self.workers = workers
         self.callbacks = callbacks
-        self.carriers = carriers
+        self.detached_pool = detached_pool
         self.human_timeout = human_timeout
         self.visits = UrlVisits(label, callbacks.run)
         self.server: ConnectedServer | None = None

@@ -1,4 +1,4 @@
-"""What a server tells: progress, logs and every other notification, on their way to callbacks."""
+"""Notifications of a server: which call or listener they are for, and who is called with them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
 from syncmcp._protocol.tasks import STATUS
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.pool import DaemonPool
-    from syncmcp._connection.client_services import ClientServices, HandlerRegistry
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
@@ -33,57 +32,53 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class NotificationDispatcher:
-    """Hands notifications to the callbacks that want them: those of a call in the call's order.
+    """Queues notifications for the program's callbacks, in order for each call.
 
-    Nothing here blocks: it runs on the thread that reads.
+    No method blocks: they run on the thread that reads.
     """
 
     def __init__(
-        self,
-        label: str,
-        handlers: HandlerRegistry,
-        workers: DaemonPool,
-        interception: InterceptorChain | None = None,
+        self, services: ClientServices, interceptors: InterceptorChain | None = None
     ) -> None:
-        self._label = label
-        self._interception = interception
-        self._handlers = handlers
-        self._workers = workers
-        # Everything that belongs to no call in particular.
-        self._news = CallbackQueue(workers, copy_context())
-        # Guards the making of a call's delivery: over HTTP, two streams may tell of one call.
-        self._making = threading.RLock()
-        self._unreadable = 0
+        self._label = services.label
+        self._interceptors = interceptors
+        self._handlers = services.handlers
+        self._pool = services.callbacks
+        # For notifications that belong to no call.
+        self._connection_queue = CallbackQueue(self._pool, copy_context())
+        # Guards the creation of a call's queue: over HTTP, two threads may read for one call.
+        self._queue_lock = threading.RLock()
+        self._malformed = 0
 
-    def take(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
-        """Deliver a notification that belongs to `call`, or to none that is known."""
-        if self._interception is None:
-            self._tell(method, params, call)
+    def dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+        """Queue a notification for its callbacks; `call` is the one it belongs to, if known."""
+        if self._interceptors is None:
+            self._dispatch(method, params, call)
         else:
             is_progress = method == "notifications/progress"
-            self._deliver(call, self._show, method, params, call, is_progress=is_progress)
+            self._deliver(call, self._intercept, method, params, call, is_progress=is_progress)
 
-    def unreadable(self, reason: str) -> None:
-        """Log a frame that is no message, and from the second on only for who looks for it."""
-        self._unreadable += 1
-        level = logging.WARNING if self._unreadable == 1 else logging.DEBUG
+    def log_malformed(self, reason: str) -> None:
+        """Log a frame that is no message: the first as a warning, others at DEBUG."""
+        self._malformed += 1
+        level = logging.WARNING if self._malformed == 1 else logging.DEBUG
         _log.log(level, "[%s] sent something that is no message: %s", self._label, reason)
 
-    def _show(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
-        """On a pool thread: what interceptors leave of it is told after what came before."""
-        assert self._interception is not None
-        shown = self._interception.notified(method, params, call)
+    def _intercept(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+        """On a pool thread: pass the notification through the interceptors, then queue it."""
+        assert self._interceptors is not None
+        shown = self._interceptors.incoming_notification(method, params, call)
         if shown is not None:
-            self._tell(method, shown, call)
+            self._dispatch(method, shown, call)
 
-    def _tell(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+    def _dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
         if method == "notifications/progress":
             self._progress(params, call)
             return
         if method == "notifications/message":
-            if call is not None and call.options.watch is not None:
-                call.options.watch(params)
+            if call is not None and call.options.observer is not None:
+                call.options.observer(params)
             if handlers.on_log is not None:
                 self._deliver(call, self._log_message, params)
         handler = handlers.notification(method)
@@ -104,8 +99,8 @@ class NotificationDispatcher:
             total = None
         if type(message) is not str:
             message = None
-        if call.options.watch is not None:
-            call.options.watch(Progress(progress, total, message))
+        if call.options.observer is not None:
+            call.options.observer(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):
             if callback is not None:
                 self._deliver(call, callback, progress, total, message, is_progress=True)
@@ -119,13 +114,13 @@ class NotificationDispatcher:
         *args: Any,
         is_progress: bool = False,
     ) -> None:
-        delivery = self._news
+        queue = self._connection_queue
         if call is not None:
-            with self._making:
-                if call.delivery is None:
-                    call.delivery = CallbackQueue(self._workers, call.options.context)
-            delivery = call.delivery
-        delivery.push(callback, *args, is_progress=is_progress)
+            with self._queue_lock:
+                if call.callback_queue is None:
+                    call.callback_queue = CallbackQueue(self._pool, call.options.context)
+            queue = call.callback_queue
+        queue.push(callback, *args, is_progress=is_progress)
 
     def _log_message(self, params: dict[str, Any]) -> None:
         """On a pool thread."""
@@ -137,58 +132,62 @@ class NotificationDispatcher:
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 
-HEARD = NEWS | {STATUS, _COMPLETE}
-"""The notifications that concern others than the program's own callbacks."""
+ROUTED = NEWS | {STATUS, _COMPLETE}
+"""The notifications that the library itself acts on."""
 
 
 class NotificationRouter:
-    """Finds who is meant. Nothing here blocks: it runs on the thread that reads.
+    """Finds the call, listener, task or URL visit that a notification is for.
+
+    No method blocks: they run on the thread that reads.
 
     Args:
-        services: Has the client that is told what happens.
-        peer: The open requests of the connection.
-        lock: The connection's, which guards them.
-        tasks: The calls that have become tasks.
+        services: Has the client, which is notified of changes.
+        table: The open requests of the connection.
+        lock: The connection's, which guards `table`.
+        tasks: The calls that became tasks.
+
+    Attributes:
+        server_stream_open: Whether the server can send messages outside of requests.
     """
 
     def __init__(
         self,
         services: ClientServices,
-        peer: RequestTable[PendingRequest, OpenQuestion],
+        table: RequestTable[PendingRequest, OpenQuestion],
         lock: threading.RLock,
         tasks: TaskCallTracker,
     ) -> None:
         self._services = services
-        self._peer = peer
+        self._table = table
         self._lock = lock
         self._tasks = tasks
-        self.heard = True
-        """Whether what the server says outside of requests can reach us."""
+        self.server_stream_open = True
 
     def owner(
         self, method: str, params: dict[str, Any], out: Outgoing | None
     ) -> PendingRequest | None:
-        """The call that a notification belongs to, where that can be known."""
+        """The call that a notification belongs to, if that is known."""
         with self._lock:
             if method == "notifications/progress":
                 token = params.get("progressToken")
-                return self._peer.get(token) or self._tasks.reporter(token)
+                return self._table.get(token) or self._tasks.progress_owner(token)
             if out is not None:
-                return self._peer.get(out.id)
-            return self._peer.only()
+                return self._table.get(out.id)
+            return self._table.only()
 
-    def take(
+    def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
     ) -> None:
-        """Pass on what is about a visit, a subscription or a task."""
+        """Pass on a notification about a URL visit, a subscription or a task."""
         if method == _COMPLETE:
             self._services.visits.complete(params.get("elicitationId"))
             return
         if method == STATUS:
-            self._tasks.news(params)
+            self._tasks.task_changed(params)
             return
         if method == "notifications/tools/list_changed":
-            # First: whoever hears of it may list the tools at once.
+            # First: the listeners notified below may list the tools at once.
             self._services.handlers.schemas.forget()
         events, stateful = self._services.events(), dialect is None or dialect.stateful
         if events is not None:
@@ -197,51 +196,56 @@ class NotificationRouter:
             return
         own = None if out is None else out.id
         with self._lock:
-            call = self._peer.get(subscription_id(params, own))
+            call = self._table.get(subscription_id(params, own))
         if isinstance(call, PendingListen) and own in (None, call.id):
-            call.take(call, method, params)
+            call.on_notification(call, method, params)
         else:
             _log.debug("[%s] %s for no listener of ours", self._services.label, method)
 
-    def interrupted(self, error: McpError) -> None:
-        """The connection, or the session, is lost.
+    def connection_lost(self, error: McpError) -> None:
+        """The connection or the session is lost: notify the client, and end URL visits.
 
-        Whoever only listens makes no call that would open another one, and whoever waits for a
-        visit none that would find the loss.
+        Listeners and threads that wait for a URL visit make no call that would find the loss.
         """
         self._services.visits.close("the session is lost")
         events = self._services.events()
         if events is not None:
             events.interrupted(error)
 
-    def over(
-        self, dead: McpError | None, when_empty: Callable[[Callable[[], object]], object] | None
+    def server_stream_closed(
+        self,
+        close_error: McpError | None,
+        call_when_idle: Callable[[Callable[[], object]], object] | None,
     ) -> None:
-        """The server will not tell anything outside of requests any more; or all is `dead`.
+        """The server cannot send messages outside of requests any more.
 
         Args:
-            dead: Why the connection is over, if it is.
-            when_empty: Has something done whenever no call is in flight. `None` where the server
-                never had a stream for this: then it tells of visits on the streams of calls.
+            close_error: The error that ended the connection, if it has ended.
+            call_when_idle: Runs a function whenever no call is in flight. `None` if the server
+                never opened such a stream: then it reports URL visits on the streams of calls.
         """
-        self.heard = False
-        if dead is not None:
+        self.server_stream_open = False
+        if close_error is not None:
             return
-        if when_empty is not None:
-            # The server counts on the stream that is gone, but a call in flight has its own one.
-            when_empty(partial(self._services.visits.lose, "the server cannot be heard any more"))
+        if call_when_idle is not None:
+            # The server reports visits on the closed stream; calls in flight have their own.
+            call_when_idle(
+                partial(self._services.visits.lose, "the server cannot be heard any more")
+            )
         events = self._services.events()
         if events is not None:
             events.server_stream_closed()
 
-    def ended(self, params: dict[str, Any], dialect: Dialect | None) -> jsonrpc.Result | None:
-        """What a server's ``notifications/cancelled`` means for a request of ours, if anything.
+    def subscription_end(
+        self, params: dict[str, Any], dialect: Dialect | None
+    ) -> jsonrpc.Result | None:
+        """The response that a server's ``notifications/cancelled`` stands for, if any.
 
         In 2026-07-28 it may end a subscription, and nothing else (basic/patterns/cancellation,
-        "Behavior Requirements"). It means the same as the answer that it may send instead.
+        "Behavior Requirements"). It means the same as an empty response.
         """
         if dialect is None or dialect.stateful:
             return None
         with self._lock:
-            call = self._peer.get(params.get("requestId"))
+            call = self._table.get(params.get("requestId"))
         return jsonrpc.Result(call.id, {}) if call is not None and call.method == LISTEN else None

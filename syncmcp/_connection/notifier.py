@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.connection")
 
-# A notice or an answer that cannot be sent within this many seconds is given up.
+# A notification or an answer that cannot be sent within this many seconds is dropped.
 POST_SECONDS = 30.0
 
-# The server is not told of their end: these are never cancelled (spec: "Cancellation").
+# Requests that must not be cancelled by a notification (spec: "Cancellation").
 _NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
 
 
@@ -34,11 +34,11 @@ class Notifier:
     """Sends notifications and answers over one transport.
 
     Args:
-        transport: What carries them.
-        wire: Takes note of each.
+        transport: The transport.
+        wire: Records every frame.
         label: What errors and logs call the server.
-        agreed: Says which revision is spoken, once that is known.
-        interception: Shows interceptors what the library says by itself.
+        agreed: The negotiated state of the connection.
+        interceptors: Shows the program's interceptors what the library sends by itself.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class Notifier:
         wire: WireLog,
         label: str,
         agreed: NegotiatedState,
-        interception: InterceptorChain | None = None,
+        interceptors: InterceptorChain | None = None,
     ) -> None:
         self._transport = transport
         self._wire = wire
         self._label = label
         self._agreed = agreed
-        self._interception = interception
+        self._interceptors = interceptors
 
-    def tell(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
+    def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
         """Send a notification.
 
         Raises:
-            NotSupported: The revision has no such notification, or none at all.
+            NotSupported: The revision does not have this notification.
             McpError: It could not be sent.
         """
         dialect = self._agreed.dialect
@@ -76,46 +76,49 @@ class Notifier:
         self._transport.send(out)
 
     def cancelled(self, id: int, method: str, error: RequestTimeout | RequestCancelled) -> None:
-        """Say that we no longer wait for an answer, and why, where that is said. Never blocks."""
+        """Send ``notifications/cancelled`` for a request, if the revision allows. Never blocks."""
         if method in _NEVER_CANCELLED:
             return
-        dialect, reason = self._agreed.spoken, getattr(error, "reason", None) or error.message
+        dialect = self._agreed.current_dialect
+        reason = getattr(error, "reason", None) or error.message
         if dialect is not None and dialect.announces_cancel(own_stream=self._transport.blocking):
             self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
     def roots_changed(self) -> None:
-        """Say that the roots have changed, where that is said. Never blocks."""
-        dialect, method = self._agreed.spoken, "notifications/roots/list_changed"
+        """Send ``notifications/roots/list_changed``, if the revision has it. Never blocks."""
+        dialect, method = self._agreed.current_dialect, "notifications/roots/list_changed"
         if dialect is not None and dialect.has_notification(method):
             self._post_notification(method, None)
 
     def _post_notification(self, method: str, params: dict[str, Any] | None) -> None:
         self.post(jsonrpc.encode_notification(method, params), method)
-        if self._interception is not None:
-            self._interception.settled("outgoing", "notification", method, params=params)
+        if self._interceptors is not None:
+            self._interceptors.show_settled("outgoing", "notification", method, params=params)
 
     def post(self, body: bytes, method: str | None = None) -> None:
-        """Send a frame without blocking; nobody waits for it."""
-        self._attempt(self._transport.post, body, method)
+        """Send a frame without blocking; failures are only logged."""
+        self._try_send(self._transport.post, body, method)
 
-    def line(self, workers: DaemonPool) -> Callable[[bytes], None]:
-        """Something like `post` for frames that must arrive one after another.
+    def ordered_post(self, workers: DaemonPool) -> Callable[[bytes], None]:
+        """Return a function like `post`, for frames that must arrive in order.
 
-        Over HTTP each frame has an exchange of its own, and those may overtake each other.
+        Over HTTP each frame has an exchange of its own, and exchanges may overtake each other.
         """
         if self._transport.ordered:
             return self.post
-        lane = SerialExecutor(workers)
+        executor = SerialExecutor(workers)
 
         def post(body: bytes) -> None:
-            lane.push(partial(self._attempt, self._transport.send, body, None))
+            executor.push(partial(self._try_send, self._transport.send, body, None))
 
         return post
 
-    def _attempt(self, send: Callable[[Outgoing], object], body: bytes, method: str | None) -> None:
+    def _try_send(
+        self, send: Callable[[Outgoing], object], body: bytes, method: str | None
+    ) -> None:
         out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
         self._wire.sent(out)
         try:
             send(out)
-        except McpError as error:  # when the connection is gone nobody misses it
+        except McpError as error:  # mostly a lost connection, which its owner learns otherwise
             _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)

@@ -20,154 +20,163 @@ if TYPE_CHECKING:
     from syncmcp._protocol.request_table import RequestTable
     from syncmcp.transports.base import Outgoing
 
-_GIVEN_UP = (RequestCancelled, RequestTimeout)
+_CANCELLED = (RequestCancelled, RequestTimeout)
 
-_CONCERNED = frozenset((AUGMENTED, CANCEL, GET, RESULT))
+_TASK_METHODS = frozenset((AUGMENTED, CANCEL, GET, RESULT))
 
 LINGER = 30.0
-"""So long, in seconds, a call that was given up is heard to the end, if it may become a task."""
+"""How long, in seconds, the response to a cancelled call is read that asked to become a task."""
 
-MOST = 1024
-"""So many calls that became tasks are remembered, and so many that were given up."""
+MAX_REMEMBERED = 1024
+"""How many calls that became tasks are remembered, and how many cancelled ones."""
 
 
 class TaskCallTracker:
-    """Knows them until their tasks have ended. Nothing here blocks: the thread that reads is here.
+    """Remembers calls of one connection that became tasks, until the tasks have ended.
+
+    No method blocks: they run on the thread that reads.
 
     Args:
-        services: Has the client that is told what happens.
-        peer: The open requests of the connection.
-        agreed: What was agreed with the server.
-        lock: The connection's, which guards all of it.
-        blocking: Whether answers come only as long as a thread waits for them, as over HTTP.
+        services: Has the client, which is notified of tasks.
+        table: The open requests of the connection.
+        agreed: The negotiated state of the connection.
+        lock: The connection's, which guards this object, too.
+        blocking: Whether a response is read only while a thread waits for it, as over HTTP.
     """
 
     def __init__(
         self,
         services: ClientServices,
-        peer: RequestTable[PendingRequest, OpenQuestion],
+        table: RequestTable[PendingRequest, OpenQuestion],
         agreed: NegotiatedState,
         lock: threading.RLock,
         blocking: bool,
     ) -> None:
         self._services = services
-        self._peer = peer
+        self._table = table
         self._agreed = agreed
         self._lock = lock
         self._blocking = blocking
-        # By task, the call that became it: its progress goes on (2025-11-25).
-        self._begun: dict[str, PendingRequest] = {}
-        # Calls that may have become one after they were given up.
-        self._given_up: dict[int, Undeclared] = {}
+        # The calls by task id: the server may still send their progress (2025-11-25).
+        self._task_calls: dict[str, PendingRequest] = {}
+        # By request id, cancelled calls that the server may turn into tasks all the same.
+        self._cancelled: dict[int, Undeclared] = {}
 
     def answered(self, call: PendingRequest, result: Any) -> list[CallbackQueue]:
-        """Take note of an answer; return what has to be delivered before it."""
-        before = [] if call.delivery is None else [call.delivery]
-        if call.method not in _CONCERNED or not isinstance(result, dict):
+        """Record a response; return the callback queues that must be empty before it is settled."""
+        before = [] if call.callback_queue is None else [call.callback_queue]
+        if call.method not in _TASK_METHODS or not isinstance(result, dict):
             return before
         with self._lock:
-            if _asks(call):
+            if _asks_for_task(call):
                 task = created(result)
                 if task is not None:
-                    _remember(self._begun, task, call)
+                    _remember(self._task_calls, task, call)
                 return before
-            # After any other end the result is fetched, which comes after the last report.
+            # Otherwise the call is remembered until `tasks/result`, which follows its progress.
             cancelled = result.get("status") == "cancelled"
             task = (call.params or {}).get("taskId") if cancelled or call.method == RESULT else None
-            began = self._begun.pop(task, None) if task is not None else None
-            asked = self._asked(task) if cancelled else []
-        if began is not None and began.delivery is not None:
-            before.append(began.delivery)
-        for question in asked:  # a server need not withdraw them
-            question.give_up("the task was cancelled")
+            began = self._task_calls.pop(task, None) if task is not None else None
+            questions = self._open_questions(task) if cancelled else []
+        if began is not None and began.callback_queue is not None:
+            before.append(began.callback_queue)
+        for question in questions:  # the server need not cancel them
+            question.refuse("the task was cancelled")
         return before
 
-    def _asked(self, task: object) -> list[OpenQuestion]:
-        """What a task asks at the moment (2025-11-25); called with the lock held."""
+    def _open_questions(self, task: object) -> list[OpenQuestion]:
+        """The open questions of a task (2025-11-25); called with the lock held."""
         return [
-            asked
-            for call in self._peer.open_calls()
+            question
+            for call in self._table.open_calls()
             if call.method == RESULT and (call.params or {}).get("taskId") == task
-            for asked, owned in call.asked.items()
-            if owned.certain
+            for question, hold in call.questions.items()
+            if hold.certain
         ]
 
-    def reporter(self, token: object) -> PendingRequest | None:
-        """The call whose task may still report by this token; called with the lock held."""
-        for call in self._begun.values():
+    def progress_owner(self, token: object) -> PendingRequest | None:
+        """The call whose task uses this progress token; called with the lock held."""
+        for call in self._task_calls.values():
             if call.id == token and type(token) is int:
                 return call
         return None
 
-    def cause(self, message: object, out: Outgoing | None) -> tuple[PendingRequest | None, bool]:
-        """The call that a question belongs to, and whether that is certain.
+    def request_owner(
+        self, message: object, out: Outgoing | None
+    ) -> tuple[PendingRequest | None, bool]:
+        """The call that a server's request belongs to, and whether that is certain.
 
         Called with the lock held.
         """
         task = related(message.params) if isinstance(message, Request) else None
         if task is not None:
-            for call in self._peer.open_calls():
+            for call in self._table.open_calls():
                 if call.method == RESULT and (call.params or {}).get("taskId") == task:
                     return call, True
-            if task in self._begun:
-                return self._begun[task], True
+            if task in self._task_calls:
+                return self._task_calls[task], True
         if out is None:
-            return self._peer.only(), False
-        return self._peer.get(out.id), True
+            return self._table.only(), False
+        return self._table.get(out.id), True
 
-    def begin(self, call: PendingRequest, out: Outgoing) -> None:
-        """A call is about to be sent as `out`."""
-        if self._blocking and _asks(call):
-            out.lingers, call.carrier = LINGER, self._services.carriers
+    def before_send(self, call: PendingRequest, out: Outgoing) -> None:
+        """Over HTTP, have the response to a call that asks for a task read to its end."""
+        if self._blocking and _asks_for_task(call):
+            out.lingers, call.detached_pool = LINGER, self._services.detached_pool
 
     def settled(self, out: Outgoing) -> bool:
-        """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
-        if not out.ids or any(map(self._peer.get, out.ids)):
+        """Whether every request in `out` is settled; called with the lock held.
+
+        A cancelled call that may become a task is settled once its response has come.
+        """
+        if not out.ids or any(map(self._table.get, out.ids)):
             return False
-        return not out.lingers or self._given_up.keys().isdisjoint(out.ids)
+        return not out.lingers or self._cancelled.keys().isdisjoint(out.ids)
 
     def taken(self, call: PendingRequest) -> None:
-        """A call has ended; called with the lock held.
+        """A call was taken out of the table; called with the lock held.
 
-        If it was given up before it was answered, and becomes a task all the same, nobody will ever
-        wait for that.
+        If it was cancelled and becomes a task all the same, that task must be cancelled, too.
         """
-        if call.method == AUGMENTED and isinstance(call.outcome, _GIVEN_UP):
-            # Ours alone counts: a server may make a task though it does not declare that.
-            spoken = self._agreed.spoken
-            tasks = None if spoken is None else spoken.tasks
-            if _asks(call) or (tasks is not None and not tasks.asked_for):
-                _remember(self._given_up, call.id, call.options.undeclared)
+        if call.method == AUGMENTED and isinstance(call.outcome, _CANCELLED):
+            # The revision decides: a server may create tasks without declaring the capability.
+            dialect = self._agreed.current_dialect
+            tasks = None if dialect is None else dialect.tasks
+            if _asks_for_task(call) or (tasks is not None and not tasks.asked_for):
+                _remember(self._cancelled, call.id, call.options.undeclared)
 
-    def given_up(self, call: PendingRequest) -> bool:
-        """Whether a notification may cancel it: not if it asks to become a task (2025-11-25)."""
-        return not _asks(call)
+    def may_notify_cancel(self, call: PendingRequest) -> bool:
+        """Whether `notifications/cancelled` may be sent: not if it asks to become a task.
 
-    def late(self, id: object, result: Any) -> None:
-        """An answer came that nobody waits for: if it is a task, nobody ever will."""
+        (Spec: 2025-11-25.)
+        """
+        return not _asks_for_task(call)
+
+    def late_response(self, id: object, result: Any) -> None:
+        """A response to a cancelled call came: if it created a task, have that cancelled."""
         key = own_id(id)
         with self._lock:
-            undeclared = None if key is None else self._given_up.pop(key, None)
+            undeclared = None if key is None else self._cancelled.pop(key, None)
         if undeclared is None or not isinstance(result, dict):
             return
         task, events = created(result), self._services.events()
         if task is not None and events is not None:
             events.task_abandoned(task, undeclared)
 
-    def news(self, params: dict[str, Any]) -> None:
-        """The server says that a task has changed."""
+    def task_changed(self, params: dict[str, Any]) -> None:
+        """Handle a ``notifications/tasks/status``."""
         task, events = params.get("taskId"), self._services.events()
         if isinstance(task, str) and events is not None:
             events.task_changed(task)
 
 
-def _asks(call: PendingRequest) -> bool:
+def _asks_for_task(call: PendingRequest) -> bool:
     """Whether a call asks to become a task."""
     return call.method == AUGMENTED and "task" in (call.params or {})
 
 
 def _remember(table: dict[Any, Any], key: Any, value: Any) -> None:
-    """Add an entry; the oldest makes room."""
+    """Add an entry; of too many, remove the oldest."""
     table[key] = value
-    if len(table) > MOST:
+    if len(table) > MAX_REMEMBERED:
         del table[next(iter(table))]

@@ -50,7 +50,7 @@ class Session(Protocol):
     """A session with a server, or the life of its process: in either era, a connection."""
 
     @property
-    def dead(self) -> McpError | None:
+    def close_error(self) -> McpError | None:
         """Why it is over, if it is."""
         ...
 
@@ -78,7 +78,7 @@ class SessionPin:
             SessionChanged: It belongs to another one.
         """
         if self._held and self._latest is not None and session is not self._latest:
-            raise SessionChanged("the session has ended", ended=self._latest.dead)
+            raise SessionChanged("the session has ended", ended=self._latest.close_error)
         self._latest = session
 
     def hold(self) -> None:

@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "all-for-one",
         "withdrawing one call of a frame ends the exchange of all",
-        "syncmcp._connection.connection:Connection._withdraw",
+        "syncmcp._connection.connection:Connection._abort",
         _cut_all,
         ("M-24",),
     ),

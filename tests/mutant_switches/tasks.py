@@ -236,7 +236,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-requests-cancelled",
         "a call that asks to become a task is cancelled by a notification",
-        f"{CALLS}.given_up",
+        f"{CALLS}.may_notify_cancel",
         result(lambda may_be_told: True),
         ("CAN-03",),
     ),
@@ -271,7 +271,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-tokens-forgotten",
         "the token of a call is forgotten when it has become a task",
-        f"{CALLS}.reporter",
+        f"{CALLS}.progress_owner",
         always(None),
         ("PRG-05",),
     ),
