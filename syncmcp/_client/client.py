@@ -333,9 +333,9 @@ class Client:
             "on_progress": table.on_progress,
             "on_notification": table.on_notification,
             "on_handler_error": table.on_handler_error,
-            "sampling": table.answering.sampling,
-            "elicitation": table.answering.elicitation,
-            "approval": table.answering.approval,
+            "sampling": table.question_handlers.sampling,
+            "elicitation": table.question_handlers.elicitation,
+            "approval": table.question_handlers.approval,
             "roots": self._roots,
         }
         return settings.target, options, table.by_method()

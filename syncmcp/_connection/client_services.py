@@ -72,8 +72,8 @@ class HandlerRegistry:
     """The handlers and callbacks of a client, which any thread may change at any time.
 
     Attributes:
-        answering: The handlers of questions that the specification defines. Replaced, never
-            changed.
+        question_handlers: The handlers of questions that the specification defines. Replaced,
+            never changed.
         schemas: The cached schemas of the server's tools.
     """
 
@@ -82,7 +82,7 @@ class HandlerRegistry:
         on_log: LogHandler | None,
         on_progress: ProgressHandler | None,
         on_notification: Callable[[str, dict[str, Any]], object] | None,
-        answering: Handlers,
+        question_handlers: Handlers,
         on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
     ) -> None:
         for name, handler in (
@@ -97,9 +97,9 @@ class HandlerRegistry:
         self.on_progress = on_progress
         self.on_notification = on_notification
         self.on_handler_error = on_handler_error
-        self.answering = answering
+        self.question_handlers = question_handlers
         self.schemas = ToolSchemaCache()
-        # Guards changes of `answering`: each value is made of the one before it.
+        # Guards changes of `question_handlers`: each value is made of the one before it.
         self.changing = threading.RLock()
         # Guards the two tables; held for look-ups and changes only.
         self._lock = threading.RLock()
@@ -108,7 +108,7 @@ class HandlerRegistry:
 
     def for_call(self, given: Handlers | None) -> Handlers:
         """The handlers for questions of one call: its own ones, and the client's for the rest."""
-        return self.answering if given is None else merged(given, self.answering)
+        return self.question_handlers if given is None else merged(given, self.question_handlers)
 
     def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
         """Replace some handlers of questions.
@@ -121,9 +121,9 @@ class HandlerRegistry:
             UsageError: A value is no handler, or `check` raised it.
         """
         with self.changing:
-            answering = replaced(self.answering, **changed)
-            check(offer_of(answering))
-            self.answering = answering
+            handlers = replaced(self.question_handlers, **changed)
+            check(offer_of(handlers))
+            self.question_handlers = handlers
 
     def renew(self) -> None:
         """After a fork, in the child: replace locks that threads of the parent may hold."""
@@ -132,7 +132,7 @@ class HandlerRegistry:
 
     def offer(self) -> OfferedCapabilities:
         """The questions that servers may ask now."""
-        return offer_of(self.answering)
+        return offer_of(self.question_handlers)
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a request."""
@@ -181,17 +181,17 @@ class ClientServices:
     Args:
         label: What logs call the server.
         events: Returns the client that is told what happens; `None` once the program has dropped
-            it. A weak reference, so that the garbage collector finds open clients that nobody uses.
+            it. A weak reference, so that the garbage collector finds open clients without users.
         handlers: The program's handlers and callbacks.
-        workers: The pool on which handlers run. A handler that waits for this library lends its
-            thread's seat.
-        callbacks: The pool on which callbacks of cancel tokens run.
+        handler_pool: The pool on which handlers run. A handler that waits for this library lends
+            its thread's seat.
+        callback_pool: The pool on which callbacks run: of notifications, and of cancel tokens.
         detached_pool: The pool for exchanges that go on when no thread waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
 
     Attributes:
         visits: The URLs that the program was sent to, and which of them are completed.
-        server: What handlers are told of the server; `None` until the connection is open.
+        server: The server as handlers see it; `None` until the connection is open.
         context: The context variables of handlers whose question belongs to no call.
     """
 
@@ -200,18 +200,18 @@ class ClientServices:
         label: str,
         events: Callable[[], ConnectionEvents | None],
         handlers: HandlerRegistry,
-        workers: DaemonPool,
-        callbacks: DaemonPool,
+        handler_pool: DaemonPool,
+        callback_pool: DaemonPool,
         detached_pool: DaemonPool,
         human_timeout: float | None,
     ) -> None:
         self.label = label
         self.events = events
         self.handlers = handlers
-        self.workers = workers
-        self.callbacks = callbacks
+        self.handler_pool = handler_pool
+        self.callback_pool = callback_pool
         self.detached_pool = detached_pool
         self.human_timeout = human_timeout
-        self.visits = UrlVisits(label, callbacks.run)
+        self.visits = UrlVisits(label, callback_pool.run)
         self.server: ConnectedServer | None = None
         self.context = contextvars.copy_context()

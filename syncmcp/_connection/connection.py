@@ -94,7 +94,9 @@ class Connection:
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
         self.interceptors = (
-            InterceptorChain(interceptors, self.label, services.callbacks) if interceptors else None
+            InterceptorChain(interceptors, self.label, services.callback_pool)
+            if interceptors
+            else None
         )
         self._notifications = NotificationDispatcher(services, self.interceptors)
         self._tasks = TaskCallTracker(services, table, self.agreed, lock, transport.blocking)

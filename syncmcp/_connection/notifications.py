@@ -43,7 +43,7 @@ class NotificationDispatcher:
         self._label = services.label
         self._interceptors = interceptors
         self._handlers = services.handlers
-        self._pool = services.callbacks
+        self._pool = services.callback_pool
         # For notifications that belong to no call.
         self._connection_queue = CallbackQueue(self._pool, copy_context())
         # Guards the creation of a call's queue: over HTTP, two threads may read for one call.

@@ -234,7 +234,7 @@ def check_log_level(level: str) -> str:
     """Check the name of a log level.
 
     Raises:
-        UsageError: There is no such level.
+        UsageError: The level does not exist.
     """
     if level not in _LOG_LEVELS:
         raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
@@ -302,7 +302,7 @@ def _inject(context: Context) -> Mapping[str, str]:
     from opentelemetry import propagate
 
     carrier: dict[str, str] = {}
-    # A copy: callbacks of the same call may be running in the original at this moment.
+    # A copy: callbacks of the call may be running in the original.
     context.copy().run(propagate.inject, carrier)
     ours: dict[str, str] = {}
     for key in KEYS:

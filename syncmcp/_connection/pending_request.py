@@ -120,6 +120,7 @@ class PendingRequest:
         self.may_send = False
         # Set, under the connection's lock, by the thread that took the call out of the table.
         self.outcome: Any = None
+        # Whether its thread was woken, or `on_done` was called.
         self.released = False
         # When the server last sent something for this call.
         self.last_activity: float | None = None
@@ -341,9 +342,9 @@ class DeadlineHold:
 
 
 def expect_retries(calls: Sequence[PendingRequest]) -> None:
-    """These requests of one connection failed together: their retries may share a frame again.
+    """Let the retries of requests that failed together share a frame again.
 
-    To be called before any of them is settled.
+    To be called before any of the requests is settled.
     """
     for call in calls:
         if (slot := call.batch_slot) is not None:

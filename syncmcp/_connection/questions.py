@@ -122,7 +122,7 @@ class OpenQuestion:
             self._registry.discard(self)
             return
         try:
-            self._services.workers.submit(self._run)
+            self._services.handler_pool.submit(self._run)
         except RuntimeError as error:  # no thread can be started; the interpreter may be exiting
             _log.warning("[%s] nobody can answer %s: %s", self._services.label, self._method, error)
             self._settle(error)
@@ -194,7 +194,7 @@ class OpenQuestion:
             self._abandon_seat()
 
     def expire(self) -> None:
-        """On a pool thread: the handler's time is up; its thread goes on."""
+        """On a pool thread: settle the question, whose handler took too long."""
         answer = None if self._handler_context is None else provisional(self._handler_context)
         if answer is not None:
             self._settle(answer)
@@ -219,7 +219,7 @@ class OpenQuestion:
         context = self._handler_context
         if context is not None:
             # Callbacks of the token are user code, which must not run on the thread that reads.
-            self._services.callbacks.run(lambda: context.cancel.cancel(reason))
+            self._services.callback_pool.run(lambda: context.cancel.cancel(reason))
 
     def _settle(self, outcome: Outcome) -> bool:
         with self._lock:
@@ -284,7 +284,12 @@ def _is_link(method: str, params: Mapping[str, Any]) -> bool:
 
 
 class QuestionRegistry:
-    """The open questions of one connection; expires those whose handlers take too long."""
+    """The open questions of one connection; expires those whose handlers take too long.
+
+    Attributes:
+        services: What the client gives to the connection.
+        close_error: The error that ended the connection; `None` while it is open.
+    """
 
     def __init__(self, services: ClientServices) -> None:
         self.services = services
@@ -378,7 +383,7 @@ class QuestionRegistry:
                     self._watch(deadline)
         for question in late:
             # The refusal is sent to the server, and the timer's thread must not write.
-            self.services.callbacks.run(question.expire)
+            self.services.callback_pool.run(question.expire)
 
 
 class InputResponder:
@@ -418,7 +423,8 @@ class InputResponder:
         self._answers: dict[str, dict[str, Any]] = {}
         self._questions: list[OpenQuestion] = []
         self._settled = False
-        self._unsubscribe: list[Callable[[], None]] = []
+        # Functions that end the subscriptions to whatever may cancel or expire the round.
+        self._subscriptions: list[Callable[[], None]] = []
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
 
     def start(self) -> None:
@@ -437,7 +443,7 @@ class InputResponder:
         for method, _ in ask.questions.values():
             check_offered(method, offer_of(handlers), dialect)
         questions = [self._open_question(handlers, keys) for keys in self._grouped_keys()]
-        if ask.until is not None:  # first: cancelled questions must not be shown to anybody
+        if ask.until is not None:  # first: no handler must see questions that are cancelled
             self._subscribe(ask.until, self._cancel_unwanted)
         with self._lock:
             self._questions = questions
@@ -457,7 +463,7 @@ class InputResponder:
         if at is not None:
             # The call goes on and may write, which the timer's thread must not.
             self._subscribe(
-                lambda end: timer.at(at, partial(self._services.callbacks.run, end)).cancel,
+                lambda end: timer.at(at, partial(self._services.callback_pool.run, end)).cancel,
                 self._expire,
             )
 
@@ -488,12 +494,12 @@ class InputResponder:
         )
 
     def _subscribe(self, until: Until, end: Callable[[], None]) -> None:
-        undo = until(end)
+        unsubscribe = until(end)
         with self._lock:
-            self._unsubscribe.append(undo)
+            self._subscriptions.append(unsubscribe)
             settled = self._settled
         if settled:
-            undo()
+            unsubscribe()
 
     def cancel(self, error: McpError) -> None:
         """End the round with `error`, and cancel its handlers. Never blocks."""
@@ -569,8 +575,8 @@ class InputResponder:
                 return False
             self._settled = True
             self.outcome = outcome
-            unsubscribe = list(self._unsubscribe)
-        for undo in unsubscribe:
-            undo()
+            subscriptions = list(self._subscriptions)
+        for unsubscribe in subscriptions:
+            unsubscribe()
         self._on_done()
         return True

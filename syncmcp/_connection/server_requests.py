@@ -110,7 +110,7 @@ class QuestionDispatcher:
             return
         if request.method == "ping":
             self._notifier.post(jsonrpc.encode_result(request.id, {}))
-            self._settled(request, result={})
+            self._show_request(request, result={})
             return
         if owner is None and out is not None and out.lingers:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "the call behind it was given up")
@@ -159,8 +159,8 @@ class QuestionDispatcher:
         hold: DeadlineHold | None,
     ) -> None:
         # The answer must follow the last progress notification, and those must be in order.
-        post = self._notifier.ordered_post(self._services.callbacks)
-        reports = _ProgressReports.wanted_by(request.params, partial(self._report, post))
+        post = self._notifier.ordered_post(self._services.callback_pool)
+        reports = _ProgressReports.for_request(request.params, partial(self._report, post))
         question = OpenQuestion(
             self._registry,
             request.method,
@@ -218,18 +218,18 @@ class QuestionDispatcher:
             reports.close(answered=wanted and outcome is not None)
         fault: ValueError | None = None
         if wanted and outcome is not None:
-            frame, fault = self._frame(request, outcome)
+            frame, fault = self._encode_answer(request, outcome)
             post(frame)
             if isinstance(answer, InterceptedHandler) and not answer.produced(outcome):
                 # The library refused the question: it expired, or its call ended.
                 what = "error" if isinstance(outcome, BaseException) else "result"
-                self._answer_settled(request, **{what: outcome})
+                self._show_answer(request, **{what: outcome})
         if hold is not None:  # last: the deadlines run once the server has its answer
             hold.release(question)
         if fault is not None:  # last: this is user code, and the question has ended
             question.report_error(fault)
 
-    def _frame(
+    def _encode_answer(
         self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException
     ) -> tuple[bytes, ValueError | None]:
         """The response to send, and the error if the handler's answer cannot be encoded."""
@@ -247,7 +247,7 @@ class QuestionDispatcher:
     ) -> None:
         self._notifier.post(jsonrpc.encode_error(request.id, code, reason))
         if isinstance(request, jsonrpc.Request):
-            self._settled(request, error=Refused(code, reason))
+            self._show_request(request, error=Refused(code, reason))
 
     def _report(self, post: Callable[[bytes], object], params: dict[str, Any]) -> None:
         method = "notifications/progress"
@@ -255,14 +255,14 @@ class QuestionDispatcher:
         if self._interceptors is not None:
             self._interceptors.show_settled("outgoing", "notification", method, params=params)
 
-    def _settled(self, request: jsonrpc.Request, **answer: Any) -> None:
+    def _show_request(self, request: jsonrpc.Request, **answer: Any) -> None:
         """Show interceptors a request that no handler gets, and its answer."""
         if self._interceptors is not None:
             id, method, params = request
             self._interceptors.show_settled("incoming", "request", method, id=id, params=params)
-            self._answer_settled(request, **answer)
+            self._show_answer(request, **answer)
 
-    def _answer_settled(self, request: jsonrpc.Request, **answer: Any) -> None:
+    def _show_answer(self, request: jsonrpc.Request, **answer: Any) -> None:
         assert self._interceptors is not None
         id, method, params = request
         self._interceptors.show_settled(
@@ -290,7 +290,7 @@ class _ProgressReports:
         self._retry_timer: TimerEntry | None = None
 
     @classmethod
-    def wanted_by(
+    def for_request(
         cls, params: dict[str, Any], post: Callable[[dict[str, Any]], object]
     ) -> _ProgressReports | None:
         """The reports for a question that has a progress token; `None` if it has none."""

@@ -164,7 +164,7 @@ class TaskCallTracker:
             events.task_abandoned(task, undeclared)
 
     def task_changed(self, params: dict[str, Any]) -> None:
-        """Handle a ``notifications/tasks/status``."""
+        """Notify the client of a task whose status has changed."""
         task, events = params.get("taskId"), self._services.events()
         if isinstance(task, str) and events is not None:
             events.task_changed(task)

@@ -448,7 +448,7 @@ class _Run:
 
     def _ask_for_consent(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
         core, ours = core_of(client), self._loop._approval
-        given = core.handlers.answering.approval if ours is None else ours
+        given = core.handlers.question_handlers.approval if ours is None else ours
         if given is None:
             return
         patience, token = core.settings.human_timeout, CancelToken(self.token)

@@ -193,7 +193,7 @@ CLIENTS = (
         "calls-without-handlers",
         "what a call causes is answered by the handlers of the client, never by its own",
         "syncmcp._connection.client_services:HandlerRegistry.for_call",
-        lambda original: lambda self, given: self.answering,
+        lambda original: lambda self, given: self.question_handlers,
         ("M-19",),
     ),
     Mutant(
