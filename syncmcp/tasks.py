@@ -402,7 +402,7 @@ class StartTask:
         resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
         # A task reports progress for longer than the future lasts. Reports to the future would keep
         # the future alive, and with it the handle.
-        resolved.watch = _ignore_report
+        resolved.observer = _ignore_report
         steps = _start(self._client, name, arguments, ttl, inherited)
         return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
 

@@ -25,8 +25,8 @@ from syncmcp._concurrency.futures import (
 from syncmcp._concurrency.pool import current_slot
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
+from syncmcp._connection.notifier import POST_SECONDS
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._connection.outgoing import POST_SECONDS, leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.dialect import Reply
@@ -124,8 +124,8 @@ class PreparedCall(Generic[R]):
         )
         self.options = options
         self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
-        if options.watch is None:  # else a stream takes the progress
-            options.watch = partial(add_progress, self.future)
+        if options.observer is None:  # else a stream takes the progress
+            options.observer = partial(add_progress, self.future)
         connection = core.live_connection()
         self.first_effect: Send | GetNegotiated | Pause | None = None
         try:
@@ -161,9 +161,9 @@ class PreparedCall(Generic[R]):
 
     def _needs_thread(self, connection: Connection) -> bool:
         """True if it needs a thread of its own; calls in one frame share the exchange's thread."""
-        if connection.interception is not None:
+        if connection.interceptors is not None:
             return True
-        shares = self.options.place is not None and connection.dialect.batches
+        shares = self.options.batch_slot is not None and connection.dialect.batches
         return connection.transport.blocking and not shares
 
     def fail(self, error: McpError) -> None:
@@ -237,9 +237,9 @@ class _ThreadedRun(Generic[R]):
         self._forget_cancel = call_when_cancelled(self._token, self._cancelled)
         # A call of a handler is not queued: the calls before it may wait for that handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
-        place = self._options.place
+        place = self._options.batch_slot
         if busy and place is not None:  # the other calls of its frame must not wait for it
-            place.leave()
+            place.discard()
 
     def _cancelled(self) -> None:
         settle(
@@ -279,7 +279,7 @@ class _ThreadedRun(Generic[R]):
             abort_steps(self._steps, self._core, self._options, error)
             return
         self._started = True
-        self._options.abandon = self._abandon
+        self._options.settle_future = self._abandon
         try:
             result = run(
                 self._steps,
@@ -302,8 +302,8 @@ class _ThreadedRun(Generic[R]):
             settle(future, result, None)
         finally:
             # Breaks a reference cycle, so that no garbage collection is needed.
-            self._options.abandon = None
-            leave_frame(self._options)
+            self._options.settle_future = None
+            self._options.leave_batch()
 
     def _schedule_resume(self) -> None:
         """Continue on an exchange thread after a pause. Never blocks."""
@@ -390,9 +390,9 @@ class _CallbackRun(Generic[R]):
             self._pending_wait,
         )
         if call is not None and connection is not None:
-            connection.give_up(call, RequestCancelled("cancelled by the caller"))
+            connection.cancel(call, RequestCancelled("cancelled by the caller"))
         if responder is not None:
-            responder.give_up(RequestCancelled("cancelled by the caller"))
+            responder.cancel(RequestCancelled("cancelled by the caller"))
         if wait is not None:
             wait.wake()
 
@@ -414,7 +414,7 @@ class _CallbackRun(Generic[R]):
         if is_claimed(self._future):
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             abort_steps(self._steps, self._core, self._options, error)
-            leave_frame(self._options)
+            self._options.leave_batch()
             return
         try:
             step(*args)
@@ -493,12 +493,16 @@ class _CallbackRun(Generic[R]):
         self._advance(work.function(), None)
 
     def _answer_input(self, ask: AnswerInput, connection: Connection) -> None:
-        desk = connection.desk
         responder = InputResponder(
-            ask, desk, connection.dialect, self._options, self._deadline, self._on_answered
+            ask,
+            connection.questions,
+            connection.dialect,
+            self._options,
+            self._deadline,
+            self._on_answered,
         )
         self._responder = responder
-        self._deadline.hold(desk.human_timeout)
+        self._deadline.hold(connection.services.human_timeout)
         try:
             responder.start()
         except McpError as error:

@@ -17,8 +17,8 @@ from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, any_request_options
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.batching import BatchAssembler, BatchSlot
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._connection.outgoing import BatchAssembler, BatchSlot
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
 
@@ -236,8 +236,8 @@ class Batch:
             part = wanted[start : start + self._max_size]
             gathering = BatchAssembler(len(part), pool)
             for index, call in enumerate(part):
-                place = call.options.place = BatchSlot(gathering, index)
-                call_when_done(call.future, place.leave)
+                place = call.options.batch_slot = BatchSlot(gathering, index)
+                call_when_done(call.future, place.discard)
         for call in calls:
             _start(call, self._timeout)
 

@@ -29,7 +29,7 @@ from syncmcp._client.settings import (
     reduce_client,
 )
 from syncmcp._concurrency.timing import monotonic
-from syncmcp._connection.answering import HandlerRegistry
+from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
@@ -371,9 +371,9 @@ class Client:
             "on_progress": table.on_progress,
             "on_notification": table.on_notification,
             "on_handler_error": table.on_handler_error,
-            "sampling": table.answering.sampling,
-            "elicitation": table.answering.elicitation,
-            "approval": table.answering.approval,
+            "sampling": table.question_handlers.sampling,
+            "elicitation": table.question_handlers.elicitation,
+            "approval": table.question_handlers.approval,
             "roots": self._roots,
         }
         return settings.target, options, table.by_method()
@@ -500,7 +500,7 @@ class Client:
 
         def check(offer: OfferedCapabilities) -> None:
             connection = self._core.connection
-            if connection is not None and connection.dead is None:
+            if connection is not None and connection.close_error is None:
                 connection.agreed.check_declared(offer)
 
         self._handlers.change(check, **changed)
@@ -514,17 +514,17 @@ class Client:
         def changed() -> None:
             core = reference()
             if core is not None:
-                _announce_roots(core)
+                _notify_roots_changed(core)
             else:
                 unsubscribe()
 
         unsubscribe = roots.on_change(changed)
 
 
-def _announce_roots(core: ClientCore) -> None:
+def _notify_roots_changed(core: ClientCore) -> None:
     connection = core.connection
-    if connection is not None and connection.dead is None:
-        connection.announce_roots()
+    if connection is not None and connection.close_error is None:
+        connection.notify_roots_changed()
 
 
 def twin(client: Client) -> Client:
@@ -541,13 +541,13 @@ def _situation(core: ClientCore) -> str:
         return "opening"
     if connection is None:
         return "not open" if core.may_open else "closed"
-    return "open" if connection.dead is None else "lost"
+    return "open" if connection.close_error is None else "lost"
 
 
 def _facts(core: ClientCore) -> dict[str, Any]:
     """The contents of a `Dump`, as plain values."""
     now, connection = monotonic(), core.connection or core._opening
-    dead = None if connection is None else connection.dead
+    dead = None if connection is None else connection.close_error
     negotiated, pools = core.negotiated, core._pools
     facts: dict[str, Any] = {
         "client": {

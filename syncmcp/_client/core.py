@@ -27,8 +27,8 @@ from syncmcp._client.session_state import SessionState, TaskWatcher
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.client_services import ClientServices
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from syncmcp._client.settings import Settings
     from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._connection.answering import HandlerRegistry
+    from syncmcp._connection.client_services import HandlerRegistry
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
 
@@ -222,7 +222,7 @@ class ClientCore:
             ClosedError: The client is not open.
         """
         connection = self.connection
-        if connection is not None and connection.dead is None:
+        if connection is not None and connection.close_error is None:
             return connection
         self.check_process()
         if not self.may_open:
@@ -242,7 +242,7 @@ class ClientCore:
             McpError: No connection could be opened, or a dead server must not be started again.
         """
         connection = self.connection
-        if connection is not None and connection.dead is None:
+        if connection is not None and connection.close_error is None:
             return connection
         self.check_process()
         mine: ConnectAttempt | None = None
@@ -253,7 +253,7 @@ class ClientCore:
                 if not self.may_open:
                     raise self.not_open()
                 dead = self.connection
-                if dead is not None and dead.dead is None:
+                if dead is not None and dead.close_error is None:
                     return dead
                 mine = self._attempt = ConnectAttempt()
                 self._last_opener = mine.thread
@@ -305,11 +305,11 @@ class ClientCore:
     def _clean_up_dead(self, dead: Connection, deadline: Deadline) -> None:
         """Close or retire a dead connection, and wait for the restart backoff."""
         if isinstance(self._target, Stdio) and self._target.restart == "never":
-            raise fresh(dead.dead or self.not_open(), delivery="not_sent")
+            raise fresh(dead.close_error or self.not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
         self.retry_rules.forget()
         self.schemas.forget()
-        if isinstance(dead.dead, SessionLost):
+        if isinstance(dead.close_error, SessionLost):
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
@@ -339,7 +339,7 @@ class ClientCore:
         )
         self.session_state.restore(connection, deadline)
         # Before other threads see the connection and the server can ask questions.
-        connection.desk.server = self.settings.connected_server(negotiated)
+        connection.services.server = self.settings.connected_server(negotiated)
         if self.cache is not None:
             self.cache.on_reconnect()
         with self.lock:
@@ -376,7 +376,7 @@ class ClientCore:
         )
         transport.label = self.label
         pools = self.pools
-        desk = QuestionRegistry(
+        services = ClientServices(
             self.label,
             weakref.ref(self),
             self.handlers,
@@ -387,7 +387,7 @@ class ClientCore:
         )
         connection = Connection(
             transport,
-            desk,
+            services,
             self.wire,
             first_id=self._next_id,
             max_in_flight=settings.max_in_flight,
@@ -448,7 +448,7 @@ class ClientCore:
             if new:
                 self._retired.append(dead)
         if new:
-            dead.when_empty(partial(self.pools.workers.run, partial(self._close_retired, dead)))
+            dead.call_when_idle(partial(self.pools.workers.run, partial(self._close_retired, dead)))
 
     def _close_retired(self, dead: Connection) -> None:
         """On a pool thread."""

@@ -247,9 +247,10 @@ def _answer_input(
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
-    desk = connection.desk
-    responder = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
-    deadline.hold(desk.human_timeout)
+    responder = InputResponder(
+        ask, connection.questions, connection.dialect, options, deadline, answered.release
+    )
+    deadline.hold(connection.services.human_timeout)
     try:
         responder.start()
         # This may be a pool thread: the handlers that answer may need its slot.
@@ -257,7 +258,7 @@ def _answer_input(
             acquire(answered, None)
     except BaseException as error:
         if not isinstance(error, McpError):
-            responder.give_up(RequestCancelled("interrupted", reason=type(error).__name__))
+            responder.cancel(RequestCancelled("interrupted", reason=type(error).__name__))
         raise
     finally:
         deadline.release()

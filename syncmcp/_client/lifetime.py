@@ -170,10 +170,10 @@ class Heartbeat:
     def _check(self) -> None:
         """Ping if the connection is alive. Runs on a pool thread."""
         connection = self._connection
-        if self._stopped or connection.dead is not None:
+        if self._stopped or connection.close_error is not None:
             return
         self._ping(connection)
-        if connection.dead is None:
+        if connection.close_error is None:
             self.start()
 
     def _ping(self, connection: Connection) -> None:
@@ -193,7 +193,7 @@ class Heartbeat:
             _heartbeat_log.debug("[%s] a ping was refused: %s", connection.label, error)
         else:
             self._missed = 0
-        if self._missed >= _MISSES and connection.dead is None:
+        if self._missed >= _MISSES and connection.close_error is None:
             connection.lost(
                 ConnectionLost(
                     f"{_MISSES} pings in a row had no answer within {self._interval:g} s"

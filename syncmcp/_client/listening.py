@@ -175,7 +175,7 @@ class SessionSubscription(SubscriptionBackend):
         connection = core.ensure_connection(deadline)
         if isinstance(connection.transport, HasStream):
             connection.transport.wait_listening(deadline)
-        if not connection.news.heard:
+        if not connection.router.server_stream_open:
             raise NotSupported(
                 "the server has no stream on which it could tell of changes", server=self._label
             )
@@ -239,7 +239,7 @@ def _send_if_connected(
 ) -> None:
     """Send a request if the connection is alive; does not open one."""
     connection = core.connection
-    if connection is not None and connection.dead is None:
+    if connection is not None and connection.close_error is None:
         options = ResolvedOptions(None, None, undeclared=undeclared)
         connection.request(method, {"uri": uri}, options, deadline)
 
@@ -306,7 +306,7 @@ class StreamSubscription(SubscriptionBackend):
             late = RequestTimeout(
                 "the server did not say what it agrees to tell of", seconds=deadline.seconds
             )
-            connection.give_up(call, late)
+            connection.cancel(call, late)
         if call.acknowledged:
             return
         if isinstance(call.outcome, BaseException):
@@ -405,7 +405,7 @@ class StreamSubscription(SubscriptionBackend):
             call, connection = self._call, self._connection
             self._call = self._connection = None
         if call is not None and connection is not None:
-            connection.give_up(call, RequestCancelled("nobody listens any more"))
+            connection.cancel(call, RequestCancelled("nobody listens any more"))
 
     def close_in_background(self) -> None:
         """See `SubscriptionBackend`."""

@@ -179,7 +179,7 @@ class _Probe:
         self._sent_twice = False
         self._ended_at = 0.0
         self.refused = False
-        connection.agreed.on_late = self._on_late_answer
+        connection.agreed.on_late_response = self._on_late_answer
 
     def send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         """Send the probe, and wait for its answer.
@@ -463,7 +463,7 @@ def _perform_request(
     probe_timeout: float,
     probe: _Probe | None = None,
 ) -> EffectOutcome:
-    connection.agreed.spoken = ask.dialect
+    connection.agreed.current_dialect = ask.dialect
     options = ResolvedOptions(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()
@@ -507,9 +507,9 @@ def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: f
 
 
 def _has_ended(connection: Connection) -> bool:
-    if connection.dead is not None:
+    if connection.close_error is not None:
         return True
-    return not connection.transport.blocking and connection.wait_dead(_EXIT_NOTICE_SECONDS)
+    return not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
 
 
 # Targets: their labels and transports.

@@ -99,7 +99,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.watched_by(items.put)
+        options = options.with_observer(items.put)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
             submit(steps, core, options, Deadline(options.timeout), owner=self._client), items

@@ -287,7 +287,7 @@ def can_reconnect(connection: Connection) -> bool:
 
     May block for a moment: a broken pipe is noticed before the death of the server.
     """
-    return connection.transport.blocking or connection.wait_dead(_DYING_SECONDS)
+    return connection.transport.blocking or connection.wait_closed(_DYING_SECONDS)
 
 
 def _set_delivery(error: Any, delivery: Delivery) -> None:

@@ -1,23 +1,19 @@
-"""Who answers what a server asks, and how: one way for all questions, however they came.
+"""Answers the questions of a server: checks them, reviews them, runs handlers, checks answers.
 
-Until 2025-11-25 a question is a request of the server's; in 2026-07-28 it is part of a result. The
-handlers do not notice the difference. Everything here runs on a pool thread.
+Until 2025-11-25 a question is a request of the server; in 2026-07-28 it is part of a result. Both
+are answered alike, on a pool thread.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import slot_released
-from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
 from syncmcp._protocol.conversation import check_tool_results, single_block
@@ -25,14 +21,7 @@ from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
     HandlerContext,
     Handlers,
-    LogHandler,
-    NotificationHandler,
-    ProgressHandler,
-    RequestHandler,
     answered_by_person,
-    merged,
-    offer_of,
-    replaced,
 )
 
 if TYPE_CHECKING:
@@ -63,15 +52,15 @@ M = TypeVar("M", bound="WireModel")
 
 _log = logging.getLogger("syncmcp.handlers")
 
-# What the specification gives the refusal of a person.
+# The error code of the specification for a person's refusal.
 _REJECTED = -1
 
 
 def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> None:
-    """Check that questions of this method were offered to be answered.
+    """Check that the client offers to answer questions of this method.
 
     Raises:
-        InvalidQuestion: They were not.
+        InvalidQuestion: It does not.
     """
     offer = dialect.supported_part(offer)
     if not (
@@ -87,10 +76,10 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
 def read_question(
     method: str, params: dict[str, Any], offer: OfferedCapabilities, dialect: Dialect
 ) -> Request:
-    """Read a question whose method was offered to be answered; see `check_offered`.
+    """Parse a question whose method is offered; see `check_offered`.
 
     Raises:
-        InvalidQuestion: It makes no sense, or wants more of the method than was offered.
+        InvalidQuestion: It is invalid, or needs a feature of the method that is not offered.
     """
     offer = dialect.supported_part(offer)
     if method == SAMPLING:
@@ -103,14 +92,14 @@ def read_question(
 def answer(
     request: Request, handlers: Handlers, dialect: Dialect, context: HandlerContext
 ) -> dict[str, Any]:
-    """Have a question answered by its handler and return the result for the wire.
+    """Run the handler of a question and return the result for the wire.
 
     Raises:
-        InvalidQuestion: It is a form that cannot be shown.
-        Refused: The handler refuses.
-        Denied: A policy or a person does not allow it.
+        InvalidQuestion: It is a form that the library cannot show.
+        Refused: The handler refused.
+        Denied: A policy or a person denied it.
         InvalidAnswer: It is a form, and the handler's answer does not fit it.
-        Exception: The handler fails, or gives an answer that cannot be sent.
+        Exception: The handler failed, or its answer cannot be sent.
     """
     if isinstance(request, types.CreateMessageRequestParams):
         return _sample(request, handlers, dialect, context)
@@ -121,7 +110,7 @@ def answer(
             return _fill_in(request, handlers, context)
         return _send_to(request, handlers, context)
     except Denied as error:
-        # An elicitation has words of its own for it.
+        # Elicitations have actions for this, and no error.
         return {"action": "cancel" if error.by in _UNDECIDED else "decline"}
 
 
@@ -129,20 +118,20 @@ _UNDECIDED = frozenset(("timeout", "withdrawn", "nobody", "error"))
 
 
 def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
-    """Code, message and data of the error that tells a server of `error`."""
+    """The code, message and data of the JSON-RPC error that is sent for `error`."""
     if isinstance(error, Denied):
-        # The reason stays here: it may be meant for the person alone.
+        # Without the reason, which may be meant for the person only.
         return _REJECTED, f"{_NAMES.get(method, 'the request')} was rejected", None
     if isinstance(error, Refused):
         return error.code, error.message, error.data
     if isinstance(error, InvalidQuestion):
         return error.code, error.message, None
-    # So does the text of an error: it may tell what is none of the server's business.
+    # Without the text of the error, which may contain private data.
     return jsonrpc.INTERNAL_ERROR, "the client failed to answer", None
 
 
 def unanswered(method: str, why: str = "nobody answered in time") -> dict[str, Any] | Refused:
-    """What a server is told when there will be no answer."""
+    """The answer to a question whose handler gave none."""
     if method == ELICITATION:
         return {"action": "cancel"}
     return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
@@ -175,24 +164,24 @@ def _sample(
 ) -> dict[str, Any]:
     assert handlers.sampling is not None
     review = _Review.of("sampling", request, handlers, context)
-    going_on = request if review is None else review.request()
-    if isinstance(going_on, types.CreateMessageResult):
-        result = going_on
+    reviewed = request if review is None else review.request()
+    if isinstance(reviewed, types.CreateMessageResult):
+        result = reviewed
     else:
-        if going_on.max_tokens > request.max_tokens:
-            # A reviewer may ask for less than the server, and not for more.
+        if reviewed.max_tokens > request.max_tokens:
+            # A reviewer may lower the limit, but not raise it.
             _log.warning(
                 "the review raised max_tokens to %d; the server asked for %d, and gets no more",
-                going_on.max_tokens,
+                reviewed.max_tokens,
                 request.max_tokens,
             )
-            going_on = going_on.model_copy(update={"max_tokens": request.max_tokens})
-        result = handlers.sampling(going_on, context)
+            reviewed = reviewed.model_copy(update={"max_tokens": request.max_tokens})
+        result = handlers.sampling(reviewed, context)
         _expect(result, types.CreateMessageResult, "a sampling handler")
         if not request.tools and any(block.type == "tool_use" for block in result.blocks):
             raise UsageError("a sampling handler wants a tool, and the server gave none")
         if review is not None:
-            result = review.answer(going_on, result)
+            result = review.answer(reviewed, result)
     if not dialect.content_lists:
         result = single_block(result, dialect.single_blocks)
     return _without_nulls(result.to_wire())
@@ -228,9 +217,9 @@ def _fill_in(
     handler, asks_person = handlers.elicitation.form, "form" in answered_by_person(handlers)
     assert handler is not None
     review = _Review.of("form", request, handlers, context)
-    going_on = request if review is None else review.request(asks_person=asks_person)
-    if isinstance(going_on, types.ElicitResult):
-        result = going_on
+    reviewed = request if review is None else review.request(asks_person=asks_person)
+    if isinstance(reviewed, types.ElicitResult):
+        result = reviewed
     else:
         try:
             with slot_released() if asks_person else nullcontext():
@@ -238,7 +227,7 @@ def _fill_in(
         except ValidationError as error:
             if (problems := _mistyped(form, error)) is None:
                 raise
-            raise _unfit(problems) from None  # which has the values
+            raise _unfit(problems) from None  # the cause contains the values
         _expect(result, types.ElicitResult, "a form handler")
         if review is not None:
             result = review.answer(request, result, asks_person=asks_person)
@@ -254,20 +243,20 @@ def _fill_in(
 def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
     from syncmcp.handlers.forms import InvalidAnswer
 
-    # The names alone: the values are somebody's.
+    # Only the names: the values are private.
     text = f"the answer does not fit the form: {', '.join(problems)}"
     return InvalidAnswer(text, method=ELICITATION, problems=problems)
 
 
 def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
-    """What is wrong with an answer that could not even be made; `None` if it is something else."""
+    """The problems of an answer whose model refused it; `None` for any other error."""
     values: dict[str, Any] = {}
     for each in error.errors(include_url=False, include_context=False):
-        place = each["loc"]
-        if error.title != types.ElicitResult.__name__ or place[0] != "content" or len(place) < 2:
+        path = each["loc"]
+        if error.title != types.ElicitResult.__name__ or path[0] != "content" or len(path) < 2:
             return None
-        # The first word on a field is about all of its value, later ones are about parts.
-        values.setdefault(str(place[1]), each["input"])
+        # The first error of a field is about its whole value, later ones are about parts.
+        values.setdefault(str(path[1]), each["input"])
     found = form.problems(values)
     return {name: found.get(name, "No form has such a value.") for name in values}
 
@@ -320,7 +309,7 @@ def _list_roots(
 
 
 class _Review:
-    """What a policy, or a person, has to say of one question."""
+    """The review of one question by a policy or a person."""
 
     def __init__(self, approval: Approval, question: Question) -> None:
         self._approval = approval
@@ -330,7 +319,7 @@ class _Review:
     def of(
         cls, kind: Kind, request: Request, handlers: Handlers, context: HandlerContext
     ) -> _Review | None:
-        """The review of a question, where the program wants one."""
+        """The review of a question; `None` if the program has no approval."""
         if handlers.approval is None:
             return None
         from syncmcp.approval import Question, as_approval
@@ -341,12 +330,12 @@ class _Review:
         return cls(approval, question)
 
     def request(self, *, asks_person: bool = False) -> Any:
-        """The request to go on with, or the answer if somebody gave it already."""
+        """The request for the handler, or the answer if the reviewer gave one."""
         with slot_released():
             return self._approval.review_request(self._question, asks_person=asks_person)
 
     def answer(self, request: Any, answer: Any, *, asks_person: bool = False) -> Any:
-        """The answer to send; what a person entered is put on record, and not reviewed."""
+        """The answer to send. What a person entered is recorded, and not reviewed."""
         question = replace(self._question, request=request, answer=answer)
         if asks_person:
             self._approval.record_answer(question)
@@ -365,115 +354,10 @@ def _read(model: type[M], params: dict[str, Any]) -> M:
 
 
 def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
-    """What a program set to `None` and the schema only knows as absent."""
+    """Remove keys with the value `None`, which the schema does not allow."""
     return {key: value for key, value in wire.items() if value is not None}
 
 
 def _expect(result: object, model: type, who: str) -> None:
     if not isinstance(result, model):
         raise UsageError(f"{who} returns {model.__name__}, not {type(result).__name__}")
-
-
-# The table of a client's handlers: who is told what, and who answers.
-
-
-class HandlerRegistry:
-    """May be changed at any time from any thread.
-
-    Attributes:
-        answering: Who answers the questions that the library knows. Replaced, never changed.
-        schemas: What is known of the server's tools; told when their list has changed.
-    """
-
-    def __init__(
-        self,
-        on_log: LogHandler | None,
-        on_progress: ProgressHandler | None,
-        on_notification: Callable[[str, dict[str, Any]], object] | None,
-        answering: Handlers,
-        on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
-    ) -> None:
-        for name, handler in (
-            ("on_log", on_log),
-            ("on_progress", on_progress),
-            ("on_notification", on_notification),
-            ("on_handler_error", on_handler_error),
-        ):
-            if handler is not None:
-                refuse_coroutines(handler, name)
-        self.on_log = on_log
-        self.on_progress = on_progress
-        self.on_notification = on_notification
-        self.on_handler_error = on_handler_error
-        self.answering = answering
-        self.schemas = ToolSchemaCache()
-        # Guards changes of those who answer: each is made of those before it.
-        self.changing = threading.RLock()
-        # Guards the two tables; held for look-ups and changes only.
-        self._lock = threading.RLock()
-        self._requests: dict[str, RequestHandler] = {}
-        self._notifications: dict[str, NotificationHandler] = {}
-
-    def for_call(self, given: Handlers | None) -> Handlers:
-        """Who answers what a call causes: its own handlers, and the client's for the rest."""
-        return self.answering if given is None else merged(given, self.answering)
-
-    def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
-        """Replace some of those who answer, if `check` agrees with what servers may then ask.
-
-        Raises:
-            UsageError: One of them is no handler, or `check` does not agree.
-        """
-        with self.changing:
-            answering = replaced(self.answering, **changed)
-            check(offer_of(answering))
-            self.answering = answering
-
-    def renew(self) -> None:
-        """After a fork, in the child: threads of the parent may have held the locks."""
-        self.changing = threading.RLock()
-        self._lock = threading.RLock()
-
-    def offer(self) -> OfferedCapabilities:
-        """What servers may ask, now."""
-        return offer_of(self.answering)
-
-    def set_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a request."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._requests.pop(method, None)
-            else:
-                self._requests[method] = handler
-
-    def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a notification."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._notifications.pop(method, None)
-            else:
-                self._notifications[method] = handler
-
-    def request(self, method: str) -> RequestHandler | None:
-        """The handler of a request that the library does not know."""
-        with self._lock:
-            return self._requests.get(method)
-
-    def notification(self, method: str) -> NotificationHandler | None:
-        """The handler of a notification."""
-        with self._lock:
-            return self._notifications.get(method)
-
-    def request_methods(self) -> list[str]:
-        """The requests that have a handler of their own."""
-        with self._lock:
-            return sorted(self._requests)
-
-    def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
-        """The handlers of requests and of notifications, as they are now."""
-        with self._lock:
-            return dict(self._requests), dict(self._notifications)

@@ -1,8 +1,8 @@
-"""One connection: the table of open requests, a transport under it, and whoever waits above.
+"""One connection: a transport, and the table of the requests that are open on it.
 
-This is the only place that settles a request. Answer, error, deadline, cancel, lost connection and
-close all *take* the request out of the table first; the one who got it decides what becomes of it,
-and everybody who comes later finds nothing.
+This is the only place that settles requests. A response, an error, a deadline, a cancellation, a
+lost connection and `close` all *take* the request out of the table first. The first taker decides
+the outcome; later ones find no request.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
-from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.batching import BatchFrames
 from syncmcp._connection.intercepting import InterceptorChain
 from syncmcp._connection.negotiated import NegotiatedState
-from syncmcp._connection.notifications import (
-    HEARD,
-    NotificationDispatcher,
-    NotificationRouter,
-    TaskCallTracker,
-)
+from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
+from syncmcp._connection.notifier import Notifier
 from syncmcp._connection.options import ResolvedOptions, with_trace_context
-from syncmcp._connection.outgoing import BatchFrames, Notifier, expect_again, join_others
 from syncmcp._connection.pending_request import (
     PendingRequest,
     TimeoutWatcher,
-    answer_in,
-    lost,
-    told,
+    close_error_for,
+    connection_lost_for,
+    expect_retries,
+    outcome_of_response,
 )
-from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
+from syncmcp._connection.task_calls import TaskCallTracker
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
@@ -58,6 +55,7 @@ from syncmcp.transports.base import HasStderr, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.wire_log import WireLog
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
@@ -66,12 +64,12 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class Connection:
-    """One life of one transport. Dies once, and is then replaced, never revived."""
+    """One life of one transport. It ends once, and is then replaced, never reopened."""
 
     def __init__(
         self,
         transport: Transport,
-        desk: QuestionRegistry,
+        services: ClientServices,
         wire: WireLog,
         *,
         first_id: int,
@@ -80,59 +78,54 @@ class Connection:
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.transport = transport
-        self.desk = desk
+        self.services = services
+        self.questions = QuestionRegistry(services)
         self._wire = wire
-        self.label = desk.label
-        # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
-        # updates only: no I/O, no user code and no settling of a future happens under it.
-        self._lock = threading.RLock()
-        self._peer: RequestTable[PendingRequest, OpenQuestion] = RequestTable(
-            first_id, max_in_flight
-        )
-        self._dead: McpError | None = None
+        self.label = services.label
+        # Guards the table, the outcomes of calls and `_close_error`. Held for updates only: no I/O,
+        # no user code and no settling of a future happens under it.
+        lock = self._lock = threading.RLock()
+        table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
+        self._table = table
+        self._close_error: McpError | None = None
         self._draining = False
-        self._ended = Latch()
-        self._emptied: list[Callable[[], object]] = []
+        self._closed = Latch()
+        self._idle_callbacks: list[Callable[[], object]] = []
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
-        self.interception = (
-            InterceptorChain(interceptors, self.label, desk.callbacks) if interceptors else None
+        self.interceptors = (
+            InterceptorChain(interceptors, self.label, services.callback_pool)
+            if interceptors
+            else None
         )
-        self._notices = NotificationDispatcher(
-            self.label, desk.table, desk.callbacks, self.interception
-        )
-        self._tasks = TaskCallTracker(desk, self._peer, self.agreed, self._lock, transport.blocking)
-        self.news = NotificationRouter(desk, self._peer, self._lock, self._tasks)
-        self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interception)
-        self._frames = BatchFrames(self._lock, self._peer)
-        self._clock = TimeoutWatcher(self._lock, self._peer.open_calls, self.give_up, self._release)
-        self._questions = QuestionDispatcher(
-            desk,
-            self._peer,
-            self._lock,
-            self._notifier,
-            self._clock.watch,
-            max_questions,
-            self.interception,
+        self._notifications = NotificationDispatcher(services, self.interceptors)
+        self._tasks = TaskCallTracker(services, table, self.agreed, lock, transport.blocking)
+        self.router = NotificationRouter(services, table, lock, self._tasks)
+        self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interceptors)
+        self._frames = BatchFrames(lock, table)
+        self._timeouts = TimeoutWatcher(lock, table.open_calls, self.cancel, self._release)
+        resumed = self._timeouts.watch
+        self._server_requests = QuestionDispatcher(
+            self.questions, table, lock, self._notifier, resumed, max_questions, self.interceptors
         )
         self.log_level: str | None = None
 
     # -- life ------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline) -> None:
-        """Open the transport; the server may be spoken to from here on."""
+        """Open the transport; requests can be sent from here on."""
         self.transport.open(self, deadline)
 
     def adopt(
         self, dialect: Dialect, capabilities: Mapping[str, Any], offer: OfferedCapabilities
     ) -> None:
-        """Speak `dialect` from now on, with a server that can do `capabilities`.
+        """Use `dialect` from now on, with a server that declares `capabilities`.
 
-        `offer` is what the server was told that it may ask.
+        `offer` is what the client declared in the handshake: the questions the server may ask.
         """
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
-        if not dialect.stateful and (methods := self.desk.table.request_methods()):
+        if not dialect.stateful and (methods := self.services.handlers.request_methods()):
             _log.warning(
                 "[%s] speaks %s, where servers send no requests: the handlers of %s wait in vain",
                 self.label,
@@ -141,94 +134,94 @@ class Connection:
             )
 
     def ready(self) -> None:
-        """The client is open: what the server asks can be answered from now on."""
-        self._questions.open()
+        """The client is open: handlers of the server's requests may run from now on."""
+        self._server_requests.open()
 
     @property
     def of_this_process(self) -> bool:
-        """Whether it was made in this process, not in one that this one was forked from."""
+        """Whether the connection was made in this process, not in its parent before a fork."""
         return self._generation == timing.fork_generation
 
     @property
-    def dead(self) -> McpError | None:
-        """Why the connection is over, if it is."""
-        return self._dead
+    def close_error(self) -> McpError | None:
+        """The error that ended the connection; `None` while it is open."""
+        return self._close_error
 
-    def wait_dead(self, seconds: float) -> bool:
-        """Wait, at most this long, for the connection to end; return whether it has."""
-        return self._ended.wait(seconds)
+    def wait_closed(self, seconds: float) -> bool:
+        """Wait, at most this long, for the connection to end; return whether it ended."""
+        return self._closed.wait(seconds)
 
     @property
     def next_id(self) -> int:
-        """The id that the next request would get."""
-        return self._peer.next_id
+        """The id of the next request."""
+        return self._table.next_id
 
     @property
     def dialect(self) -> Dialect:
-        """What was negotiated."""
+        """The negotiated dialect; see `NegotiatedState.dialect`."""
         return self.agreed.dialect
 
     def facts(self, now: float) -> dict[str, Any]:
-        """What goes on here, as plain values; see `Dump`."""
+        """The state of the connection as plain values; see `Dump`."""
         with self._lock:
-            calls, waiting = self._peer.open_calls(), self._peer.queued
+            calls, waiting = self._table.open_calls(), self._table.queued
         transport = self.transport
         tail = transport.stderr_tail() if isinstance(transport, HasStderr) else ""
         return {
             "calls": [call.facts(now) for call in calls],
-            "questions": self.desk.facts(),
-            "queues": {"calls": waiting, "questions": self.desk.waiting},
+            "questions": self.questions.facts(),
+            "queues": {"calls": waiting, "questions": self.questions.queued},
             "server": {"stderr": tail, "said": transport.describe()},
         }
 
     def drain(self, deadline: Deadline) -> None:
-        """Take no new calls, and wait, at most until `deadline`, for those in flight to end."""
+        """Refuse new calls, and wait, at most until `deadline`, for those in flight to end."""
         with self._lock:
             self._draining = True
         emptied = threading.Event()
-        self.when_empty(emptied.set)
+        self.call_when_idle(emptied.set)
         emptied.wait(deadline.remaining())
 
-    def when_empty(self, action: Callable[[], object]) -> None:
-        """Do `action`, which does not block, whenever no call is in flight; perhaps now.
+    def call_when_idle(self, callback: Callable[[], object]) -> None:
+        """Run `callback`, which does not block, whenever no call is in flight; perhaps now.
 
-        It may be done several times, even on a connection that takes no new calls.
+        It may run several times, even on a connection that refuses new calls.
         """
         with self._lock:
-            self._emptied.append(action)
-            empty = not len(self._peer)
+            self._idle_callbacks.append(callback)
+            empty = not len(self._table)
         if empty:
-            action()
+            callback()
 
-    def _retire(self, error: SessionLost) -> None:
-        """Take no new calls, for the session is gone; those in flight go on to their own ends."""
+    def _end_session(self, error: SessionLost) -> None:
+        """Refuse new calls, because the session is lost; calls in flight end by themselves."""
         with self._lock:
-            if self._dead is None:
-                self._dead = error
+            if self._close_error is None:
+                self._close_error = error
 
     def close(self, deadline: Deadline) -> None:
-        """End it: every call in flight fails at once, then the transport closes."""
-        self._die(ClosedError("the client was closed", server=self.label))
+        """Fail every call in flight at once, then close the transport."""
+        self._close_with(ClosedError("the client was closed", server=self.label))
         self.transport.close(deadline)
 
-    def _die(self, error: McpError) -> None:
+    def _close_with(self, error: McpError) -> None:
         with self._lock:
-            if self._dead is None:
-                self._dead = error
-            calls = self._peer.take_all()
+            if self._close_error is None:
+                self._close_error = error
+            calls = self._table.take_all()
             for call in calls:
-                # A clock may find the call taken before it is settled below.
-                call.outcome = told(error, call.method, "unknown")
-            self._clock.stop()
-            emptied, self._emptied = self._emptied, []
-        for action in emptied:
-            action()
-        self._ended.set()
-        self.desk.close(error)
-        expect_again(calls)
+                # A waiting thread may find the call taken before it is settled below.
+                call.outcome = close_error_for(error, call.method, "unknown")
+            self._timeouts.stop()
+            idle_callbacks, self._idle_callbacks = self._idle_callbacks, []
+        for callback in idle_callbacks:
+            callback()
+        self._closed.set()
+        self.questions.close(error)
+        expect_retries(calls)
         for call in calls:
-            delivery = self._withdraw(call.out) if call.out else "not_sent"
-            self._settle(call, told(error, call.method, delivery))
+            delivery = self._abort(call.out) if call.out else "not_sent"
+            self._settle(call, close_error_for(error, call.method, delivery))
 
     # -- our requests ----------------------------------------------------------------------
 
@@ -244,17 +237,17 @@ class Connection:
     ) -> Any:
         """Send a request and block until it ends; return its raw result.
 
-        `dialect` is given while none has been agreed on, `offer` where something else may be asked
+        `dialect` is given while none is negotiated; `offer`, if the server may ask other questions
         in return than the handlers can answer.
 
         Raises:
-            McpError: Whatever became of it instead.
+            McpError: The error that the request ended with.
         """
         call = PendingRequest(method, options, deadline)
-        if self.interception is None:
+        if self.interceptors is None:
             return self._exchange(call, params, dialect, offer)
-        call.passage = self.interception.passage(call)
-        return call.passage.conduct(partial(self._exchange, call, params, dialect, offer))
+        call.interception = self.interceptors.intercept(call)
+        return call.interception.run(partial(self._exchange, call, params, dialect, offer))
 
     def _exchange(
         self,
@@ -267,9 +260,9 @@ class Connection:
             self.start(call, params, dialect, offer)
             self._wait(call)
         except BaseException as error:
-            # Ctrl-C, mostly. The server hears of it, and the table forgets it.
+            # Mostly Ctrl-C. The server is notified, and the request leaves the table.
             if not isinstance(error, McpError):
-                self.give_up(call, RequestCancelled("interrupted", reason=type(error).__name__))
+                self.cancel(call, RequestCancelled("interrupted", reason=type(error).__name__))
             raise
         return call.result()
 
@@ -280,10 +273,10 @@ class Connection:
         dialect: Dialect | None = None,
         offer: OfferedCapabilities | None = None,
     ) -> None:
-        """Register a request and send it; its end will be told to the call.
+        """Register a request and send it; its outcome is stored in `call`.
 
         Raises:
-            McpError: It was not registered: nothing was sent.
+            McpError: The request was not registered, and nothing was sent.
         """
         if not self.of_this_process:
             raise ForkedError(
@@ -295,162 +288,164 @@ class Connection:
         if dialect is None:
             dialect = self.agreed.check(method, call.options.undeclared)
         options = call.options
-        call.check_in_time(self.label)
+        call.check_sendable(self.label)
         if offer is None:
-            offer = offer_of(self.desk.table.for_call(options.handlers))
+            offer = offer_of(self.services.handlers.for_call(options.handlers))
             if options.handlers is not None:
                 self.agreed.check_declared(offer)
         with self._lock:
-            if self._dead is not None:
-                raise fresh(self._dead, method=method, delivery="not_sent")
+            if self._close_error is not None:
+                raise fresh(self._close_error, method=method, delivery="not_sent")
             if self._draining:
                 raise ClosedError("the client is closing", server=self.label, method=method)
-            call.turn = self._peer.register(call, skip_queue=options.nested)
+            call.may_send = self._table.register(call, skip_queue=options.nested)
         call.params = params
-        if self.interception is not None and call.passage is None:
-            call.passage = self.interception.passage(call)
+        if self.interceptors is not None and call.interception is None:
+            call.interception = self.interceptors.intercept(call)
         level = options.log_level or self.log_level
         try:
             meta = with_trace_context(options, params)
             params = dialect.params(method, params, call.id, meta, level, offer)
-            if call.passage is not None:
-                self._watch(call)  # an interceptor may hold it up until nobody wants it any more
-                params = call.passage.outgoing(params)
-                # Whatever they did to it, the protocol's own keys are there.
+            if call.interception is not None:
+                # An interceptor may block until the request expires or is cancelled.
+                self._watch_limits(call)
+                params = call.interception.before_send(params)
+                # Interceptors may have removed the protocol's own keys.
                 params = dialect.params(method, params, call.id, None, level, offer)
             headers: Mapping[str, str] = {}
-            if self.transport.blocking:  # that is HTTP; nothing else has headers
+            if self.transport.blocking:  # HTTP; other transports have no headers
                 headers = {**(options.headers or {}), **dialect.headers(method, params)}
             body = jsonrpc.encode_request(call.id, method, params)
         except BaseException as error:
             self._take(call.id)
-            if call.passage is not None:
-                call.passage.failed(error)
+            if call.interception is not None:
+                call.interception.send_failed(error)
             raise
         out = Outgoing(body, method, call.id, headers, call.deadline)
-        self._tasks.begin(call, out)
+        self._tasks.before_send(call, out)
         with self._lock:
             call.out = out
-            # Whoever took the call before now told its owner that it was not sent.
-            may_send = call.turn and self._peer.get(call.id) is call
-        if call.passage is None:
-            self._watch(call)
-        may_send = may_send and not call.released
-        if join_others(self, call, dialect, ready=may_send) or not may_send:
+            # If the call was taken before now, its caller was told that it was not sent.
+            send_now = call.may_send and self._table.get(call.id) is call
+        if call.interception is None:
+            self._watch_limits(call)
+        send_now = send_now and not call.released
+        if call.join_batch(self, dialect, ready=send_now) or not send_now:
             return
-        if call.slot is not None or not call.hand_over(self._send):
-            call.carry(self._send)
+        if call.waiter is not None or not call.delegate_send(self._send):
+            call.run_send(self._send)
 
-    def send_together(self, calls: Sequence[PendingRequest]) -> None:
-        """Send those of `calls` that somebody still waits for, in one frame."""
-        if (frame := self._frames.bundle(calls)) is not None:
+    def send_batch(self, outs: Sequence[Outgoing]) -> None:
+        """Send the requests that are still open in one frame."""
+        if (frame := self._frames.bundle(outs)) is not None:
             self._send(frame)
 
     def _send(self, *outs: Outgoing) -> None:
-        line = deque(outs)
-        # A loop, for the line behind a frame that cannot be sent may be long, and none of it can.
-        while line:
-            out = line.popleft()
+        queue = deque(outs)
+        # A loop and no recursion: a failed frame lets queued ones follow, and those may fail, too.
+        while queue:
+            out = queue.popleft()
             self._wire.sent(out)
             try:
                 self.transport.send(out)
             except McpError as error:
-                line.extend(self._fail(out, error))
+                queue.extend(self._fail(out, error))
 
-    def _withdraw(self, out: Outgoing) -> Delivery:
+    def _abort(self, out: Outgoing) -> Delivery:
         if out.batch is None:
             return self.transport.cancel(out)
-        # The exchange goes on for the others in it.
+        # The exchange continues for the other requests of the batch.
         return self.transport.cancel(out.batch) if self.settled(out.batch) else "unknown"
 
-    def _watch(self, call: PendingRequest) -> None:
-        """Have the call end when it must: by a token, or by a clock that someone else watches."""
+    def _watch_limits(self, call: PendingRequest) -> None:
+        """Cancel the call when its token is cancelled, and expire it at its deadline."""
         cancel = call.options.cancel
         if cancel is not None:
-            call.unsubscribe = call_when_cancelled(cancel, partial(self._cancelled, call, cancel))
-        # A thread that waits for its slot watches the clock by itself; one that is in the middle
-        # of an HTTP exchange or of an interceptor, or not waiting at all, cannot.
-        if call.slot is None or self.transport.blocking or call.passage is not None:
-            self._clock.watch(call)
+            action = partial(self._token_cancelled, call, cancel)
+            call.unsubscribe = call_when_cancelled(cancel, action)
+        # A thread that blocks on `waiter` enforces the deadline by itself; one that runs an HTTP
+        # exchange or an interceptor cannot, and for a future no thread waits.
+        if call.waiter is None or self.transport.blocking or call.interception is not None:
+            self._timeouts.watch(call)
 
     def _wait(self, call: PendingRequest) -> None:
-        """Block until the call is released, or out of time."""
-        slot = call.slot
-        assert slot is not None
+        """Block until the call is released or expires."""
+        waiter = call.waiter
+        assert waiter is not None
         while True:
-            when = call.next_look()
-            if acquire(slot, None if when is None else when - monotonic()):
+            when = call.next_check()
+            if acquire(waiter, None if when is None else when - monotonic()):
                 if call.released:
                     return
-                call.carry(self._send)  # it stood in line, and its exchange needs this thread
+                call.run_send(self._send)  # it was queued, and its exchange needs this thread
                 continue
             error = call.overdue()
             if error is not None:
-                self.give_up(call, error)
+                self.cancel(call, error)
                 return
 
-    def _cancelled(self, call: PendingRequest, token: CancelToken) -> None:
-        self.give_up(call, RequestCancelled("cancelled", reason=token.reason))
+    def _token_cancelled(self, call: PendingRequest, token: CancelToken) -> None:
+        self.cancel(call, RequestCancelled("cancelled", reason=token.reason))
 
-    def give_up(self, call: PendingRequest, error: RequestTimeout | RequestCancelled) -> bool:
-        """End a call from our side: its exchange stops, and the server is told, once.
+    def cancel(self, call: PendingRequest, error: RequestTimeout | RequestCancelled) -> bool:
+        """Cancel or expire a call: abort its exchange, and notify the server once.
 
-        Never blocks; any thread may do it. Returns `False` if the call had ended already.
+        Never blocks; may be called on any thread. Returns `False` if the call had ended already.
         """
-        # Before it is anybody's: the call's own clock may raise it at once.
+        # Filled in first: once the error is the outcome, a waiting thread may raise it.
         error.server, error.method = self.label, call.method
         if self._take(call.id, error) is None:
             return False
         error.delivery = "not_sent"
         if call.out is not None:
-            error.delivery = self._withdraw(call.out)
-            if error.delivery != "not_sent" and self._tasks.given_up(call):
+            error.delivery = self._abort(call.out)
+            if error.delivery != "not_sent" and self._tasks.may_notify_cancel(call):
                 self._notifier.cancelled(call.id, call.method, error)
         with self._lock:
-            caused = list(call.asked.items())
+            caused = list(call.questions.items())
         self._settle(call, error)
-        for asked, hold in caused:
+        for question, hold in caused:
             if hold.certain:
-                asked.withdraw("the call behind it ended")
-            else:  # it may be about something else: the server gets an answer
-                asked.give_up("the call behind it ended")
+                question.cancel("the call behind it ended")
+            else:  # the question may belong to another call: the server gets an answer
+                question.refuse("the call behind it ended")
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
         """Send a notification.
 
         Raises:
-            NotSupported: The revision has no such notification, or none at all.
+            NotSupported: The revision does not have this notification.
             McpError: It could not be sent.
         """
-        if self._dead is not None:
-            raise fresh(self._dead, method=method, delivery="not_sent")
-        if self.interception is not None:
-            params = self.interception.notifying(method, params, deadline)
-        self._notifier.tell(method, params, deadline)
+        if self._close_error is not None:
+            raise fresh(self._close_error, method=method, delivery="not_sent")
+        if self.interceptors is not None:
+            params = self.interceptors.outgoing_notification(method, params, deadline)
+        self._notifier.notify(method, params, deadline)
 
-    def announce_roots(self) -> None:
-        """Tell the server that the roots have changed, where a server can be told. Never blocks."""
+    def notify_roots_changed(self) -> None:
+        """Notify the server that the roots have changed, if the revision allows. Never blocks."""
         self._notifier.roots_changed()
 
-    # -- what comes in (Receiver): on whatever thread reads ----------------------------------
+    # -- incoming frames (Receiver), on the thread that reads ----------------------------------
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         """See `Receiver`."""
         self._wire.record("received", frame)
         messages = jsonrpc.decode(frame)
-        if len(messages) > 1:  # what is about nobody is about those whom nothing else was about
+        if len(messages) > 1:  # errors without an id last: they are about unanswered requests
             messages.sort(key=jsonrpc.lacks_id)
         for message in messages:
             kind = type(message)
             if kind is jsonrpc.Result or kind is jsonrpc.Error:
-                self._answered(message, out)  # type: ignore[arg-type]
+                self._on_response(message, out)  # type: ignore[arg-type]
             elif kind is jsonrpc.Notification:
-                self._notified(message, out)  # type: ignore[arg-type]
+                self._on_notification(message, out)  # type: ignore[arg-type]
             elif kind is jsonrpc.Request or kind is jsonrpc.MalformedRequest:
-                self._asked(message, out)  # type: ignore[arg-type]
+                self._on_request(message, out)  # type: ignore[arg-type]
             else:
-                self._malformed(message, out)  # type: ignore[arg-type]
+                self._on_malformed(message, out)  # type: ignore[arg-type]
         return out is not None and self.settled(out)
 
     def settled(self, out: Outgoing) -> bool:
@@ -458,48 +453,51 @@ class Connection:
         with self._lock:
             return self._tasks.settled(out)
 
-    def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
-        if jsonrpc.lacks_id(message) and (about := out or self._frames.blamed()) and about.ids:
-            for id in about.ids:  # it answers the requests on whose stream it came
-                self._answered(message._replace(id=id), out)
+    def _on_response(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
+        about = (out or self._frames.frame_of_error()) if jsonrpc.lacks_id(message) else None
+        if about is not None and about.ids:
+            for id in about.ids:  # it is the response to the requests whose stream it came on
+                self._on_response(message._replace(id=id), out)
             return
-        outcome = answer_in(message, out, self.label)
+        outcome = outcome_of_response(message, out, self.label)
         if (call := self._take(message.id, outcome)) is None:
             _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
-            self.agreed.late(message.id, outcome)
-            self._tasks.late(message.id, outcome)
+            self.agreed.late_response(message.id, outcome)
+            self._tasks.late_response(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
                 _log.warning("[%s] reports an error: %s", self.label, outcome)
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
-            self.desk.visits.register_from_error(outcome)
+            self.services.visits.register_from_error(outcome)
         settle = partial(self._settle, call, outcome)
-        for delivery in self._tasks.answered(call, outcome):  # what came before it is heard before
-            self._clock.finishing(call)
-            settle = partial(delivery.finish, settle)
+        # Callbacks for earlier notifications run before the call returns.
+        for queue in self._tasks.answered(call, outcome):
+            self._timeouts.finishing(call)
+            settle = partial(queue.finish, settle)
         settle()
 
-    def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
+    def _on_notification(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
         method, params = message
         if method == "notifications/cancelled":
-            if (ended := self.news.ended(params, self.agreed.spoken)) is not None:
-                self._answered(ended, out)
-            self._questions.withdraw(params)
-            if self.interception is not None:
-                self.interception.settled("incoming", "notification", method, params=params)
+            ended = self.router.subscription_end(params, self.agreed.current_dialect)
+            if ended is not None:
+                self._on_response(ended, out)
+            self._server_requests.cancel(params)
+            if self.interceptors is not None:
+                self.interceptors.show_settled("incoming", "notification", method, params=params)
             return
-        if method in HEARD:
-            self.news.take(method, params, self.agreed.spoken, out)
-        call = self.news.owner(method, params, out)
+        if method in ROUTED:
+            self.router.route(method, params, self.agreed.current_dialect, out)
+        call = self.router.owner(method, params, out)
         if call is not None:
-            call.seen = monotonic()
-        self._notices.take(method, params, call)
+            call.last_activity = monotonic()
+        self._notifications.dispatch(method, params, call)
 
-    def _asked(
+    def _on_request(
         self, message: jsonrpc.Request | jsonrpc.MalformedRequest, out: Outgoing | None
     ) -> None:
-        dialect = self.agreed.spoken
+        dialect = self.agreed.current_dialect
         if dialect is None or not dialect.stateful:
             _log.warning(
                 "[%s] sent a request, which its revision does not allow; it is not answered",
@@ -507,10 +505,10 @@ class Connection:
             )
             return
         with self._lock:
-            owner, certain = self._tasks.cause(message, out)
-        self._questions.take(message, dialect, owner, certain=certain, out=out)
+            owner, certain = self._tasks.request_owner(message, out)
+        self._server_requests.dispatch(message, dialect, owner, certain=certain, out=out)
 
-    def _malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
+    def _on_malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
         meant = False
         for id in (message.id,) if message.id is not None or out is None else out.ids:
             error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
@@ -518,30 +516,30 @@ class Connection:
                 error.method, meant = call.method, True
                 self._settle(call, error)
         if not meant:
-            self._notices.unreadable(message.reason)
+            self._notifications.log_malformed(message.reason)
 
     def alive(self, out: Outgoing | None) -> None:
         """See `Receiver`."""
         with self._lock:
-            calls = self._peer.open_calls() if out is None else [*map(self._peer.get, out.ids)]
+            calls = self._table.open_calls() if out is None else [*map(self._table.get, out.ids)]
         for call in calls:
-            if call is not None and call.turn:  # one that waits in line was not sent
-                call.seen = monotonic()
+            if call is not None and call.may_send:  # queued requests were not sent
+                call.last_activity = monotonic()
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
         self._send(*self._fail(out, error))
 
     def _fail(self, out: Outgoing, error: McpError) -> list[Outgoing]:
-        """End the exchange of `out`; return the frames whose turn has come."""
+        """Fail the requests of `out`; return the queued frames that may be sent now."""
         ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
         failed = [call for call, _ in ended if call is not None]
-        expect_again(failed)
+        expect_retries(failed)
         for call in failed:
             error = call.outcome
             error.server, error.method = self.label, call.method
             if isinstance(error, ConnectionLost):
-                error = lost(error, call.method, error.delivery)
+                error = connection_lost_for(error, call.method, error.delivery)
             self._settle(call, error)
         return [following for _, following in ended if following is not None]
 
@@ -549,14 +547,14 @@ class Connection:
         """See `Receiver`."""
         error.server = self.label
         if isinstance(error, SessionLost):
-            self._retire(error)
+            self._end_session(error)
         else:
-            self._die(error)
-        self.news.interrupted(error)
+            self._close_with(error)
+        self.router.connection_lost(error)
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
-        self.news.over(self._dead, self.when_empty if opened else None)
+        self.router.server_stream_closed(self._close_error, self.call_when_idle if opened else None)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -567,29 +565,29 @@ class Connection:
         return call
 
     def _remove(self, id: object, outcome: Any) -> tuple[PendingRequest | None, Outgoing | None]:
-        """Take a call out of the table; return it, and the frame whose turn has come."""
+        """Take a call out of the table; return it, and the queued frame that may be sent now."""
         with self._lock:
-            call = self._peer.take(id)
+            call = self._table.take(id)
             if call is None:
                 return None, None
-            # Stored under the lock: whoever finds the call gone finds its outcome here.
+            # Stored under the lock: a thread that finds the call taken finds its outcome here.
             call.outcome = outcome
             self._tasks.taken(call)
             following = self._next_in_line()
-            emptied = () if len(self._peer) else tuple(self._emptied)
-        for action in emptied:
-            action()
+            idle_callbacks = () if len(self._table) else tuple(self._idle_callbacks)
+        for callback in idle_callbacks:
+            callback()
         return call, following
 
     def _next_in_line(self) -> Outgoing | None:
-        """The frame to send now that a call has ended; called with the lock held."""
-        call = self._peer.next_queued()
+        """The queued frame to send now that a call has ended; called with the lock held."""
+        call = self._table.next_queued()
         if call is None:
             return None
-        call.turn = True
-        if call.out is not None and self.transport.blocking and call.hand_over(self._send):
+        call.may_send = True
+        if call.out is not None and self.transport.blocking and call.delegate_send(self._send):
             return None
-        # Without a frame yet: the thread that is making it will see that it may be sent.
+        # Without a frame yet: the thread that encodes it will see that it may be sent.
         return call.out
 
     def _settle(self, call: PendingRequest, outcome: Any) -> None:
@@ -597,23 +595,24 @@ class Connection:
         self._release(call)
 
     def _release(self, call: PendingRequest) -> None:
-        """Let the waiter go; the first time counts."""
+        """Wake the thread or run the callback that waits for the call; idempotent."""
         with self._lock:
             if call.released:
                 return
             call.released = True
-            self._clock.forget(call)
-            owned = list(call.asked.items()) if call.asked else ()
-        for asked, hold in owned:
-            hold.let_go(asked)
+            self._timeouts.discard(call)
+            questions = list(call.questions.items()) if call.questions else ()
+        for question, hold in questions:
+            hold.release(question)
         if call.unsubscribe is not None:
             call.unsubscribe()
-        if (passage := call.passage) is not None:  # read once: it may be leaving at this moment
-            passage.over()
-        if call.slot is not None:
-            # Not locked when its turn came at this moment: then its thread is awake already.
-            if call.slot.locked():
-                call.slot.release()
-        elif (done := call.done) is not None:
-            call.done = None  # it refers to whoever made the call, which a task may keep for long
+        if (interception := call.interception) is not None:  # read once: another thread clears it
+            interception.settled()
+        if call.waiter is not None:
+            # Unlocked if the queued call may be sent just now: then its thread is awake already.
+            if call.waiter.locked():
+                call.waiter.release()
+        elif (done := call.on_done) is not None:
+            # It refers to the future; a call that became a task may be kept for long.
+            call.on_done = None
             done(call)

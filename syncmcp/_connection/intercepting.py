@@ -1,6 +1,6 @@
-"""Messages on their way through a program's interceptors; which thread runs what, and until when.
+"""Runs a program's interceptors on messages: on which thread, in which order, how long.
 
-A connection without interceptors has none of this.
+A connection without interceptors uses none of this.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._concurrency.pool import DaemonPool
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import Outcome
+    from syncmcp._connection.questions import AnswerFunction, Outcome
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
-
-    Answering = Callable[[HandlerContext], dict[str, Any]]
 
 _log = logging.getLogger("syncmcp.interceptors")
 
@@ -46,9 +44,9 @@ class InterceptorChain:
     """The interceptors of one connection.
 
     Args:
-        interceptors: In the order in which they see what goes out.
+        interceptors: In the order in which they see outgoing messages.
         label: What messages call the server.
-        workers: Where hooks run that no thread waits for.
+        workers: The pool for hooks that no thread waits for.
     """
 
     def __init__(
@@ -57,57 +55,57 @@ class InterceptorChain:
         self._interceptors = interceptors
         self._label = label
         self._workers = workers
-        # What the library has acted on already; when hooks are too slow, some of it is dropped.
+        # Messages that the library has already handled. If hooks are too slow, some are dropped.
         self._settled = CallbackQueue(workers, copy_context())
 
-    def passage(self, call: PendingRequest) -> InterceptedRequest:
-        """The way of a request and of its answer."""
-        busy = call.options.context.get(within, ())
+    def intercept(self, call: PendingRequest) -> InterceptedRequest:
+        """Make the interception of one request and its response."""
+        running = call.options.context.get(within, ())
         return InterceptedRequest(
-            call, _others(self._interceptors, busy), self._label, self._workers
+            call, _not_running(self._interceptors, running), self._label, self._workers
         )
 
-    def notifying(
+    def outgoing_notification(
         self, method: str, params: dict[str, Any] | None, deadline: Deadline
     ) -> dict[str, Any] | None:
-        """Show a notification of the program's, on its thread; return its parameters.
+        """Run hooks on a notification from the program, on its thread; return the parameters.
 
         Raises:
-            McpError: It is not to be sent.
+            McpError: The notification must not be sent.
         """
-        wait = partial(_sit_out, deadline, None, method, "not_sent")
+        wait = partial(_wait, deadline, None, method, "not_sent")
         message = Message(
             self._label, "outgoing", "notification", method, params=params or {}, _wait=wait
         )
-        others = _others(self._interceptors, within.get())
-        return copy_context().run(_show, others, "outgoing", message).params or None
+        chain = _not_running(self._interceptors, within.get())
+        return copy_context().run(_run_hooks, chain, "outgoing", message).params or None
 
-    def notified(
+    def incoming_notification(
         self, method: str, params: dict[str, Any], call: PendingRequest | None
     ) -> dict[str, Any] | None:
-        """Show a notification of the server's, on a pool thread; `None` if it is dropped."""
+        """Run hooks on a server's notification, on a pool thread; `None` if it is dropped."""
         deadline = Deadline(None) if call is None else call.deadline
         cancel = None if call is None else call.options.cancel
-        wait = partial(_sit_out, deadline, cancel, method, "unknown")
+        wait = partial(_wait, deadline, cancel, method, "unknown")
         message = Message(
             self._label, "incoming", "notification", method, params=params, _wait=wait
         )
-        busy = () if call is None else call.options.context.get(within, ())
-        others = _others(self._interceptors, busy)
+        running = () if call is None else call.options.context.get(within, ())
+        chain = _not_running(self._interceptors, running)
         try:
-            shown = _show(others[::-1], "incoming", message)
+            shown = _run_hooks(chain[::-1], "incoming", message)
         except McpError as error:
             _log.warning("[%s] %s was dropped: %s", self._label, method, error)
             return None
         return shown.params
 
-    def answering(
-        self, request: Request, make: Callable[[dict[str, Any]], Answering]
+    def intercept_handler(
+        self, request: Request, make: Callable[[dict[str, Any]], AnswerFunction]
     ) -> InterceptedHandler:
-        """What answers a question, with interceptors before and after it."""
+        """Run interceptors before and after the handler of a question."""
         return InterceptedHandler(request, make, self._interceptors, self._label)
 
-    def settled(
+    def show_settled(
         self,
         direction: Literal["outgoing", "incoming"],
         kind: Literal["request", "notification", "response"],
@@ -115,34 +113,34 @@ class InterceptorChain:
         params: dict[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        """Show what the library has acted on already, on a pool thread. Never blocks."""
+        """Show, on a pool thread, a message that the library has already handled. Never blocks."""
         message = Message(
             self._label, direction, kind, method, params=params or {}, settled=True, **facts
         )
-        others = self._interceptors[:: 1 if direction == "outgoing" else -1]
-        self._settled.push(_show_settled, others, message)
+        chain = self._interceptors[:: 1 if direction == "outgoing" else -1]
+        self._settled.push(_show_settled, chain, message)
 
 
 class InterceptedRequest:
-    """One request of ours on its way out, and what it came to on its way back.
+    """Runs the interceptors of one of our requests; see `RequestInterception`.
 
     Args:
         call: The request.
-        interceptors: Who sees it.
+        interceptors: The interceptors that see it.
         label: What messages call the server.
-        workers: Where the end is told of, if no thread waits for it.
+        workers: The pool for the `ended` hooks, if no thread waits for the outcome.
     """
 
     __slots__ = (
         "_call",
         "_context",
         "_elapsed",
-        "_hooking",
+        "_in_hook",
         "_interceptors",
         "_label",
-        "_left",
         "_params",
-        "_shown",
+        "_sent_at",
+        "_shown_to",
         "_workers",
     )
 
@@ -157,76 +155,76 @@ class InterceptedRequest:
         self._interceptors = interceptors
         self._label = label
         self._workers = workers
-        # A copy: callbacks of the same call may be running in the original at this moment.
+        # A copy: callbacks of the call may be running in the original.
         self._context = call.options.context.copy()
         self._params: dict[str, Any] = {}
-        self._left = monotonic()
+        self._sent_at = monotonic()
         self._elapsed: float | None = None
-        # How many of the interceptors have seen the request, and whether one is seeing it now.
-        self._shown = 0
-        self._hooking = False
+        # How many interceptors have seen the request, and whether a hook is running now.
+        self._shown_to = 0
+        self._in_hook = False
 
-    def outgoing(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Show the request, on the thread that sends it; return its parameters.
+    def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Run hooks on the request, on the thread that sends it; return its parameters.
 
         Raises:
-            McpError: It is not to be sent, or somebody ended it meanwhile.
+            McpError: The request must not be sent, or has ended meanwhile.
         """
         call = self._call
         self._params = params or {}
-        message = self._message("outgoing", "request", _wait=self._hold_up)
-        self._hooking = True
+        message = self._message("outgoing", "request", _wait=self._wait_before_send)
+        self._in_hook = True
         try:
             for interceptor in self._interceptors:
                 if call.released:
                     break
-                self._shown += 1
-                message = self._context.run(_hook, interceptor, "outgoing", message)
+                self._shown_to += 1
+                message = self._context.run(_run_hook, interceptor, "outgoing", message)
         except Exception:
             if call.released and isinstance(call.outcome, McpError):
                 raise call.outcome from None
             raise
         finally:
-            self._hooking = False
+            self._in_hook = False
         if message.params is not self._params:
             call.options.altered = True
         self._params = message.params
-        self._left = monotonic()
+        self._sent_at = monotonic()
         return message.params or None
 
-    def conduct(self, exchange: Callable[[], Any]) -> Any:
-        """Run the exchange of the request, and show what came of it.
+    def run(self, exchange: Callable[[], Any]) -> Any:
+        """Run the exchange of the request, then hooks on its outcome.
 
         Raises:
-            McpError: Whatever came of it instead.
+            McpError: The request failed, or an interceptor did.
         """
         try:
             result = self._incoming(exchange)
         except BaseException as error:
-            self._ended(error=error)
+            self._show_end(error=error)
             raise
-        self._ended(result=result)
+        self._show_end(result=result)
         return result
 
-    def failed(self, error: BaseException) -> None:
-        """It was not sent."""
+    def send_failed(self, error: BaseException) -> None:
+        """The request could not be sent."""
         call = self._call
         if call.unsubscribe is not None:
             call.unsubscribe()
-        if call.slot is None and not call.released:  # otherwise `conduct` or `over` tell of it
-            self._ended(error=error)
+        if call.waiter is None and not call.released:  # otherwise `run` or `settled` does it
+            self._show_end(error=error)
 
-    def over(self) -> None:
-        """The call is settled. Never blocks."""
+    def settled(self) -> None:
+        """The request is settled. Never blocks."""
         call = self._call
-        abandon, outcome = call.options.abandon, call.outcome
-        if call.slot is None:
+        settle_future, outcome = call.options.settle_future, call.outcome
+        if call.waiter is None:
             what = "error" if isinstance(outcome, BaseException) else "result"
-            self._elapsed = monotonic() - self._left
-            self._workers.run(partial(self._ended, **{what: outcome}))
-        # If a hook has its thread, that is not where its end is heard of.
-        elif self._hooking and abandon is not None and isinstance(outcome, BaseException):
-            abandon(outcome)
+            self._elapsed = monotonic() - self._sent_at
+            self._workers.run(partial(self._show_end, **{what: outcome}))
+        # The thread of the call is in a hook, which may never return.
+        elif self._in_hook and settle_future is not None and isinstance(outcome, BaseException):
+            settle_future(outcome)
 
     def _incoming(self, exchange: Callable[[], Any]) -> Any:
         call = self._call
@@ -235,30 +233,30 @@ class InterceptedRequest:
             result = exchange()
         except ServerError as refusal:
             if call.outcome is not refusal:
-                raise  # an interceptor did
+                raise  # raised by an interceptor
             error = refusal
         finally:
-            self._elapsed = monotonic() - self._left
-        wait = partial(_sit_out, call.deadline, call.options.cancel, call.method, "unknown")
+            self._elapsed = monotonic() - self._sent_at
+        wait = partial(_wait, call.deadline, call.options.cancel, call.method, "unknown")
         message = self._message("incoming", "response", result=result, error=error, _wait=wait)
-        with self._bounded():
-            seen = self._interceptors[: self._shown]
-            message = self._context.run(_show, seen[::-1], "incoming", message)
+        with self._settle_future_in_time():
+            seen = self._interceptors[: self._shown_to]
+            message = self._context.run(_run_hooks, seen[::-1], "incoming", message)
         if message.error is not None:
             raise message.error
         if message.result is not result:
             call.options.altered = True
         return message.result
 
-    def _ended(self, **outcome: Any) -> None:
+    def _show_end(self, **outcome: Any) -> None:
         answer = self._message("incoming", "response", settled=True, **outcome)
-        for interceptor in self._interceptors[: self._shown][::-1]:
+        for interceptor in self._interceptors[: self._shown_to][::-1]:
             try:
-                self._context.run(_tell, interceptor, answer)
+                self._context.run(_run_ended, interceptor, answer)
             except Exception:
                 _log.exception("[%s] %s.ended failed", self._label, type(interceptor).__name__)
-        # It refers to us: what is over must not wait for the garbage collector.
-        self._call.passage = None
+        # Breaks the reference cycle, so that settled calls are freed at once.
+        self._call.interception = None
 
     def _message(
         self,
@@ -278,21 +276,21 @@ class InterceptedRequest:
             **facts,
         )
 
-    def _hold_up(self, seconds: float) -> None:
-        """Wait before the request is sent; whoever ends the call meanwhile releases its slot."""
-        call, slot = self._call, self._call.slot
-        if slot is None:
-            _sit_out(call.deadline, call.options.cancel, call.method, "not_sent", seconds)
-        elif acquire(slot, checked_seconds(seconds, "seconds")):
-            slot.release()  # for the one who waits for the answer
+    def _wait_before_send(self, seconds: float) -> None:
+        """Wait before the request is sent; if the call ends meanwhile, its waiter is released."""
+        call, waiter = self._call, self._call.waiter
+        if waiter is None:
+            _wait(call.deadline, call.options.cancel, call.method, "not_sent", seconds)
+        elif acquire(waiter, checked_seconds(seconds, "seconds")):
+            waiter.release()  # again, for the wait in `Connection.request`
             raise call.outcome
 
     @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        """While a hook has the answer, no clock ends the call; its future ends all the same."""
+    def _settle_future_in_time(self) -> Iterator[None]:
+        """While hooks have the response, end the call's future at its deadline or cancellation."""
         options, deadline = self._call.options, self._call.deadline
-        abandon, cancel = options.abandon, options.cancel
-        if abandon is None:
+        settle_future, cancel = options.settle_future, options.cancel
+        if settle_future is None:
             yield
             return
         facts = {"server": self._label, "method": self._call.method, "delivery": "unknown"}
@@ -303,10 +301,12 @@ class InterceptedRequest:
                 seconds=deadline.seconds,
                 **facts,
             )
-            entry = timer.at(deadline.at, partial(abandon, late))
+            entry = timer.at(deadline.at, partial(settle_future, late))
         forget = None
         if cancel is not None:
-            forget = call_when_cancelled(cancel, partial(_abandon, abandon, cancel, facts))
+            forget = call_when_cancelled(
+                cancel, partial(_settle_cancelled, settle_future, cancel, facts)
+            )
         try:
             yield
         finally:
@@ -316,19 +316,19 @@ class InterceptedRequest:
                 forget()
 
 
-def _abandon(
-    abandon: Callable[[BaseException], object], cancel: CancelToken, facts: dict[str, Any]
+def _settle_cancelled(
+    settle_future: Callable[[BaseException], object], cancel: CancelToken, facts: dict[str, Any]
 ) -> None:
-    abandon(RequestCancelled("cancelled", reason=cancel.reason, **facts))
+    settle_future(RequestCancelled("cancelled", reason=cancel.reason, **facts))
 
 
 class InterceptedHandler:
-    """What answers one question of the server's: interceptors, a handler, interceptors."""
+    """The answer function of a question: runs interceptors, the handler, and interceptors."""
 
     def __init__(
         self,
         request: Request,
-        make: Callable[[dict[str, Any]], Answering],
+        make: Callable[[dict[str, Any]], AnswerFunction],
         interceptors: Sequence[Interceptor],
         label: str,
     ) -> None:
@@ -339,28 +339,28 @@ class InterceptedHandler:
         self._outcome: Outcome = None
 
     def __call__(self, context: HandlerContext) -> dict[str, Any]:
-        """On the thread of the handler.
+        """Answer the question, on the thread of the handler.
 
         Raises:
-            Exception: What the handler or an interceptor raised instead of an answer.
+            Exception: What the handler or an interceptor raised.
         """
         id, method, params = self._request
-        others = _others(self._interceptors, within.get())
+        chain = _not_running(self._interceptors, within.get())
 
         def wait(seconds: float) -> None:
-            _sit_out(context._deadline, context.cancel, method, "unknown", seconds)
+            _wait(context._deadline, context.cancel, method, "unknown", seconds)
 
         since = monotonic()
         answer = Message(self._label, "outgoing", "response", method, id, params, _wait=wait)
         try:
             question = replace(answer, direction="incoming", kind="request")
-            question = _show(others[::-1], "incoming", question)
+            question = _run_hooks(chain[::-1], "incoming", question)
             given = self._make(question.params)(context)
             answer = replace(answer, result=given, elapsed=monotonic() - since)
         except Exception as error:
             answer = replace(answer, error=error, elapsed=monotonic() - since)
         try:
-            answer = _show(others, "outgoing", answer)
+            answer = _run_hooks(chain, "outgoing", answer)
             if answer.error is not None:
                 raise answer.error
         except Exception as error:
@@ -370,36 +370,36 @@ class InterceptedHandler:
         self._outcome = result
         return result
 
-    def gave(self, outcome: Outcome) -> bool:
-        """Whether this is its answer, and not what the library says in its place."""
+    def produced(self, outcome: Outcome) -> bool:
+        """Whether `outcome` came from the handler or an interceptor, not from the library."""
         return self._outcome is outcome
 
 
-def _others(
-    interceptors: Sequence[Interceptor], busy: Sequence[Interceptor]
+def _not_running(
+    interceptors: Sequence[Interceptor], running: Sequence[Interceptor]
 ) -> Sequence[Interceptor]:
-    """Those that are not in the middle of a hook: nobody sees what he does himself."""
-    if not busy:
+    """Leave out interceptors whose hook sent the message: they must not see their own."""
+    if not running:
         return interceptors
-    return [each for each in interceptors if not any(each is other for other in busy)]
+    return [each for each in interceptors if not any(each is other for other in running)]
 
 
-def _show(
+def _run_hooks(
     interceptors: Sequence[Interceptor], hook: Literal["outgoing", "incoming"], message: Message
 ) -> Message:
     for interceptor in interceptors:
-        message = _hook(interceptor, hook, message)
+        message = _run_hook(interceptor, hook, message)
     return message
 
 
-def _hook(
+def _run_hook(
     interceptor: Interceptor, hook: Literal["outgoing", "incoming"], message: Message
 ) -> Message:
     """Run one hook.
 
     Raises:
         McpError: What it raised.
-        InterceptorFailed: It raised something else, or did what it must not.
+        InterceptorFailed: It raised another exception, or returned an invalid message.
     """
     mark = within.set((*within.get(), interceptor))
     try:
@@ -425,7 +425,7 @@ def _hook(
 
 
 def _wrong(message: Message, changed: object) -> str:
-    """What a hook must not have done, if it has."""
+    """The forbidden change that a hook made; empty if none."""
     if not isinstance(changed, Message):
         return f"returned {type(changed).__name__}, and not a Message or None"
     for name in _FIXED:
@@ -453,7 +453,7 @@ def _failed(interceptor: Interceptor, hook: str, message: Message, what: str) ->
     )
 
 
-def _tell(interceptor: Interceptor, answer: Message) -> None:
+def _run_ended(interceptor: Interceptor, answer: Message) -> None:
     mark = within.set((*within.get(), interceptor))
     try:
         interceptor.ended(answer)
@@ -462,28 +462,28 @@ def _tell(interceptor: Interceptor, answer: Message) -> None:
 
 
 def _show_settled(interceptors: Sequence[Interceptor], message: Message) -> None:
-    """Whatever hooks make of it is of no consequence."""
+    """Run hooks whose result is ignored."""
     for interceptor in interceptors:
         try:
-            _hook(interceptor, message.direction, message)
+            _run_hook(interceptor, message.direction, message)
         except McpError:
             _log.exception("[%s] cannot be refused any more: %s", message.server, message.method)
 
 
-def _sit_out(
+def _wait(
     deadline: Deadline,
     cancel: CancelToken | None,
     method: str,
     delivery: Literal["not_sent", "unknown"],
     seconds: float,
 ) -> None:
-    """Wait, but no longer than somebody waits for the message.
+    """Wait `seconds`, or until the call behind the message ends.
 
     Raises:
         RequestCancelled: `cancel` was cancelled.
         RequestTimeout: `deadline` passed.
     """
-    # A lock that is released once is the cheapest thing a thread can wait for.
+    # A lock that is released once is the cheapest way to block a thread.
     woken = threading.Lock()
     woken.acquire()
     forget = None if cancel is None else call_when_cancelled(cancel, woken.release)

@@ -1,4 +1,4 @@
-"""What was agreed on with a server: the revision, what it can do, what it may ask."""
+"""What was negotiated with a server: the revision, its capabilities, and ours."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ if TYPE_CHECKING:
 
 
 class NegotiatedState:
-    """What holds on one connection; replaced as a whole while it opens, and fixed from then on.
+    """The negotiated state of one connection; fixed once the connection is open.
 
     Attributes:
-        spoken: The dialect for what comes in and for notices, also while nothing is agreed on yet.
-        tasks: How calls become tasks, if both sides want that.
-        on_late: Told, on the thread that reads, of each answer that comes when its request has
-            been given up, with the id in it; `None` once something is agreed on.
+        current_dialect: The dialect for incoming messages and notifications; `None` if none is
+            known. While the connection opens, it may be one that is only being tried.
+        tasks: How calls become tasks; `None` if the revision or the server has no tasks.
+        on_late_response: Called on the thread that reads with the id and the outcome of each
+            response whose request was cancelled; `None` once a dialect is adopted.
     """
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self.spoken: Dialect | None = None
+        self.current_dialect: Dialect | None = None
         self._declared: OfferedCapabilities | None = None
-        self._gates: Mapping[str, Unavailable] = {}
+        self._unavailable: Mapping[str, Unavailable] = {}
         self.tasks: TaskProtocol | None = None
-        self.on_late: Callable[[object, Any], object] | None = None
+        self.on_late_response: Callable[[object, Any], object] | None = None
 
     def adopt(
         self, dialect: Dialect, capabilities: Mapping[str, Any], offer: OfferedCapabilities
     ) -> None:
         """See `Connection.adopt`."""
-        self.spoken = dialect
-        self._gates = unavailable_requests(dialect, capabilities)
+        self.current_dialect = dialect
+        self._unavailable = unavailable_requests(dialect, capabilities)
         self._declared = offer
-        self.on_late = None
+        self.on_late_response = None
         tasks = dialect.tasks
         self.tasks = (
             tasks
@@ -49,49 +50,50 @@ class NegotiatedState:
             else None
         )
 
-    def late(self, id: object, answer: Any) -> None:
-        """An answer came that nobody waits for."""
-        heard = self.on_late  # read once: something may be agreed on at this moment
-        if heard is not None:
-            heard(id, answer)
+    def late_response(self, id: object, answer: Any) -> None:
+        """Report a response whose request is not open any more."""
+        callback = self.on_late_response  # read once: `adopt` clears it on another thread
+        if callback is not None:
+            callback(id, answer)
 
     @property
     def dialect(self) -> Dialect:
-        """What was negotiated.
+        """The dialect that was negotiated.
 
         Raises:
-            ClosedError: Nothing was.
+            ClosedError: None was negotiated yet.
         """
-        if self.spoken is None:
+        if self.current_dialect is None:
             raise ClosedError("the client is not open", server=self._label)
-        return self.spoken
+        return self.current_dialect
 
     def check(self, method: str, undeclared: Undeclared) -> Dialect:
-        """Return the dialect, if a request can be made in it to this server.
+        """Return the dialect if the server supports a request.
 
         Args:
-            method: The request.
-            undeclared: Whether it is tried where the server does not declare the capability.
+            method: The method of the request.
+            undeclared: Whether to try it although the server does not declare the capability.
 
         Raises:
-            NotSupported: The revision lacks it, or the server does not declare it.
+            NotSupported: The revision does not have the request, or the server does not declare the
+                capability.
         """
-        gate = self._gates.get(method)
-        if gate is not None and not (gate.undeclared and undeclared == "try"):
-            raise NotSupported(gate.reason, server=self._label, method=method)
+        missing = self._unavailable.get(method)
+        if missing is not None and not (missing.undeclared and undeclared == "try"):
+            raise NotSupported(missing.reason, server=self._label, method=method)
         return self.dialect
 
     def check_tasks(self, undeclared: Undeclared) -> TaskProtocol:
-        """Return how calls become tasks here; `undeclared` as for `check`.
+        """Return how calls become tasks; `undeclared` as for `check`.
 
         Raises:
-            NotSupported: None does.
+            NotSupported: The revision has no tasks, or the server does not declare them.
         """
         if self.tasks is not None:
             return self.tasks
         known = self.dialect.tasks
         if known is None:
-            why = self._gates[GET].reason
+            why = self._unavailable[GET].reason
         elif undeclared == "try":
             return known
         else:
@@ -99,12 +101,12 @@ class NegotiatedState:
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: OfferedCapabilities) -> None:
-        """Check that the server can know of everything in `offer`.
+        """Check that the handshake declared every capability in `offer`.
 
         Raises:
-            UsageError: It was told what it may ask when the connection was opened, and less.
+            UsageError: It did not.
         """
-        missing = not_offered(self.spoken, offer, self._declared)
+        missing = not_offered(self.current_dialect, offer, self._declared)
         if missing is not None:
             raise UsageError(
                 f"the handshake did not offer {missing}: "

@@ -1,4 +1,4 @@
-"""What a server tells: progress, logs and every other notification, on their way to callbacks."""
+"""Notifications of a server: which call or listener they are for, and who is called with them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,15 @@ from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.jsonrpc import Request, own_id
 from syncmcp._protocol.subscription import LISTEN, SUBSCRIPTION_NOTIFICATIONS, subscription_id
-from syncmcp._protocol.tasks import (
-    AUGMENTED,
-    CANCEL,
-    GET,
-    RESULT,
-    STATUS_NOTIFICATION,
-    created_task_id,
-    related_task_id,
-)
-from syncmcp.errors import RequestCancelled, RequestTimeout
+from syncmcp._protocol.tasks import STATUS_NOTIFICATION
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.pool import DaemonPool
-    from syncmcp._connection.answering import HandlerRegistry
-    from syncmcp._connection.desk import QuestionRegistry
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
-    from syncmcp._connection.negotiated import NegotiatedState
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp._connection.task_calls import TaskCallTracker
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
@@ -45,57 +32,53 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class NotificationDispatcher:
-    """Hands notifications to the callbacks that want them: those of a call in the call's order.
+    """Queues notifications for the program's callbacks, in order for each call.
 
-    Nothing here blocks: it runs on the thread that reads.
+    No method blocks: they run on the thread that reads.
     """
 
     def __init__(
-        self,
-        label: str,
-        handlers: HandlerRegistry,
-        workers: DaemonPool,
-        interception: InterceptorChain | None = None,
+        self, services: ClientServices, interceptors: InterceptorChain | None = None
     ) -> None:
-        self._label = label
-        self._interception = interception
-        self._handlers = handlers
-        self._workers = workers
-        # Everything that belongs to no call in particular.
-        self._news = CallbackQueue(workers, copy_context())
-        # Guards the making of a call's delivery: over HTTP, two streams may tell of one call.
-        self._making = threading.RLock()
-        self._unreadable = 0
+        self._label = services.label
+        self._interceptors = interceptors
+        self._handlers = services.handlers
+        self._pool = services.callback_pool
+        # For notifications that belong to no call.
+        self._connection_queue = CallbackQueue(self._pool, copy_context())
+        # Guards the creation of a call's queue: over HTTP, two threads may read for one call.
+        self._queue_lock = threading.RLock()
+        self._malformed = 0
 
-    def take(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
-        """Deliver a notification that belongs to `call`, or to none that is known."""
-        if self._interception is None:
-            self._tell(method, params, call)
+    def dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+        """Queue a notification for its callbacks; `call` is the one it belongs to, if known."""
+        if self._interceptors is None:
+            self._dispatch(method, params, call)
         else:
             is_progress = method == "notifications/progress"
-            self._deliver(call, self._show, method, params, call, is_progress=is_progress)
+            self._deliver(call, self._intercept, method, params, call, is_progress=is_progress)
 
-    def unreadable(self, reason: str) -> None:
-        """Log a frame that is no message, and from the second on only for who looks for it."""
-        self._unreadable += 1
-        level = logging.WARNING if self._unreadable == 1 else logging.DEBUG
+    def log_malformed(self, reason: str) -> None:
+        """Log a frame that is no message: the first as a warning, others at DEBUG."""
+        self._malformed += 1
+        level = logging.WARNING if self._malformed == 1 else logging.DEBUG
         _log.log(level, "[%s] sent something that is no message: %s", self._label, reason)
 
-    def _show(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
-        """On a pool thread: what interceptors leave of it is told after what came before."""
-        assert self._interception is not None
-        shown = self._interception.notified(method, params, call)
+    def _intercept(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+        """On a pool thread: pass the notification through the interceptors, then queue it."""
+        assert self._interceptors is not None
+        shown = self._interceptors.incoming_notification(method, params, call)
         if shown is not None:
-            self._tell(method, shown, call)
+            self._dispatch(method, shown, call)
 
-    def _tell(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
+    def _dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
         if method == "notifications/progress":
             self._progress(params, call)
             return
         if method == "notifications/message":
-            if call is not None and call.options.watch is not None:
-                call.options.watch(params)
+            if call is not None and call.options.observer is not None:
+                call.options.observer(params)
             if handlers.on_log is not None:
                 self._deliver(call, self._log_message, params)
         handler = handlers.notification(method)
@@ -116,8 +99,8 @@ class NotificationDispatcher:
             total = None
         if type(message) is not str:
             message = None
-        if call.options.watch is not None:
-            call.options.watch(Progress(progress, total, message))
+        if call.options.observer is not None:
+            call.options.observer(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):
             if callback is not None:
                 self._deliver(call, callback, progress, total, message, is_progress=True)
@@ -131,13 +114,13 @@ class NotificationDispatcher:
         *args: Any,
         is_progress: bool = False,
     ) -> None:
-        delivery = self._news
+        queue = self._connection_queue
         if call is not None:
-            with self._making:
-                if call.delivery is None:
-                    call.delivery = CallbackQueue(self._workers, call.options.context)
-            delivery = call.delivery
-        delivery.push(callback, *args, is_progress=is_progress)
+            with self._queue_lock:
+                if call.callback_queue is None:
+                    call.callback_queue = CallbackQueue(self._pool, call.options.context)
+            queue = call.callback_queue
+        queue.push(callback, *args, is_progress=is_progress)
 
     def _log_message(self, params: dict[str, Any]) -> None:
         """On a pool thread."""
@@ -147,272 +130,122 @@ class NotificationDispatcher:
             self._handlers.on_log(LoggingMessageNotificationParams.from_wire(params))
 
 
-# The calls of one connection that have become tasks: what still comes for them, and from them.
-
-
-_GIVEN_UP = (RequestCancelled, RequestTimeout)
-
-_CONCERNED = frozenset((AUGMENTED, CANCEL, GET, RESULT))
-
-LINGER = 30.0
-"""So long, in seconds, a call that was given up is heard to the end, if it may become a task."""
-
-MOST = 1024
-"""So many calls that became tasks are remembered, and so many that were given up."""
-
-
-class TaskCallTracker:
-    """Knows them until their tasks have ended. Nothing here blocks: the thread that reads is here.
-
-    Args:
-        desk: Knows who is told, as long as that is there.
-        peer: The open requests of the connection.
-        agreed: What was agreed with the server.
-        lock: The connection's, which guards all of it.
-        blocking: Whether answers come only as long as a thread waits for them, as over HTTP.
-    """
-
-    def __init__(
-        self,
-        desk: QuestionRegistry,
-        peer: RequestTable[PendingRequest, OpenQuestion],
-        agreed: NegotiatedState,
-        lock: threading.RLock,
-        blocking: bool,
-    ) -> None:
-        self._desk = desk
-        self._peer = peer
-        self._agreed = agreed
-        self._lock = lock
-        self._blocking = blocking
-        # By task, the call that became it: its progress goes on (2025-11-25).
-        self._begun: dict[str, PendingRequest] = {}
-        # Calls that may have become one after they were given up.
-        self._given_up: dict[int, Undeclared] = {}
-
-    def answered(self, call: PendingRequest, result: Any) -> list[CallbackQueue]:
-        """Take note of an answer; return what has to be delivered before it."""
-        before = [] if call.delivery is None else [call.delivery]
-        if call.method not in _CONCERNED or not isinstance(result, dict):
-            return before
-        with self._lock:
-            if _asks(call):
-                task = created_task_id(result)
-                if task is not None:
-                    _remember(self._begun, task, call)
-                return before
-            # After any other end the result is fetched, which comes after the last report.
-            cancelled = result.get("status") == "cancelled"
-            task = (call.params or {}).get("taskId") if cancelled or call.method == RESULT else None
-            began = self._begun.pop(task, None) if task is not None else None
-            asked = self._asked(task) if cancelled else []
-        if began is not None and began.delivery is not None:
-            before.append(began.delivery)
-        for question in asked:  # a server need not withdraw them
-            question.give_up("the task was cancelled")
-        return before
-
-    def _asked(self, task: object) -> list[OpenQuestion]:
-        """What a task asks at the moment (2025-11-25); called with the lock held."""
-        return [
-            asked
-            for call in self._peer.open_calls()
-            if call.method == RESULT and (call.params or {}).get("taskId") == task
-            for asked, owned in call.asked.items()
-            if owned.certain
-        ]
-
-    def reporter(self, token: object) -> PendingRequest | None:
-        """The call whose task may still report by this token; called with the lock held."""
-        for call in self._begun.values():
-            if call.id == token and type(token) is int:
-                return call
-        return None
-
-    def cause(self, message: object, out: Outgoing | None) -> tuple[PendingRequest | None, bool]:
-        """The call that a question belongs to, and whether that is certain.
-
-        Called with the lock held.
-        """
-        task = related_task_id(message.params) if isinstance(message, Request) else None
-        if task is not None:
-            for call in self._peer.open_calls():
-                if call.method == RESULT and (call.params or {}).get("taskId") == task:
-                    return call, True
-            if task in self._begun:
-                return self._begun[task], True
-        if out is None:
-            return self._peer.sole_call(), False
-        return self._peer.get(out.id), True
-
-    def begin(self, call: PendingRequest, out: Outgoing) -> None:
-        """A call is about to be sent as `out`."""
-        if self._blocking and _asks(call):
-            out.linger_seconds, call.carrier = LINGER, self._desk.carriers
-
-    def settled(self, out: Outgoing) -> bool:
-        """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
-        if not out.ids or any(map(self._peer.get, out.ids)):
-            return False
-        return not out.linger_seconds or self._given_up.keys().isdisjoint(out.ids)
-
-    def taken(self, call: PendingRequest) -> None:
-        """A call has ended; called with the lock held.
-
-        If it was given up before it was answered, and becomes a task all the same, nobody will ever
-        wait for that.
-        """
-        if call.method == AUGMENTED and isinstance(call.outcome, _GIVEN_UP):
-            # Ours alone counts: a server may make a task though it does not declare that.
-            spoken = self._agreed.spoken
-            tasks = None if spoken is None else spoken.tasks
-            if _asks(call) or (tasks is not None and not tasks.requested_by_client):
-                _remember(self._given_up, call.id, call.options.undeclared)
-
-    def given_up(self, call: PendingRequest) -> bool:
-        """Whether a notification may cancel it: not if it asks to become a task (2025-11-25)."""
-        return not _asks(call)
-
-    def late(self, id: object, result: Any) -> None:
-        """An answer came that nobody waits for: if it is a task, nobody ever will."""
-        key = own_id(id)
-        with self._lock:
-            undeclared = None if key is None else self._given_up.pop(key, None)
-        if undeclared is None or not isinstance(result, dict):
-            return
-        task, events = created_task_id(result), self._desk.events()
-        if task is not None and events is not None:
-            events.task_abandoned(task, undeclared)
-
-    def news(self, params: dict[str, Any]) -> None:
-        """The server says that a task has changed."""
-        task, events = params.get("taskId"), self._desk.events()
-        if isinstance(task, str) and events is not None:
-            events.task_changed(task)
-
-
-def _asks(call: PendingRequest) -> bool:
-    """Whether a call asks to become a task."""
-    return call.method == AUGMENTED and "task" in (call.params or {})
-
-
-def _remember(table: dict[Any, Any], key: Any, value: Any) -> None:
-    """Add an entry; the oldest makes room."""
-    table[key] = value
-    if len(table) > MOST:
-        del table[next(iter(table))]
-
-
-# Whom a notification concerns: a call, or those who listen for changes.
-
-
 _COMPLETE: Final = "notifications/elicitation/complete"
 
-HEARD = SUBSCRIPTION_NOTIFICATIONS | {STATUS_NOTIFICATION, _COMPLETE}
-"""The notifications that concern others than the program's own callbacks."""
+ROUTED = SUBSCRIPTION_NOTIFICATIONS | {STATUS_NOTIFICATION, _COMPLETE}
+"""The notifications that the library itself acts on."""
 
 
 class NotificationRouter:
-    """Finds who is meant. Nothing here blocks: it runs on the thread that reads.
+    """Finds the call, listener, task or URL visit that a notification is for.
+
+    No method blocks: they run on the thread that reads.
 
     Args:
-        desk: Knows who is told, as long as that is there.
-        peer: The open requests of the connection.
-        lock: The connection's, which guards them.
-        tasks: The calls that have become tasks.
+        services: Has the client, which is notified of changes.
+        table: The open requests of the connection.
+        lock: The connection's, which guards `table`.
+        tasks: The calls that became tasks.
+
+    Attributes:
+        server_stream_open: Whether the server can send messages outside of requests.
     """
 
     def __init__(
         self,
-        desk: QuestionRegistry,
-        peer: RequestTable[PendingRequest, OpenQuestion],
+        services: ClientServices,
+        table: RequestTable[PendingRequest, OpenQuestion],
         lock: threading.RLock,
         tasks: TaskCallTracker,
     ) -> None:
-        self._desk = desk
-        self._peer = peer
+        self._services = services
+        self._table = table
         self._lock = lock
         self._tasks = tasks
-        self.heard = True
-        """Whether what the server says outside of requests can reach us."""
+        self.server_stream_open = True
 
     def owner(
         self, method: str, params: dict[str, Any], out: Outgoing | None
     ) -> PendingRequest | None:
-        """The call that a notification belongs to, where that can be known."""
+        """The call that a notification belongs to, if that is known."""
         with self._lock:
             if method == "notifications/progress":
                 token = params.get("progressToken")
-                return self._peer.get(token) or self._tasks.reporter(token)
+                return self._table.get(token) or self._tasks.progress_owner(token)
             if out is not None:
-                return self._peer.get(out.id)
-            return self._peer.sole_call()
+                return self._table.get(out.id)
+            return self._table.sole_call()
 
-    def take(
+    def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
     ) -> None:
-        """Pass on what is about a visit, a subscription or a task."""
+        """Pass on a notification about a URL visit, a subscription or a task."""
         if method == _COMPLETE:
-            self._desk.visits.complete(params.get("elicitationId"))
+            self._services.visits.complete(params.get("elicitationId"))
             return
         if method == STATUS_NOTIFICATION:
-            self._tasks.news(params)
+            self._tasks.task_changed(params)
             return
         if method == "notifications/tools/list_changed":
-            # First: whoever hears of it may list the tools at once.
-            self._desk.table.schemas.forget()
-        events, stateful = self._desk.events(), dialect is None or dialect.stateful
+            # First: the listeners notified below may list the tools at once.
+            self._services.handlers.schemas.forget()
+        events, stateful = self._services.events(), dialect is None or dialect.stateful
         if events is not None:
             events.notified(method, params, stateful=stateful)
         if stateful:
             return
         own = None if out is None else out.id
         with self._lock:
-            call = self._peer.get(subscription_id(params, own))
+            call = self._table.get(subscription_id(params, own))
         if isinstance(call, PendingListen) and own in (None, call.id):
-            call.take(call, method, params)
+            call.on_notification(call, method, params)
         else:
-            _log.debug("[%s] %s for no listener of ours", self._desk.label, method)
+            _log.debug("[%s] %s for no listener of ours", self._services.label, method)
 
-    def interrupted(self, error: McpError) -> None:
-        """The connection, or the session, is lost.
+    def connection_lost(self, error: McpError) -> None:
+        """The connection or the session is lost: notify the client, and end URL visits.
 
-        Whoever only listens makes no call that would open another one, and whoever waits for a
-        visit none that would find the loss.
+        Listeners and threads that wait for a URL visit make no call that would find the loss.
         """
-        self._desk.visits.close("the session is lost")
-        events = self._desk.events()
+        self._services.visits.close("the session is lost")
+        events = self._services.events()
         if events is not None:
             events.interrupted(error)
 
-    def over(
-        self, dead: McpError | None, when_empty: Callable[[Callable[[], object]], object] | None
+    def server_stream_closed(
+        self,
+        close_error: McpError | None,
+        call_when_idle: Callable[[Callable[[], object]], object] | None,
     ) -> None:
-        """The server will not tell anything outside of requests any more; or all is `dead`.
+        """The server cannot send messages outside of requests any more.
 
         Args:
-            dead: Why the connection is over, if it is.
-            when_empty: Has something done whenever no call is in flight. `None` where the server
-                never had a stream for this: then it tells of visits on the streams of calls.
+            close_error: The error that ended the connection, if it has ended.
+            call_when_idle: Runs a function whenever no call is in flight. `None` if the server
+                never opened such a stream: then it reports URL visits on the streams of calls.
         """
-        self.heard = False
-        if dead is not None:
+        self.server_stream_open = False
+        if close_error is not None:
             return
-        if when_empty is not None:
-            # The server counts on the stream that is gone, but a call in flight has its own one.
-            when_empty(partial(self._desk.visits.cancel_all, "the server cannot be heard any more"))
-        events = self._desk.events()
+        if call_when_idle is not None:
+            # The server reports visits on the closed stream; calls in flight have their own.
+            call_when_idle(
+                partial(self._services.visits.cancel_all, "the server cannot be heard any more")
+            )
+        events = self._services.events()
         if events is not None:
             events.server_stream_closed()
 
-    def ended(self, params: dict[str, Any], dialect: Dialect | None) -> jsonrpc.Result | None:
-        """What a server's ``notifications/cancelled`` means for a request of ours, if anything.
+    def subscription_end(
+        self, params: dict[str, Any], dialect: Dialect | None
+    ) -> jsonrpc.Result | None:
+        """The response that a server's ``notifications/cancelled`` stands for, if any.
 
         In 2026-07-28 it may end a subscription, and nothing else (basic/patterns/cancellation,
-        "Behavior Requirements"). It means the same as the answer that it may send instead.
+        "Behavior Requirements"). It means the same as an empty response.
         """
         if dialect is None or dialect.stateful:
             return None
         with self._lock:
-            call = self._peer.get(params.get("requestId"))
+            call = self._table.get(params.get("requestId"))
         return jsonrpc.Result(call.id, {}) if call is not None and call.method == LISTEN else None

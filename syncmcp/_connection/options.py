@@ -1,4 +1,4 @@
-"""The options that every call takes, declared once; and the trace context that goes with it."""
+"""The options that every call takes, and the trace context that is sent with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.futures import Progress
-    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._connection.batching import BatchSlot
     from syncmcp._http.exchange import Identity
     from syncmcp.types import LoggingLevel
 
@@ -30,42 +30,41 @@ __all__ = ["CallOptions"]
 
 
 CacheUse = Literal["use", "refresh", "bypass"]
-"""What a kept result is worth to a call."""
+"""How a call uses cached results; see `CallOptions`."""
 
 
 class CallOptions(TypedDict, total=False):
-    """What every operation takes besides its own arguments; all by keyword.
+    """The keyword options that every operation takes besides its own arguments.
 
-    Where an option is left out, the client's own setting counts.
+    The client's setting applies where an option is left out.
 
     Attributes:
-        timeout: The longest the call may take in all, in seconds; `None` for no limit. What
-            handlers take to answer questions of the call does not count, up to the client's
-            `human_timeout` in all.
-        idle_timeout: The longest silence after the call's first sign of life, in seconds; `None`
-            for any.
-        cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it withdraws
-            the call.
+        timeout: The longest time that the call may take in all, in seconds; `None` for no limit.
+            The time that handlers take to answer questions of the call does not count, up to the
+            client's `human_timeout` in all.
+        idle_timeout: The longest time without a message for the call, in seconds, counted from the
+            first one; `None` for no limit.
+        cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it cancels the
+            call.
         on_progress: Called as ``(progress, total, message)`` on a pool thread, in order, before
             the call returns.
-        log_level: Ask the server to log at this level during the call (2026-07-28; before, the
-            server decides for the whole connection, and this is ignored).
-        meta: Goes into the request's `_meta`.
+        log_level: Ask the server to log at this level during the call (2026-07-28; in earlier
+            revisions the level belongs to the connection, and this option is ignored).
+        meta: Added to the request's `_meta`.
         headers: HTTP headers for this call; ignored on other transports.
-        handlers: Who answers what the server asks because of this call; the client's own answer
-            the rest. Until 2025-11-25 a handshake says what can be asked at all: there it must be
-            something that the client has handlers for, and the server must ask in a way that
-            shows which call it belongs to.
-        idempotent: The request may be sent again though it may have been done; see `Retry`.
-        cache: What a kept result is worth: ``"use"`` takes it where it is still fresh;
-            ``"refresh"`` asks the server, and keeps what comes; ``"bypass"`` asks, and keeps
-            nothing. With `meta`, `headers`, `handlers` or `log_level` a call is always a
-            ``"bypass"``.
-        undeclared: What becomes of a request that needs a capability which the server does not
-            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it, for
-            some servers do more than they declare. One that does not answers with an error, mostly
-            `MethodNotFound`. What the revision lacks is refused in any case. Of `Client.request`
-            the default is ``"try"``; `None` for the client's own setting.
+        handlers: The handlers for questions that the server asks because of this call; the client's
+            handlers answer other kinds of questions. Until 2025-11-25 the handshake declares which
+            questions are allowed: there the client must have handlers of the same kind, and the
+            question must show which call it belongs to.
+        idempotent: The request may be sent again although the server may have run it; see `Retry`.
+        cache: How cached results are used: ``"use"`` returns one that is fresh; ``"refresh"`` asks
+            the server and caches the result; ``"bypass"`` asks the server and caches nothing. With
+            `meta`, `headers`, `handlers` or `log_level` a call is always a ``"bypass"``.
+        undeclared: What to do with a request that needs a capability which the server does not
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it,
+            because some servers support more than they declare. Others answer with an error, mostly
+            `MethodNotFound`. What the revision lacks is refused in any case. The default of
+            `Client.request` is ``"try"``; `None` for the client's setting.
     """
 
     timeout: float | None
@@ -91,12 +90,12 @@ _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert
 class ResolvedOptions:
     """The options of one call, with the client's settings filled in.
 
-    What a caller can give is never changed. `abandon`, `trace` and `watch` are the library's own.
+    Options that a caller can give never change. The others are the library's own.
     """
 
     __slots__ = (
-        "abandon",
         "altered",
+        "batch_slot",
         "cache",
         "cancel",
         "context",
@@ -108,12 +107,12 @@ class ResolvedOptions:
         "log_level",
         "meta",
         "nested",
+        "observer",
         "on_progress",
-        "place",
+        "settle_future",
         "timeout",
         "trace",
         "undeclared",
-        "watch",
     )
 
     def __init__(
@@ -141,31 +140,32 @@ class ResolvedOptions:
         self.idempotent = idempotent
         self.cache: CacheUse = cache
         self.undeclared: Undeclared = undeclared
-        # A handler's call does not stand in line, nor does an interceptor's: those in front may
-        # wait for the handler, or for the interceptor.
+        # A call made by a handler or an interceptor is not queued: the calls before it may wait
+        # for that handler or interceptor.
         self.nested = in_handler() or bool(within.get())
-        # The trace context of the caller, once it was looked for; see `_trace_context`.
+        # The trace context of the caller, once it was read; see `with_trace_context`.
         self.trace: Mapping[str, str] | None = None
-        # As whom its last request was sent, once that is known.
+        # The credentials that its last request was sent with, once they are known.
         self.identity: Identity | None = None
         # Whether interceptors changed that request, or its result.
         self.altered = False
-        # Told how the call ended while its thread is in an interceptor, which may never return.
-        self.abandon: Callable[[BaseException], object] | None = None
-        # Told of progress, and of log messages by their parameters, by the thread that reads.
-        self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
-        # Its place in the frame of a batch, until its first request is ready.
-        self.place: BatchSlot | None = None
+        # Settles the call's future with an error while an interceptor, which may never return, has
+        # the thread.
+        self.settle_future: Callable[[BaseException], object] | None = None
+        # Called with progress, and with the parameters of log messages, on the thread that reads.
+        self.observer: Callable[[Progress | dict[str, Any]], object] | None = None
+        # Its position in a batch, until its first request is ready.
+        self.batch_slot: BatchSlot | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
     @classmethod
     def checked(cls, given: CallOptions, defaults: ResolvedOptions) -> ResolvedOptions:
-        """What a caller gave, and `defaults` for what was left out.
+        """Check the options that a caller gave, and fill in `defaults`.
 
         Raises:
-            TypeError: There is no such option.
-            UsageError: An option makes no sense.
+            TypeError: An option does not exist.
+            UsageError: The value of an option is invalid.
         """
         unknown = given.keys() - OPTION_NAMES
         if unknown:
@@ -204,19 +204,27 @@ class ResolvedOptions:
             options.undeclared = check_undeclared(undeclared)
         return options
 
-    def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> ResolvedOptions:
-        """The same options, for a call whose progress and log messages `watch` wants."""
+    def with_observer(
+        self, observer: Callable[[Progress | dict[str, Any]], object]
+    ) -> ResolvedOptions:
+        """A copy for a call whose progress and log messages go to `observer`."""
         other = copy.copy(self)
-        other.watch = watch
+        other.observer = observer
         return other
+
+    def leave_batch(self) -> None:
+        """Have the batch not wait for the call, which has ended."""
+        slot, self.batch_slot = self.batch_slot, None
+        if slot is not None:
+            slot.discard()
 
     @property
     def plain(self) -> bool:
-        """Whether a request says no more than its parameters do, so that any like it will do."""
+        """Whether the options add nothing to the request, so that a result can be shared."""
         return not (self.meta or self.headers or self.handlers or self.log_level)
 
     def with_cancel(self, token: CancelToken) -> ResolvedOptions:
-        """The same options, with another token."""
+        """A copy with another cancel token."""
         other = copy.copy(self)
         other.cancel = token
         return other
@@ -226,7 +234,7 @@ def check_log_level(level: str) -> str:
     """Check the name of a log level.
 
     Raises:
-        UsageError: There is no such level.
+        UsageError: The level does not exist.
     """
     if level not in _LOG_LEVELS:
         raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
@@ -234,10 +242,10 @@ def check_log_level(level: str) -> str:
 
 
 def check_undeclared(value: Undeclared) -> Undeclared:
-    """Check what is to become of requests for what a server does not declare.
+    """Check a value of the option `undeclared`.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: It is neither ``"refuse"`` nor ``"try"``.
     """
     if value not in ("refuse", "try"):
         raise UsageError(f"undeclared is 'refuse' or 'try', not {value!r}")
@@ -250,15 +258,14 @@ def _expect(value: object, types: tuple[type, ...], name: str) -> None:
         raise UsageError(f"{name} is a {wanted}, not {value!r}")
 
 
-# Trace context, where a program uses OpenTelemetry: it goes out and comes in with `_meta`.
+# Trace context of programs that use OpenTelemetry, sent and received in `_meta`.
 #
-# OpenTelemetry is never loaded here. A program that has a span has loaded it by itself, and for
-# one that has none there is nothing to do.
+# OpenTelemetry is imported only if the program has imported it: otherwise there is no span.
 
 
 _log = logging.getLogger("syncmcp.connection")
 
-# Where the program's current span is kept: without it there is none.
+# The module that holds the program's current span.
 _SOURCE = "opentelemetry.context"
 _NONE: Mapping[str, str] = {}
 
@@ -266,20 +273,20 @@ _NONE: Mapping[str, str] = {}
 def with_trace_context(
     options: ResolvedOptions, params: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """The `_meta` that a call wants, with the trace context of its caller.
+    """The `_meta` of a request: the caller's `meta`, and the trace context of its current span.
 
-    The program's propagators decide what that is; what is not one of the three reserved keys, or
-    not in its format, stays here. What the caller put into `meta` or `params` is not touched: a
-    `traceparent` of its own keeps ours out, and so does a `tracestate`.
+    The program's propagators produce the context; only the three reserved keys are sent, and only
+    in the W3C's format. Keys that the caller put into `meta` or `params` win: a `traceparent` or
+    `tracestate` of the caller's keeps both of ours out.
 
     Args:
         options: The options of the call.
-        params: The parameters of the request, which may hold a `_meta`, too.
+        params: The parameters of the request, which may contain a `_meta`, too.
     """
     meta = options.meta
     if options.trace is None:
-        # Once, for the first request: later ones may start where an answer was read, and
-        # propagators are code of the program's.
+        # Once, for the first request: later ones may start on the thread that reads, which must
+        # not run propagators, because those are user code.
         options.trace = _inject(options.context) if _SOURCE in sys.modules else _NONE
     carrier = options.trace
     if not carrier:
@@ -287,7 +294,7 @@ def with_trace_context(
     inside = (params or {}).get("_meta")
     given = {*(meta or ()), *(inside if isinstance(inside, Mapping) else ())}
     if given & {PARENT, STATE}:
-        given |= {PARENT, STATE}  # one of the caller's and one of ours would be two traces
+        given |= {PARENT, STATE}  # never mix the caller's trace with ours
     return {**{key: carrier[key] for key in carrier if key not in given}, **(meta or {})}
 
 
@@ -295,7 +302,7 @@ def _inject(context: Context) -> Mapping[str, str]:
     from opentelemetry import propagate
 
     carrier: dict[str, str] = {}
-    # A copy: callbacks of the same call may be running in the original at this moment.
+    # A copy: callbacks of the call may be running in the original.
     context.copy().run(propagate.inject, carrier)
     ours: dict[str, str] = {}
     for key in KEYS:
@@ -307,10 +314,10 @@ def _inject(context: Context) -> Mapping[str, str]:
     return ours
 
 
-def join(params: Mapping[str, Any]) -> None:
-    """Let what follows, in this context, belong to the span of the server that asks something.
+def attach_trace_context(params: Mapping[str, Any]) -> None:
+    """Make the span of a server's request the parent of spans in the current context.
 
-    Baggage is left out: what a server says in it would go on to whomever the handler calls.
+    Without its baggage, which would be sent on to every server that the handler calls.
     """
     meta = params.get("_meta")
     if _SOURCE not in sys.modules or not isinstance(meta, Mapping):

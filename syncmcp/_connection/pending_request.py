@@ -1,12 +1,13 @@
-"""One request of the client's, what it is told at its end, and one that lasts."""
+"""Our requests while they are open: their state, their deadlines, the errors they end with."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
@@ -27,38 +28,71 @@ from syncmcp.errors import (
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
-    from syncmcp._connection.intercepting import InterceptedRequest
-    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._connection.batching import BatchSender, BatchSlot
     from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._connection.server_requests import DeadlineHold
-    from syncmcp.errors import Delivery as HowFar
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing
 
 
+# The spec: "initialize" must not be part of a batch (2025-03-26, basic/lifecycle).
+_ALONE = "initialize"
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class RequestInterception(Protocol):
+    """The interceptors of one request, as its connection sees them."""
+
+    def run(self, exchange: Callable[[], Any]) -> Any:
+        """Run the exchange of the request, and show its outcome to the interceptors.
+
+        Raises:
+            McpError: The request failed, or an interceptor did.
+        """
+        ...
+
+    def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Show the request to the interceptors; return the parameters to send.
+
+        Raises:
+            McpError: The request must not be sent, or has ended meanwhile.
+        """
+        ...
+
+    def send_failed(self, error: BaseException) -> None:
+        """The request could not be sent."""
+        ...
+
+    def settled(self) -> None:
+        """The request is settled. Never blocks."""
+        ...
+
+
 class PendingRequest:
-    """One request of ours, from its registration to its end."""
+    """One of our requests, from its registration until it is settled."""
 
     __slots__ = (
-        "asked",
-        "carrier",
+        "batch_slot",
+        "callback_queue",
         "deadline",
-        "delivery",
-        "done",
+        "detached_pool",
         "id",
-        "idle",
+        "idle_timeout",
+        "interception",
+        "last_activity",
+        "may_send",
         "method",
+        "on_done",
         "options",
         "out",
         "outcome",
         "params",
-        "passage",
-        "place",
         "pool",
+        "questions",
         "released",
-        "seen",
-        "slot",
-        "turn",
         "unsubscribe",
+        "waiter",
     )
 
     def __init__(
@@ -66,92 +100,114 @@ class PendingRequest:
         method: str,
         options: ResolvedOptions,
         deadline: Deadline,
-        done: Callable[[PendingRequest], object] | None = None,
+        on_done: Callable[[PendingRequest], object] | None = None,
     ) -> None:
         self.id = -1
         self.method = method
-        # The questions that it caused, where that is known; they end with it.
-        self.asked: dict[OpenQuestion, DeadlineHold] = {}
+        # The open questions that the request is known to have caused; they end with it.
+        self.questions: dict[OpenQuestion, DeadlineHold] = {}
         self.params: dict[str, Any] | None = None
-        # Its way through the interceptors, if there are any.
-        self.passage: InterceptedRequest | None = None
-        # Where it stands in the frame that it left in, if it shared one.
-        self.place: BatchSlot | None = None
+        # Its interceptors, if there are any.
+        self.interception: RequestInterception | None = None
+        # Its position in the batch that it was sent in, if any.
+        self.batch_slot: BatchSlot | None = None
         self.options = options
-        # Where a task's result is waited for, silence is what is to be expected.
-        self.idle = None if method == RESULT else options.idle_timeout
+        # A server sends nothing while `tasks/result` waits for its task.
+        self.idle_timeout = None if method == RESULT else options.idle_timeout
         self.deadline = deadline
         self.out: Outgoing | None = None
-        # Whether it may be sent; until then it stands in line.
-        self.turn = False
-        # Set, under the connection's lock, by whoever took the call.
+        # False while it is queued behind `max_in_flight` others.
+        self.may_send = False
+        # Set, under the connection's lock, by the thread that took the call out of the table.
         self.outcome: Any = None
+        # Whether its thread was woken, or `on_done` was called.
         self.released = False
-        # When the server last gave a sign of life for this call.
-        self.seen: float | None = None
+        # When the server last sent something for this call.
+        self.last_activity: float | None = None
         self.unsubscribe: Callable[[], None] | None = None
-        self.delivery: CallbackQueue | None = None
-        self.done = done
-        # Where it is sent if sending blocks and no thread of its own waits for it.
+        self.callback_queue: CallbackQueue | None = None
+        self.on_done = on_done
+        # The pool to send it on, if sending blocks and no thread waits for the outcome.
         self.pool: DaemonPool | None = None
-        # Where it is sent if that may take longer than anybody waits for it.
-        self.carrier: DaemonPool | None = None
-        self.slot: threading.Lock | None = None
-        if done is None:
-            # A lock that is released once is the cheapest thing a thread can wait for.
-            self.slot = threading.Lock()
-            self.slot.acquire()
+        # The pool to send it on, if its exchange continues after the call was cancelled.
+        self.detached_pool: DaemonPool | None = None
+        self.waiter: threading.Lock | None = None
+        if on_done is None:
+            # A lock that is released once is the cheapest way to block a thread.
+            self.waiter = threading.Lock()
+            self.waiter.acquire()
 
-    def carry(self, send: Callable[[Outgoing], object]) -> None:
-        """Have it sent by this thread, or by one that need not stop when this one does."""
+    def join_batch(self, sender: BatchSender, dialect: Dialect, *, ready: bool) -> bool:
+        """Have a request that may share a frame sent in its batch; return whether it will be.
+
+        Only the first request of an operation may; `ready` says whether it may be sent now.
+        """
+        options, out = self.options, self.out
+        slot, options.batch_slot = options.batch_slot, None
+        if slot is None:
+            return False
+        if ready and out is not None and dialect.batches and self.method != _ALONE:
+            self.batch_slot = slot  # first: the frame may fail before `join` returns
+            if slot.join(sender, out, options.headers or _NO_HEADERS):
+                return True
+            self.batch_slot = None
+        slot.discard()
+        return False
+
+    def run_send(self, send: Callable[[Outgoing], object]) -> None:
+        """Run `send` on this thread, or on the pool for exchanges that outlive their call."""
         out = self.out
         assert out is not None
-        if self.carrier is None:
+        if self.detached_pool is None:
             send(out)
         else:
             context = self.options.context.copy()
-            self.carrier.run(lambda: context.run(send, out), at_once=True)
+            self.detached_pool.run(lambda: context.run(send, out), at_once=True)
 
-    def hand_over(self, send: Callable[[Outgoing], object]) -> bool:
-        """Have it sent, which may block, by the thread that waits for it or by one of its pool.
+    def delegate_send(self, send: Callable[[Outgoing], object]) -> bool:
+        """Have `send`, which may block, run by the waiting thread or on the call's pool.
 
-        Returns `False` if it has neither.
+        Returns `False` if the call has neither.
         """
-        if self.slot is not None:
-            self.slot.release()
+        if self.waiter is not None:
+            self.waiter.release()
         elif self.pool is not None and self.out is not None:
             self.pool.run(partial(send, self.out))
         else:
             return False
         return True
 
-    def next_look(self) -> float | None:
-        """When to look next whether the call has run out of time."""
+    def next_check(self) -> float | None:
+        """When to check next whether the call has expired; `None` if it has no limit."""
         when = self.deadline.at
-        idle = self.idle
+        idle = self.idle_timeout
         if idle is not None and not self.deadline.held:
-            # Before the first sign of life there is nothing to be idle from: look again later.
-            silent = (self.seen if self.seen is not None else monotonic()) + idle
+            # The idle timeout counts from the first message for this call: check again later.
+            silent = (self.last_activity if self.last_activity is not None else monotonic()) + idle
             when = silent if when is None else min(when, silent)
         return when
 
     def overdue(self) -> RequestTimeout | None:
-        """The error of a call that has run out of time."""
+        """The error of an expired call; `None` if it has not expired."""
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0
             return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
-        if self.deadline.held:  # somebody thinks: the server has reason to be silent
+        if self.deadline.held:  # the server waits for our answer to a question
             return None
-        idle = self.idle
-        if idle is not None and self.seen is not None and monotonic() >= self.seen + idle:
+        idle = self.idle_timeout
+        if (
+            idle is not None
+            and self.last_activity is not None
+            and monotonic() >= self.last_activity + idle
+        ):
             return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
         return None
 
-    def check_in_time(self, server: str) -> None:
-        """Check, before anything is sent, that somebody still waits for it.
+    def check_sendable(self, server: str) -> None:
+        """Check, before the request is sent, that it is neither cancelled nor expired.
 
         Raises:
-            RequestCancelled: It was withdrawn.
+            RequestCancelled: Its token is cancelled.
             RequestTimeout: Its deadline has passed.
         """
         cancel = self.options.cancel
@@ -173,10 +229,10 @@ class PendingRequest:
             )
 
     def facts(self, now: float) -> dict[str, Any]:
-        """Where it stands, as plain values; see `Dump`."""
-        out, seen, left = self.out, self.seen, self.deadline.remaining()
+        """The state of the call as plain values; see `Dump`."""
+        out, seen, left = self.out, self.last_activity, self.deadline.remaining()
         name = (self.params or {}).get("name")
-        # In a batch it is the frame of all of them that is handed over.
+        # Of a batch, only the common frame is marked.
         sent = out is not None and (out.batch or out).submitted
         return {
             "id": self.id,
@@ -191,7 +247,11 @@ class PendingRequest:
         }
 
     def result(self) -> Any:
-        """The raw result, or the error raised; the call has ended."""
+        """Return the raw result of a settled call.
+
+        Raises:
+            McpError: The error that the call ended with.
+        """
         outcome = self.outcome
         if self.out is not None:
             self.options.identity = self.out.identity
@@ -200,8 +260,10 @@ class PendingRequest:
         return outcome
 
 
-def answer_in(message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, server: str) -> Any:
-    """What an answer says, which came on the stream of `out` if there is one: result or error."""
+def outcome_of_response(
+    message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, server: str
+) -> Any:
+    """The result or error in a response; `out` is the request whose HTTP stream it came on."""
     if isinstance(message, jsonrpc.Result):
         return message.result
     error = ServerError.from_wire(
@@ -212,15 +274,18 @@ def answer_in(message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, ser
     return error
 
 
-def told(error: McpError, method: str, delivery: HowFar) -> McpError:
-    """The connection's end as one call is told of it."""
+def close_error_for(error: McpError, method: str, delivery: Delivery) -> McpError:
+    """A copy, for one call, of the error that ended the connection."""
     if isinstance(error, ConnectionLost):
-        return lost(error, method, delivery)
+        return connection_lost_for(error, method, delivery)
     return fresh(error, method=method, delivery=delivery)
 
 
-def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
-    """A lost connection, or a lost session, as one call is told of it."""
+def connection_lost_for(error: ConnectionLost, method: str, delivery: Delivery) -> ConnectionLost:
+    """A copy, for one call, of the loss of a connection or session.
+
+    `OutcomeUnknown` if the server may have run a request that is not harmless.
+    """
     error = fresh(error, method=method, delivery=delivery)
     if delivery == "unknown" and method not in IDEMPOTENT_REQUESTS:
         unknown = OutcomeUnknown(*error.args, **error.__dict__)
@@ -229,119 +294,178 @@ def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost
     return error
 
 
-# A request that lasts: ``subscriptions/listen`` (2026-07-28).
-
-
-class PendingListen(PendingRequest):
-    """It ends with the subscription; until then the server tells of changes, tagged with its id.
+class DeadlineHold:
+    """Stops the deadlines of a call while a question is open that the call caused.
 
     Args:
-        take: Given the method and the parameters of each notification, by the thread that reads.
-        done: Told of the end, as for every call.
+        call: The call.
+        lock: Guards the hold: the question and the call may end at the same moment.
+        on_release: Called with the call when its deadlines run again.
+        patience: How long, in seconds, they are held at most, for all questions of the call.
+        certain: Whether the question certainly belongs to the call.
     """
-
-    __slots__ = ("acknowledged", "answered", "take")
 
     def __init__(
         self,
-        take: Callable[[PendingListen, str, dict[str, Any]], object],
-        done: Callable[[PendingRequest], object],
+        call: PendingRequest,
+        lock: AbstractContextManager[object],
+        on_release: Callable[[PendingRequest], object],
+        patience: float | None,
+        *,
+        certain: bool,
     ) -> None:
-        super().__init__(LISTEN, ResolvedOptions(None, None), Deadline(None), done)
-        self.take = take
+        self.certain = certain
+        self._patience = patience
+        self._call = call
+        self._lock = lock
+        self._on_release = on_release
+        self._holds = False
+
+    def hold(self, question: OpenQuestion) -> None:
+        """Hold the deadlines of the call, unless it has ended; called with the lock held."""
+        call = self._call
+        if not call.released:
+            self._holds = True
+            call.deadline.hold(self._patience)
+            call.questions[question] = self
+
+    def release(self, question: OpenQuestion) -> None:
+        """The question or the call has ended: let the deadlines run again; idempotent."""
+        with self._lock:
+            held, self._holds = self._holds, False
+        if held:
+            call = self._call
+            call.questions.pop(question, None)
+            call.last_activity = monotonic()
+            call.deadline.release()
+            self._on_release(call)
+
+
+def expect_retries(calls: Sequence[PendingRequest]) -> None:
+    """Let the retries of requests that failed together share a frame again.
+
+    To be called before any of the requests is settled.
+    """
+    for call in calls:
+        if (slot := call.batch_slot) is not None:
+            slot.expect_retry()
+            call.batch_slot, call.options.batch_slot = None, slot
+
+
+class PendingListen(PendingRequest):
+    """``subscriptions/listen`` (2026-07-28): a request that is open while its subscription lasts.
+
+    Until then the server sends notifications of changes, tagged with the id of the request.
+
+    Args:
+        on_notification: Called with the request, the method and the parameters of each
+            notification, on the thread that reads.
+        on_done: Called when the request has ended, as for every call.
+
+    Attributes:
+        acknowledged: Whether the server has accepted the subscription.
+        answered: A lock that is released once the server has accepted the subscription, or the
+            request has ended.
+    """
+
+    __slots__ = ("acknowledged", "answered", "on_notification")
+
+    def __init__(
+        self,
+        on_notification: Callable[[PendingListen, str, dict[str, Any]], object],
+        on_done: Callable[[PendingRequest], object],
+    ) -> None:
+        super().__init__(LISTEN, ResolvedOptions(None, None), Deadline(None), on_done)
+        self.on_notification = on_notification
         self.acknowledged = False
-        # Released once the server has agreed, or the request has ended.
         self.answered = threading.Lock()
         self.answered.acquire()
 
 
-# The clocks of a connection's calls: one appointment with the timer for all of them.
-
-
 class TimeoutWatcher:
-    """Ends the calls of one connection that have run out of time.
+    """Expires the calls of one connection, with one timer entry for all of them.
 
     Args:
-        lock: The connection's; see there.
-        open_calls: Lists the calls that are not answered yet; called with the lock held.
-        give_up: Ends such a call; it must not block.
-        release: Lets the waiter of an answered call go, though its callbacks have not ended.
+        lock: The connection's.
+        open_calls: Returns the calls without a response; called with the lock held.
+        expire: Ends an open call; it must not block.
+        release: Ends the wait for an answered call whose callbacks are still running.
     """
 
     def __init__(
         self,
         lock: threading.RLock,
         open_calls: Callable[[], list[PendingRequest]],
-        give_up: Callable[[PendingRequest, RequestTimeout], object],
+        expire: Callable[[PendingRequest, RequestTimeout], object],
         release: Callable[[PendingRequest], object],
     ) -> None:
         self._lock = lock
         self._open_calls = open_calls
-        self._give_up = give_up
+        self._expire = expire
         self._release = release
-        # Answered, but their callbacks have not come to an end.
+        # Calls that have a response, but whose callbacks are still running.
         self._finishing: set[PendingRequest] = set()
         self._stopped = False
-        # The one appointment with the timer, and when it is.
-        self._appointment: TimerEntry | None = None
-        self._next_look = math.inf
+        # The one timer entry, and when it fires.
+        self._timer_entry: TimerEntry | None = None
+        self._next_check = math.inf
 
     def watch(self, call: PendingRequest) -> None:
-        """End an open call when it is out of time; also to be told when its limits have changed."""
-        when = call.next_look()
+        """Expire an open call in time; to be called again when its deadlines have changed."""
+        when = call.next_check()
         if when is not None:
             with self._lock:
-                self._wake_at(when)
+                self._schedule(when)
 
     def finishing(self, call: PendingRequest) -> None:
-        """Watch an answered call, too, until `forget`."""
+        """Watch an answered call, too, until `discard`."""
         with self._lock:
             self._finishing.add(call)
-            if (when := call.next_look()) is not None:
-                self._wake_at(when)
+            if (when := call.next_check()) is not None:
+                self._schedule(when)
 
-    def forget(self, call: PendingRequest) -> None:
-        """The call is over; called with the lock held."""
+    def discard(self, call: PendingRequest) -> None:
+        """Stop watching an answered call; called with the lock held."""
         self._finishing.discard(call)
 
     def stop(self) -> None:
-        """There will be no open calls any more; called with the lock held."""
+        """There will be no more open calls; called with the lock held."""
         self._stopped = True
-        if self._appointment is not None and not self._finishing:
-            self._appointment.cancel()
-            self._next_look = math.inf
+        if self._timer_entry is not None and not self._finishing:
+            self._timer_entry.cancel()
+            self._next_check = math.inf
 
-    def _wake_at(self, when: float) -> None:
-        """Look at `when` at the latest; called with the lock held.
+    def _schedule(self, when: float) -> None:
+        """Check at `when` at the latest; called with the lock held.
 
-        Most calls have the same limits, so that a later one needs no appointment of its own.
+        Most calls have the same timeouts, so that a later call needs no new timer entry.
         """
-        if when < self._next_look and (not self._stopped or self._finishing):
-            if self._appointment is not None:
-                self._appointment.cancel()
-            self._next_look = when
-            self._appointment = timer.at(when, self._look)
+        if when < self._next_check and (not self._stopped or self._finishing):
+            if self._timer_entry is not None:
+                self._timer_entry.cancel()
+            self._next_check = when
+            self._timer_entry = timer.at(when, self._check)
 
-    def _look(self) -> None:
-        """On the timer thread: end what has run out of time."""
+    def _check(self) -> None:
+        """On the timer thread: expire calls whose time is up."""
         with self._lock:
-            self._next_look = math.inf
+            self._next_check = math.inf
             open_calls = self._open_calls()
             finishing = list(self._finishing)
         for call in open_calls:
             error = call.overdue()
             if error is not None:
-                self._give_up(call, error)
+                self._expire(call, error)
         for call in finishing:
             if call.overdue() is not None:
-                # Its callbacks are late: the result goes out now.
+                # Its callbacks take too long: the call returns without waiting for them.
                 self._release(call)
-        looks = [when for call in (*open_calls, *finishing) if (when := call.next_look())]
-        # What is over by now makes for a look too many, and not for one too few.
+        checks = [when for call in (*open_calls, *finishing) if (when := call.next_check())]
+        # A call that ended meanwhile causes a check too many, but never one too few.
         with self._lock:
-            if looks:
-                self._wake_at(max(min(looks), monotonic() + _BREATH))
+            if checks:
+                self._schedule(max(min(checks), monotonic() + _MIN_INTERVAL))
 
 
-# The least time, in seconds, between two looks at the clocks of the calls.
-_BREATH = 0.001
+# The least time, in seconds, between two checks.
+_MIN_INTERVAL = 0.001

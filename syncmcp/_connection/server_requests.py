@@ -1,4 +1,4 @@
-"""The requests that a server sends: who answers them, and what has no answer yet."""
+"""Requests that a server sends: refused, answered at once, or given to a handler."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.rate_limit import SlidingWindow
-from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered, refusal
-from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.intercepting import InterceptedHandler
-from syncmcp._connection.questions import OpenQuestion, Outcome, elicitation_ids, known_question
+from syncmcp._connection.pending_request import DeadlineHold
+from syncmcp._connection.questions import (
+    AnswerFunction,
+    OpenQuestion,
+    Outcome,
+    QuestionRegistry,
+    elicitation_ids,
+    known_handler,
+)
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import related_task_id, with_related_task
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
@@ -23,65 +30,64 @@ from syncmcp.handlers import CausingCall, offer_of
 
 if TYPE_CHECKING:
     from syncmcp._connection.intercepting import InterceptorChain
-    from syncmcp._connection.outgoing import Notifier
+    from syncmcp._connection.notifier import Notifier
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.handlers import HandlerContext, RequestHandler
     from syncmcp.transports.base import Outgoing
 
-    Answering = Callable[[HandlerContext], dict[str, Any]]
-
 _log = logging.getLogger("syncmcp.connection")
 
 
-# Questions of a server that may be open at one time, whatever their handlers wait for.
+# How many questions of a server may be open at one time, even if their handlers only wait.
 MAX_OPEN = 256
 
 
 class QuestionDispatcher:
-    """The requests of one server. A ping is answered at once, the rest by handlers on a pool.
+    """Answers the requests of one server: a ping at once, others by handlers on a pool.
 
     Args:
-        desk: Where they are answered.
-        peer: Where open requests are kept.
-        lock: Guards `peer`.
-        notifier: Sends answers and reports of progress.
-        resumed: Told of a call whose clocks go on after they stood still.
-        max_waiting: How many may wait for a handler to be free.
-        interception: Shows questions and answers to interceptors.
+        registry: The open questions of the connection.
+        table: The open requests of both sides.
+        lock: Guards `table`.
+        notifier: Sends answers and progress.
+        on_release: Called with a call whose deadlines run again after they were held.
+        max_queued: How many questions may wait for a free handler thread.
+        interceptors: Shows questions and answers to the program's interceptors.
     """
 
     def __init__(
         self,
-        desk: QuestionRegistry,
-        peer: RequestTable[PendingRequest, OpenQuestion],
+        registry: QuestionRegistry,
+        table: RequestTable[PendingRequest, OpenQuestion],
         lock: AbstractContextManager[object],
         notifier: Notifier,
-        resumed: Callable[[PendingRequest], object],
-        max_waiting: int,
-        interception: InterceptorChain | None = None,
+        on_release: Callable[[PendingRequest], object],
+        max_queued: int,
+        interceptors: InterceptorChain | None = None,
     ) -> None:
-        self._desk = desk
-        self._peer = peer
+        self._registry = registry
+        self._services = registry.services
+        self._table = table
         self._lock = lock
         self._notifier = notifier
-        self._resumed = resumed
-        self._max_waiting = max_waiting
-        self._interception = interception
-        # Whether a refusal for want of room was logged: one line tells it, a flood hides it.
-        self._overrun = False
-        # What comes before the client is open; handlers may want to use it.
-        self._early: list[Callable[[], None]] | None = []
+        self._on_release = on_release
+        self._max_queued = max_queued
+        self._interceptors = interceptors
+        # Whether the refusal of too many questions was logged, which happens once.
+        self._overflow_logged = False
+        # Questions that came before the client is open, which handlers may want to use.
+        self._queued: list[Callable[[], None]] | None = []
 
     def open(self) -> None:
         """The client is open: handlers may run from now on."""
         with self._lock:
-            early, self._early = self._early, None
-        for start in early or ():
+            queued, self._queued = self._queued, None
+        for start in queued or ():
             start()
 
-    def take(
+    def dispatch(
         self,
         request: jsonrpc.Request | jsonrpc.MalformedRequest,
         dialect: Dialect,
@@ -90,75 +96,76 @@ class QuestionDispatcher:
         certain: bool,
         out: Outgoing | None,
     ) -> None:
-        """Answer a request, now or when its handler is done. Never blocks.
+        """Answer a request, now or when its handler returns. Never blocks.
 
         Args:
-            request: What came.
-            dialect: What it came in.
-            owner: The request of ours that it belongs to, if that is known.
-            certain: Whether it came on the stream of `owner`, and not just while no other request
-                was in flight.
-            out: The exchange on whose stream it came, if that is known.
+            request: The server's request.
+            dialect: The dialect of the connection.
+            owner: Our request that caused it, if that is known.
+            certain: Whether it certainly belongs to `owner`; otherwise no other request was open.
+            out: Our request on whose HTTP stream it came, if that is known.
         """
         if isinstance(request, jsonrpc.MalformedRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
             return
         if request.method == "ping":
             self._notifier.post(jsonrpc.encode_result(request.id, {}))
-            self._settled(request, result={})
+            self._show_request(request, result={})
             return
         if owner is None and out is not None and out.linger_seconds:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "the call behind it was given up")
             return
-        handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
-        custom = self._desk.table.request(request.method)
-        if self._early is not None:
-            # While the client opens, what a server asks belongs to no call, and stops no clock.
+        handlers = self._services.handlers.for_call(
+            None if owner is None else owner.options.handlers
+        )
+        custom = self._services.handlers.request(request.method)
+        if self._queued is not None:
+            # While the client opens, questions belong to no call and hold no deadline.
             owner = None
         if custom is not None:
-            make: Callable[[dict[str, Any]], Answering] = partial(_custom_question, custom)
+            make: Callable[[dict[str, Any]], AnswerFunction] = partial(_custom_handler, custom)
         else:
             try:
                 check_offered(request.method, offer_of(handlers), dialect)
             except InvalidQuestion as error:
                 self._refuse(request, error.code, error.message)
                 return
-            make = partial(known_question, request.method, handlers=handlers, dialect=dialect)
-        if self._interception is None:
-            answering = make(request.params)
+            make = partial(known_handler, request.method, handlers=handlers, dialect=dialect)
+        if self._interceptors is None:
+            answer = make(request.params)
         else:
-            answering = self._interception.answering(request, make)
-        owned = None
+            answer = self._interceptors.intercept_handler(request, make)
+        hold = None
         if owner is not None:
-            patience = self._desk.human_timeout
-            owned = DeadlineHold(owner, self._lock, self._resumed, patience, certain=certain)
-        self._hand_over(request, answering, owner, owned)
+            patience = self._services.human_timeout
+            hold = DeadlineHold(owner, self._lock, self._on_release, patience, certain=certain)
+        self._open_question(request, answer, owner, hold)
 
-    def withdraw(self, params: dict[str, Any]) -> None:
-        """The server no longer wants an answer."""
+    def cancel(self, params: dict[str, Any]) -> None:
+        """Cancel the question that a ``notifications/cancelled`` of the server names."""
         with self._lock:
-            asked = self._peer.remove_question(params.get("requestId"))
-        if asked is None:
-            _log.debug("[%s] cancelled nothing that is open", self._desk.label)
+            question = self._table.remove_question(params.get("requestId"))
+        if question is None:
+            _log.debug("[%s] cancelled nothing that is open", self._services.label)
             return
         reason = params.get("reason")
-        asked.withdraw(reason if type(reason) is str else None)
+        question.cancel(reason if type(reason) is str else None)
 
-    def _hand_over(
+    def _open_question(
         self,
         request: jsonrpc.Request,
-        answering: Answering,
+        answer: AnswerFunction,
         owner: PendingRequest | None,
-        owned: DeadlineHold | None,
+        hold: DeadlineHold | None,
     ) -> None:
-        # The answer comes after the last report, and reports come in their order.
-        post = self._notifier.line(self._desk.callbacks)
-        reports = _Reports.wanted_by(request.params, partial(self._report, post))
-        asked = OpenQuestion(
-            self._desk,
+        # The answer must follow the last progress notification, and those must be in order.
+        post = self._notifier.ordered_post(self._services.callback_pool)
+        reports = _ProgressReports.for_request(request.params, partial(self._report, post))
+        question = OpenQuestion(
+            self._registry,
             request.method,
-            answering,
-            partial(self._answered, request, answering, post, reports, owned),
+            answer,
+            partial(self._answered, request, answer, post, reports, hold),
             params=request.params,
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
@@ -166,66 +173,66 @@ class QuestionDispatcher:
             elicitation_ids=elicitation_ids(request.method, request.params),
         )
         with self._lock:
-            full = self._desk.waiting >= self._max_waiting or self._peer.open_questions >= max(
-                MAX_OPEN, self._max_waiting
+            full = self._registry.queued >= self._max_queued or self._table.open_questions >= max(
+                MAX_OPEN, self._max_queued
             )
-            known = not full and not self._peer.add_question(request.id, asked)
-            accepted = not full and not known and self._desk.admit(asked)
-            early = self._early
-            if accepted and early is not None:
-                early.append(asked.start)
-            if accepted and owned is not None:
-                owned.hold(asked)
+            known = not full and not self._table.add_question(request.id, question)
+            accepted = not full and not known and self._registry.add(question)
+            queued = self._queued
+            if accepted and queued is not None:
+                queued.append(question.start)
+            if accepted and hold is not None:
+                hold.hold(question)
         if full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
-            if not self._overrun:
-                self._overrun = True
+            if not self._overflow_logged:
+                self._overflow_logged = True
                 _log.warning(
                     "[%s] asks more at one time than may wait (option max_questions); refused: %s",
-                    self._desk.label,
+                    self._services.label,
                     request.method,
                 )
         elif known:
-            _log.warning("[%s] used the id %r twice", self._desk.label, request.id)
+            _log.warning("[%s] used the id %r twice", self._services.label, request.id)
         elif accepted:
             if reports is not None:
                 reports.keep_alive()
-            if early is None:
-                asked.start()
+            if queued is None:
+                question.start()
 
     def _answered(
         self,
         request: jsonrpc.Request,
-        answering: Answering,
+        answer: AnswerFunction,
         post: Callable[[bytes], object],
-        reports: _Reports | None,
-        owned: DeadlineHold | None,
-        asked: OpenQuestion,
+        reports: _ProgressReports | None,
+        hold: DeadlineHold | None,
+        question: OpenQuestion,
         outcome: Outcome,
     ) -> None:
-        """On whatever thread settled the question."""
+        """Send the answer, on the thread that settled the question."""
         with self._lock:
-            # The server may have withdrawn it, and used its id for another one.
-            wanted = self._peer.remove_question(request.id, asked) is not None
+            # The server may have cancelled the question and reused its id.
+            wanted = self._table.remove_question(request.id, question) is not None
         if reports is not None:
             reports.close(answered=wanted and outcome is not None)
         fault: ValueError | None = None
         if wanted and outcome is not None:
-            frame, fault = self._frame(request, outcome)
+            frame, fault = self._encode_answer(request, outcome)
             post(frame)
-            if isinstance(answering, InterceptedHandler) and not answering.gave(outcome):
-                # A refusal of the library's: nobody answered in time, or the call behind it ended.
+            if isinstance(answer, InterceptedHandler) and not answer.produced(outcome):
+                # The library refused the question: it expired, or its call ended.
                 what = "error" if isinstance(outcome, BaseException) else "result"
-                self._answer_settled(request, **{what: outcome})
-        if owned is not None:  # last: while the server goes on, there is time for it
-            owned.let_go(asked)
-        if fault is not None:  # after all: no limit of the question counts any more
-            asked.report(fault)
+                self._show_answer(request, **{what: outcome})
+        if hold is not None:  # last: the deadlines run once the server has its answer
+            hold.release(question)
+        if fault is not None:  # last: this is user code, and the question has ended
+            question.report_error(fault)
 
-    def _frame(
+    def _encode_answer(
         self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException
     ) -> tuple[bytes, ValueError | None]:
-        """The answer for the wire, and why it is not the handler's."""
+        """The response to send, and the error if the handler's answer cannot be encoded."""
         try:
             if isinstance(outcome, dict):
                 result = with_related_task(outcome, related_task_id(request.params))
@@ -240,79 +247,31 @@ class QuestionDispatcher:
     ) -> None:
         self._notifier.post(jsonrpc.encode_error(request.id, code, reason))
         if isinstance(request, jsonrpc.Request):
-            self._settled(request, error=Refused(code, reason))
+            self._show_request(request, error=Refused(code, reason))
 
     def _report(self, post: Callable[[bytes], object], params: dict[str, Any]) -> None:
         method = "notifications/progress"
         post(jsonrpc.encode_notification(method, params))
-        if self._interception is not None:
-            self._interception.settled("outgoing", "notification", method, params=params)
+        if self._interceptors is not None:
+            self._interceptors.show_settled("outgoing", "notification", method, params=params)
 
-    def _settled(self, request: jsonrpc.Request, **answer: Any) -> None:
-        """Show a question that no handler gets, and its answer."""
-        if self._interception is not None:
+    def _show_request(self, request: jsonrpc.Request, **answer: Any) -> None:
+        """Show interceptors a request that no handler gets, and its answer."""
+        if self._interceptors is not None:
             id, method, params = request
-            self._interception.settled("incoming", "request", method, id=id, params=params)
-            self._answer_settled(request, **answer)
+            self._interceptors.show_settled("incoming", "request", method, id=id, params=params)
+            self._show_answer(request, **answer)
 
-    def _answer_settled(self, request: jsonrpc.Request, **answer: Any) -> None:
-        assert self._interception is not None
+    def _show_answer(self, request: jsonrpc.Request, **answer: Any) -> None:
+        assert self._interceptors is not None
         id, method, params = request
-        self._interception.settled("outgoing", "response", method, id=id, params=params, **answer)
+        self._interceptors.show_settled(
+            "outgoing", "response", method, id=id, params=params, **answer
+        )
 
 
-class DeadlineHold:
-    """A question's hold on the call of ours that it belongs to: the call's clocks stand still.
-
-    Args:
-        call: The call.
-        lock: Guards the hold: the question and the call may end at the same moment.
-        resumed: Told of the call when its clocks go on.
-        patience: How long, in seconds, they stand still at most, for all questions of the call.
-        certain: Whether the question belongs to the call beyond doubt.
-    """
-
-    def __init__(
-        self,
-        call: PendingRequest,
-        lock: AbstractContextManager[object],
-        resumed: Callable[[PendingRequest], object],
-        patience: float | None,
-        *,
-        certain: bool,
-    ) -> None:
-        self.certain = certain
-        self._patience = patience
-        self._call = call
-        self._lock = lock
-        self._resumed = resumed
-        self._holds = False
-
-    def hold(self, asked: OpenQuestion) -> None:
-        """While somebody thinks about the question, the server is not late.
-
-        For open calls; called with the lock held.
-        """
-        call = self._call
-        if not call.released:
-            self._holds = True
-            call.deadline.hold(self._patience)
-            call.asked[asked] = self
-
-    def let_go(self, asked: OpenQuestion) -> None:
-        """The question or the call is over; the first time counts."""
-        with self._lock:
-            held, self._holds = self._holds, False
-        if held:
-            call = self._call
-            call.asked.pop(asked, None)
-            call.seen = monotonic()
-            call.deadline.release()
-            self._resumed(call)
-
-
-class _Reports:
-    """Progress of one answer, on its way to the server that asked (spec: "Progress")."""
+class _ProgressReports:
+    """Progress notifications of one answer for the server that asked (spec: "Progress")."""
 
     def __init__(
         self, token: str | int, post: Callable[[dict[str, Any]], object], task: str | None
@@ -320,21 +279,21 @@ class _Reports:
         self._token = token
         self._post = post
         self._task = task
-        # Guards what follows, and the order: each report must be greater than the one before.
+        # Guards what follows, and the order: each progress must be greater than the one before.
         self._lock = threading.RLock()
         self._last = 0.0
         self._closed = False
-        self._beat: TimerEntry | None = None
-        # The newest one for which there was no room, and when it is tried again.
-        self._room = SlidingWindow(_MOST_REPORTS, None, _STRETCH)
-        self._held: dict[str, Any] | None = None
-        self._later: TimerEntry | None = None
+        self._keep_alive_timer: TimerEntry | None = None
+        # The newest report that exceeded the rate, and the timer entry of its retry.
+        self._rate = SlidingWindow(_MAX_REPORTS, None, _REPORT_WINDOW)
+        self._pending: dict[str, Any] | None = None
+        self._retry_timer: TimerEntry | None = None
 
     @classmethod
-    def wanted_by(
+    def for_request(
         cls, params: dict[str, Any], post: Callable[[dict[str, Any]], object]
-    ) -> _Reports | None:
-        """The reports that a question asks for with a token, if it does."""
+    ) -> _ProgressReports | None:
+        """The reports for a question that has a progress token; `None` if it has none."""
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         if type(token) is not int and type(token) is not str:
@@ -342,9 +301,10 @@ class _Reports:
         return cls(token, post, related_task_id(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Post a report, unless the answer is out; of too many, the newest a little later.
+        """Post a report, unless the answer was sent.
 
-        (Spec: "Both parties SHOULD implement rate limiting".)
+        Of too many, only the newest is posted, a little later (spec: "Both parties SHOULD implement
+        rate limiting").
         """
         params: dict[str, Any] = {"progressToken": self._token}
         if total is not None:
@@ -357,60 +317,58 @@ class _Reports:
             if progress <= self._last:
                 progress = math.nextafter(self._last, math.inf)
             self._last = params["progress"] = progress
-            self._held = with_related_task(params, self._task)
-            if self._room.take(1, 0):
-                self._post_held()
-            elif self._later is None:
-                self._later = timer.after(_STRETCH, self._try_again)
+            self._pending = with_related_task(params, self._task)
+            if self._rate.take(1, 0):
+                self._post_pending()
+            elif self._retry_timer is None:
+                self._retry_timer = timer.after(_REPORT_WINDOW, self._retry)
 
-    def _post_held(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            self._post(held)
+    def _post_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._post(pending)
 
-    def _try_again(self) -> None:
+    def _retry(self) -> None:
         with self._lock:
-            self._later = None
-            if self._closed or self._held is None:
+            self._retry_timer = None
+            if self._closed or self._pending is None:
                 return
-            if self._room.take(1, 0):
-                self._post_held()
+            if self._rate.take(1, 0):
+                self._post_pending()
             else:
-                self._later = timer.after(_STRETCH, self._try_again)
+                self._retry_timer = timer.after(_REPORT_WINDOW, self._retry)
 
     def keep_alive(self) -> None:
-        """Let the server see, from now on, that somebody is still thinking."""
+        """Send progress regularly, so that the server does not expire its request."""
         with self._lock:
             if not self._closed:
-                self._beat = timer.after(_BEAT, self._tick)
+                self._keep_alive_timer = timer.after(_KEEP_ALIVE_SECONDS, self._send_keep_alive)
 
-    def _tick(self) -> None:
+    def _send_keep_alive(self) -> None:
         self.send(0.0, message="waiting for an answer")
         self.keep_alive()
 
     def close(self, *, answered: bool) -> None:
-        """The answer goes out, behind the last report, or there is none: not a word more."""
+        """Post the last report if there is an answer; nothing is posted after that."""
         with self._lock:
             if answered and not self._closed:
-                self._post_held()
+                self._post_pending()
             self._closed = True
-            for entry in (self._beat, self._later):
+            for entry in (self._keep_alive_timer, self._retry_timer):
                 if entry is not None:
                     entry.cancel()
 
 
-# How often a server is told that an answer is being thought about, in seconds.
-_BEAT = 10.0
+# The seconds between progress notifications while a handler runs.
+_KEEP_ALIVE_SECONDS = 10.0
 
-# So many reports on one answer a server gets in any stretch of so many seconds.
-_MOST_REPORTS = 20
-_STRETCH = 1.0
+# The rate limit: so many reports on one answer in any window of so many seconds.
+_MAX_REPORTS = 20
+_REPORT_WINDOW = 1.0
 
 
-def _custom_question(
-    handler: RequestHandler, params: dict[str, Any]
-) -> Callable[[HandlerContext], dict[str, Any]]:
-    def answering(context: HandlerContext) -> dict[str, Any]:
+def _custom_handler(handler: RequestHandler, params: dict[str, Any]) -> AnswerFunction:
+    def answer(context: HandlerContext) -> dict[str, Any]:
         result = handler(params, context)
         if result is None:
             return {}
@@ -421,4 +379,4 @@ def _custom_question(
             raise UsageError(f"a handler returns a dict or a model, not {type(result).__name__}")
         return result
 
-    return answering
+    return answer

@@ -1,4 +1,4 @@
-"""What a client knows of the schemas of its server's tools, as the lists that it fetched said."""
+"""The cached schemas of a server's tools, from the lists that the client has fetched."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.schema")
 
 OutputCheck = Literal["raise", "warn", "off"]
-"""What becomes of a result that does not fit its tool's output schema."""
+"""What to do with a result that does not fit its tool's output schema."""
 
 _MODES = ("raise", "warn", "off")
 
 
 class ValidationOptions(NamedTuple):
-    """What a client, or one call, wants to be checked."""
+    """Which checks by schema a client or a call wants."""
 
     output: OutputCheck
     input: bool
 
     @classmethod
     def of(cls, output: OutputCheck, input: bool) -> ValidationOptions:
-        """What was given as ``validate_output`` and ``validate_input``.
+        """Check the values of ``validate_output`` and ``validate_input``.
 
         Raises:
-            UsageError: It makes no sense.
+            UsageError: One of them is invalid.
         """
         if output not in _MODES:
             raise UsageError(f"validate_output is 'raise', 'warn' or 'off', not {output!r}")
@@ -42,10 +42,10 @@ class ValidationOptions(NamedTuple):
         return cls(output, input)
 
     def but(self, output: OutputCheck | None, input: bool | None) -> ValidationOptions:
-        """The same, but for what a call brings itself.
+        """A copy with the values that a call gives.
 
         Raises:
-            UsageError: It makes no sense.
+            UsageError: One of them is invalid.
         """
         return ValidationOptions.of(
             self.output if output is None else output, self.input if input is None else input
@@ -53,35 +53,35 @@ class ValidationOptions(NamedTuple):
 
 
 class LazySchema:
-    """One schema of a tool. Compiled when it is needed first, which may go wrong for good."""
+    """One schema of a tool, compiled at its first use; a failure is cached, too."""
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         self.source = source
         self._compiled: Schema | UnsupportedSchema | None = None
-        self._told = False
+        self._warned = False
 
     def compiled(self) -> Schema:
         """The compiled schema.
 
         Raises:
-            UnsupportedSchema: It cannot be checked with.
+            UnsupportedSchema: The library cannot check values by this schema.
         """
-        # No lock: two threads that compile it at one time make the same.
+        # No lock: threads that compile it at the same time get equal results.
         if self._compiled is None:
             from syncmcp._protocol.schema import compile_schema
 
             try:
                 self._compiled = compile_schema(self.source)
             except UnsupportedSchema as error:
-                self._compiled = fresh(error)  # without the frames that it came through
+                self._compiled = fresh(error)  # without its traceback, which refers to frames
         if isinstance(self._compiled, UnsupportedSchema):
             raise fresh(self._compiled)
         return self._compiled
 
-    def let_pass(self, which: str, tool: str, server: str) -> None:
-        """Say, once, that nothing is checked by it: it is good, and we are not good enough."""
-        if not self._told:
-            self._told = True
+    def warn_unchecked(self, which: str, tool: str, server: str) -> None:
+        """Log, once, that values are not checked: the schema is valid, but not supported."""
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "[%s] the %s of the tool %r is not checked: a pattern of its schema cannot be "
                 "matched without backtracking",
@@ -92,7 +92,7 @@ class LazySchema:
 
 
 class ToolSchemas:
-    """The schemas of one tool, as one list said, and whether it runs as a task."""
+    """The schemas of one tool, and whether it runs as a task."""
 
     def __init__(self, tool: Tool) -> None:
         self.name = tool.name
@@ -100,8 +100,8 @@ class ToolSchemas:
         self.output = None if tool.output_schema is None else LazySchema(tool.output_schema)
         self.task_support = None if tool.execution is None else tool.execution.task_support
 
-    def says(self, tool: Tool) -> bool:
-        """Whether a newer list says the same."""
+    def matches(self, tool: Tool) -> bool:
+        """Whether the tool on a newer list has the same schemas."""
         output = None if self.output is None else self.output.source
         support = None if tool.execution is None else tool.execution.task_support
         return (
@@ -111,7 +111,7 @@ class ToolSchemas:
         )
 
     def output_error(self, result: CallToolResult, server: str) -> McpError | None:
-        """Why a result is not what the tool should give; `None` if it is."""
+        """The error of a result that does not fit the output schema; `None` if it fits."""
         if self.output is None:
             return None
         facts = {"server": server, "method": "tools/call", "tool": self.name, "result": result}
@@ -121,7 +121,7 @@ class ToolSchemas:
             problem = self.output.compiled().problem(result.structured_content)
         except UnsupportedSchema as error:
             if error.backtracking:
-                self.output.let_pass("result", self.name, server)
+                self.output.warn_unchecked("result", self.name, server)
                 return None
             return _useless("output", error, facts)
         if problem is None:
@@ -129,13 +129,13 @@ class ToolSchemas:
         return InvalidOutput(f"the structured content does not fit its schema: {problem}", **facts)
 
     def input_error(self, arguments: Mapping[str, Any], server: str) -> McpError | None:
-        """Why the tool cannot be called with these arguments; `None` if it can."""
+        """The error of arguments that do not fit the input schema; `None` if they fit."""
         facts = {"server": server, "method": "tools/call", "tool": self.name}
         try:
             problem = self.input.compiled().problem(dict(arguments))
         except UnsupportedSchema as error:
             if error.backtracking:
-                self.input.let_pass("input", self.name, server)
+                self.input.warn_unchecked("input", self.name, server)
                 return None
             return _useless("input", error, facts)
         if problem is None:
@@ -156,7 +156,7 @@ def _useless(which: str, error: UnsupportedSchema, facts: dict[str, Any]) -> Uns
 class ToolSchemaCache:
     """The schemas of one server's tools.
 
-    They are kept until the server says that its list has changed, or another server is started.
+    They are cached until the server notifies that its list has changed, or is started again.
     """
 
     def __init__(self) -> None:
@@ -168,40 +168,40 @@ class ToolSchemaCache:
 
     @property
     def generation(self) -> int:
-        """Grows whenever lists under way become outdated."""
+        """A counter that grows when lists that are being fetched become outdated."""
         return self._generation
 
     @property
     def complete(self) -> bool:
-        """Whether a tool that is not known is not on the server's list."""
+        """Whether the whole list is cached, so that other tools do not exist."""
         return self._complete
 
     def find(self, name: str) -> ToolSchemas | None:
-        """What is known of a tool."""
+        """The cached schemas of a tool, if any."""
         return self._tools.get(name)
 
     def learn(self, tools: Iterable[Tool], generation: int, *, whole: bool) -> None:
-        """Keep what a list says, unless the list has changed since it was asked for.
+        """Cache the schemas of a list, unless the list has changed since it was requested.
 
         Args:
-            tools: The tools on it.
-            generation: The generation when it was asked for.
-            whole: Whether it is the whole list, not one page of it.
+            tools: The tools on the list.
+            generation: The generation when the list was requested.
+            whole: Whether this is the whole list, not one page of it.
         """
         with self._lock:
             if generation != self._generation:
                 return
-            # A whole table is replaced at a time: those who look things up take no lock.
+            # The dict is replaced, not changed: `find` takes no lock.
             known = {} if whole else dict(self._tools)
             for tool in tools:
                 before = self._tools.get(tool.name)
-                same = before is not None and before.says(tool)
+                same = before is not None and before.matches(tool)
                 known[tool.name] = before if same and before is not None else ToolSchemas(tool)
             self._tools = known
             self._complete = self._complete or whole
 
     def forget(self) -> None:
-        """The list has changed, or there is another server."""
+        """Clear the cache: the list has changed, or the server was started again."""
         with self._lock:
             self._generation += 1
             self._tools = {}

@@ -1,7 +1,7 @@
-"""What goes over the wire of one client: the newest frames, the log at DEBUG, what is counted.
+"""The frames that one client sends and receives: the newest ones, the log at DEBUG, metrics.
 
-The newest frames are always kept, because nobody knows beforehand when they will be needed. That
-costs a copy of the beginning of each, and nothing is searched for secrets before it is shown.
+The newest frames are always kept, for `Client.dump` after a fault. That costs a copy of the
+beginning of each frame; secrets are removed only when frames are shown.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FRAMES = 32
 """How many frames are kept."""
 
 KEPT_BYTES = 1024
-"""How much of each is kept."""
+"""How many bytes of each frame are kept."""
 
 LOGGED_BYTES = 16 * 1024
-"""How much of a frame is logged."""
+"""How many bytes of a frame are logged."""
 
 
 class Frame(NamedTuple):
@@ -43,34 +43,33 @@ class Frame(NamedTuple):
     beginning: bytes
 
     def text(self, secrets: Iterable[str]) -> str:
-        """What is known of it, secrets removed."""
+        """The beginning of the frame, secrets removed."""
         return _shown(self.beginning, self.size, secrets)
 
 
 class WireLog:
-    """What the connections of one client, one after another, tell of their frames.
+    """Records the frames of all connections of one client.
 
     Args:
         label: What logs call the server.
-        target: What the client connects to: knows secrets that must not be shown.
-        interceptors: Those of the client; a `Measured` is told of every frame.
+        target: What the client connects to; its secrets are removed from frames.
+        interceptors: The client's interceptors; a `Measured` is called with every frame.
     """
 
     def __init__(self, label: str, target: object, interceptors: Iterable[Interceptor]) -> None:
         self._label = label
         self.secrets = tuple(_secrets(target))
         self._measured = [each for each in interceptors if isinstance(each, Measured)]
-        # Appended to on every thread that reads or writes, for which a deque needs no lock; what
-        # is in it is made a `Frame` by whoever looks.
+        # Plain tuples, of which `frames` makes a `Frame`. A deque needs no lock for appending.
         self._frames: deque[tuple[float, Direction, int, bytes]] = deque(maxlen=FRAMES)
 
     @property
     def on_repeat(self) -> Callable[[str], object] | None:
-        """Who is to be told that a request is sent again; `None` for nobody."""
+        """Called with the method of each retried request; `None` if there are no metrics."""
         return self._repeated if self._measured else None
 
     def frames(self) -> list[Frame]:
-        """The newest ones, oldest first."""
+        """The newest frames, oldest first."""
         return [Frame(*kept) for kept in self._frames.copy()]
 
     def facts(self, now: float) -> list[dict[str, Any]]:
@@ -86,12 +85,12 @@ class WireLog:
         ]
 
     def sent(self, out: Outgoing) -> None:
-        """Take note of a frame that is handed to the transport. Never raises."""
+        """Record a frame that is passed to the transport. Never raises."""
         out.submitted = True
         self.record("sent", out.body)
 
     def record(self, direction: Direction, frame: bytes) -> None:
-        """Take note of a frame. Never raises."""
+        """Record a frame. Never raises."""
         size = len(frame)
         self._frames.append((monotonic(), direction, size, frame[:KEPT_BYTES]))
         if _log.isEnabledFor(logging.DEBUG):
@@ -114,7 +113,7 @@ def _shown(beginning: bytes, size: int, secrets: Iterable[str]) -> str:
 
 
 def _secrets(target: object) -> Iterator[str]:
-    """Values that were given as secrets, or may be some."""
+    """Values of the target that are secrets, or may be."""
     if isinstance(target, Stdio):
         yield from target.env.values()
     elif isinstance(target, Http):

@@ -40,7 +40,7 @@ class Session(Protocol):
     """A connection, which lasts as long as its session or its server process."""
 
     @property
-    def dead(self) -> McpError | None:
+    def close_error(self) -> McpError | None:
         """What ended the session; `None` while it lasts."""
         ...
 
@@ -68,7 +68,7 @@ class SessionPin:
             SessionChanged: The requests are tied to another session.
         """
         if self._pinned and self._latest is not None and session is not self._latest:
-            raise SessionChanged("the session has ended", cause=self._latest.dead)
+            raise SessionChanged("the session has ended", cause=self._latest.close_error)
         self._latest = session
 
     def pin(self) -> None:

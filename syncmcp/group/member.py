@@ -203,7 +203,7 @@ class GroupMember:
         if connection is None or negotiated is None:
             return ServerStatus("closed" if not core.may_open else "lost")
         server = renamed(core.settings.connected_server(negotiated), self.name)
-        dead = connection.dead
+        dead = connection.close_error
         return ServerStatus("open" if dead is None else "lost", dead, server)
 
 

@@ -450,7 +450,7 @@ class _Run:
 
     def _check_approval(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
         core, own = core_of(client), self._loop._approval
-        approval = core.handlers.answering.approval if own is None else own
+        approval = core.handlers.question_handlers.approval if own is None else own
         if approval is None:
             return
         human_timeout, token = core.settings.human_timeout, CancelToken(self.token)

@@ -420,7 +420,7 @@ def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
         assert client._core.session_state.listeners == []
         assert len(client._core.session_state.resources) == 0
         assert client._core.connection is not None
-        assert client._core.connection._peer.open_calls() == []
+        assert client._core.connection._table.open_calls() == []
 
 
 def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:

@@ -88,7 +88,7 @@ def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_c
     guard = Does("incoming", "notifications/progress", gate)
     with wire.connect(Stage().server, interceptors=[guard]) as client:
         assert client._core.connection is not None
-        calls = client._core.connection._clock
+        calls = client._core.connection._timeouts
         finishing = calls.finishing
 
         def finish(call: Any) -> None:

@@ -14,7 +14,7 @@ from syncmcp.errors import ConnectionLost, McpError
 class Life:
     """A session, or what it ended with."""
 
-    dead: McpError | None = None
+    close_error: McpError | None = None
 
 
 @pytest.mark.requirement("PAG-04")

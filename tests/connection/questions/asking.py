@@ -230,8 +230,6 @@ class Slow:
             monkeypatch,
             "syncmcp._concurrency.timing",
             "syncmcp._connection.pending_request",
-            "syncmcp._connection.pending_request",
-            "syncmcp._connection.server_requests",
             "syncmcp._connection.connection",
             "syncmcp.transports._http_base",
         )

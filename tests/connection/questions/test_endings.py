@@ -14,8 +14,7 @@ import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
 from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered
-from syncmcp._connection.desk import QuestionRegistry
-from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -125,8 +124,8 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     admit, dismiss, desks = (
-        QuestionRegistry.admit,
-        QuestionRegistry.dismiss,
+        QuestionRegistry.add,
+        QuestionRegistry.discard,
         set[QuestionRegistry](),
     )
     seen: list[OpenQuestion] = []
@@ -146,8 +145,8 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
             settled.add(asked)
             changed.notify_all()
 
-    monkeypatch.setattr(QuestionRegistry, "admit", slowly)
-    monkeypatch.setattr(QuestionRegistry, "dismiss", seen_settled)
+    monkeypatch.setattr(QuestionRegistry, "add", slowly)
+    monkeypatch.setattr(QuestionRegistry, "discard", seen_settled)
 
     def refuse(request: Any, context: HandlerContext) -> Any:
         if request.message != "third":
@@ -171,8 +170,8 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
             client.call_tool.future("x").result(PATIENCE)
         # With one handler at a time, this one comes after whatever is left of the first round.
         assert client.call_tool("y").text == "done"
-        (desk,) = desks
-        assert desk.waiting == 0
+        (registry,) = desks
+        assert registry.queued == 0
 
 
 # -- the answer ----------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ def test_an_answer_never_goes_to_another_question_with_the_same_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settled, gate = threading.Event(), threading.Event()
-    dismiss = QuestionRegistry.dismiss
+    dismiss = QuestionRegistry.discard
 
     def slowly(self: QuestionRegistry, asked: OpenQuestion) -> None:
         if not settled.is_set():  # the first is answered, and its answer not yet on its way
@@ -191,7 +190,7 @@ def test_an_answer_never_goes_to_another_question_with_the_same_id(
             assert gate.wait(PATIENCE)
         dismiss(self, asked)
 
-    monkeypatch.setattr(QuestionRegistry, "dismiss", slowly)
+    monkeypatch.setattr(QuestionRegistry, "discard", slowly)
     inside = {name: threading.Event() for name in "ABC"}
     told = threading.Event()
 
@@ -312,7 +311,7 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
             appointments.append(when)
             return timer.at(when, action)
 
-    monkeypatch.setattr("syncmcp._connection.desk.timer", Counted())
+    monkeypatch.setattr("syncmcp._connection.questions.timer", Counted())
     questions = [
         step
         for name in ("a", "b", "c")

@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
-from syncmcp._connection.server_requests import _MOST_REPORTS, _STRETCH
+from syncmcp._connection.server_requests import _MAX_REPORTS, _REPORT_WINDOW
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -311,7 +311,7 @@ def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
 
     def hear(value: float, *_: object) -> None:
         heard.append(value)
-        {_MOST_REPORTS: several, _MOST_REPORTS + 1: later}.get(len(heard), later).set()
+        {_MAX_REPORTS: several, _MAX_REPORTS + 1: later}.get(len(heard), later).set()
 
     @server.tool()
     def ask(context: ToolContext) -> str:
@@ -321,7 +321,7 @@ def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
         for step in range(1, 501):
             context.report_progress(step)
         assert several.wait(PATIENCE)
-        clock.advance(_STRETCH)
+        clock.advance(_REPORT_WINDOW)
         tick()
         assert later.wait(PATIENCE)
         for step in range(501, 1001):
@@ -333,8 +333,8 @@ def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
         assert client.call_tool("ask").raise_for_error().text == "double"
         with server.stats as stats:
             assert stats.violations == []
-    first = [*range(1, _MOST_REPORTS + 1), 500]
-    assert heard == [*first, *range(501, 500 + _MOST_REPORTS), 1000]
+    first = [*range(1, _MAX_REPORTS + 1), 500]
+    assert heard == [*first, *range(501, 500 + _MAX_REPORTS), 1000]
 
 
 @pytest.mark.requirement("PRG-04", "PRG-03")
@@ -345,7 +345,7 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
     script = [
         *opening(),
         s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}}),
-        *[s.expect("notifications/progress")] * _MOST_REPORTS,
+        *[s.expect("notifications/progress")] * _MAX_REPORTS,
         s.withdraw(),
         s.expect("ping"),
         s.reply({}),
@@ -362,8 +362,8 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
     with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
         assert withdrawn.wait(PATIENCE)
         client.ping()
-        reports = peer.methods(2 + _MOST_REPORTS + 1)[2:-1]
-        assert reports == ["notifications/progress"] * _MOST_REPORTS
+        reports = peer.methods(2 + _MAX_REPORTS + 1)[2:-1]
+        assert reports == ["notifications/progress"] * _MAX_REPORTS
 
 
 @pytest.mark.parametrize("token", [0, "", "t", -1])
@@ -393,7 +393,7 @@ def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
 def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
+    monkeypatch.setattr("syncmcp._connection.server_requests._KEEP_ALIVE_SECONDS", 0.01)
     task = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
     params = {**PROMPT, "_meta": {"progressToken": "p", **task}}
     script = [
@@ -457,7 +457,7 @@ def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
 def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_out(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
+    monkeypatch.setattr("syncmcp._connection.server_requests._KEEP_ALIVE_SECONDS", 0.01)
     params = {**PROMPT, "_meta": {"progressToken": "t"}}
     script = [
         *opening(),
@@ -551,7 +551,6 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
         monkeypatch,
         "syncmcp._concurrency.timing",
         "syncmcp._connection.pending_request",
-        "syncmcp._connection.server_requests",
         "syncmcp._connection.connection",
     )
     held, server = Held(), asking_server()

@@ -11,7 +11,7 @@ import syncmcp
 from syncmcp import Client, RequestTimeout
 from syncmcp._concurrency.timing import timer
 from syncmcp._connection.questions import OpenQuestion
-from syncmcp._connection.server_requests import _Reports
+from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PATIENCE, PROMPT, SAMPLING, model, nobody
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
@@ -34,7 +34,9 @@ def beating() -> int:
     """How many questions tell their server from time to time that they are thought about."""
     with timer._lock:
         actions = [entry.action for _, _, entry in timer._heap]
-    return sum(isinstance(getattr(action, "__self__", None), _Reports) for action in actions)
+    return sum(
+        isinstance(getattr(action, "__self__", None), _ProgressReports) for action in actions
+    )
 
 
 def alive() -> int:

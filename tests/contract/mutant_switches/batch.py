@@ -10,7 +10,7 @@ from tests.contract.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
 
-FRAME = "syncmcp._connection.outgoing"
+FRAME = "syncmcp._connection.batching"
 
 
 def _cut_all(original: Function) -> Function:
@@ -31,21 +31,21 @@ MUTANTS = (
     Mutant(
         "handshake-among-others",
         "a handshake may stand in a frame with other requests",
-        f"{FRAME}:_ALONE",
+        "syncmcp._connection.pending_request:_ALONE",
         lambda original: "",
         ("RPC-13",),
     ),
     Mutant(
         "frame-unblamed",
         "an error that names no request reaches nobody where answers have no stream of their own",
-        f"{FRAME}:BatchFrames.blamed",
+        f"{FRAME}:BatchFrames.frame_of_error",
         always(None),
         ("M-24",),
     ),
     Mutant(
         "all-for-one",
         "withdrawing one call of a frame ends the exchange of all",
-        "syncmcp._connection.connection:Connection._withdraw",
+        "syncmcp._connection.connection:Connection._abort",
         _cut_all,
         ("M-24",),
     ),

@@ -143,7 +143,7 @@ CLIENTS = (
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp._connection.answering:HandlerRegistry.request",
+        "syncmcp._connection.client_services:HandlerRegistry.request",
         always(None),
         ("M-31",),
     ),
@@ -192,8 +192,8 @@ CLIENTS = (
     Mutant(
         "calls-without-handlers",
         "what a call causes is answered by the handlers of the client, never by its own",
-        "syncmcp._connection.answering:HandlerRegistry.for_call",
-        lambda original: lambda self, given: self.answering,
+        "syncmcp._connection.client_services:HandlerRegistry.for_call",
+        lambda original: lambda self, given: self.question_handlers,
         ("M-19",),
     ),
     Mutant(

@@ -15,22 +15,22 @@ SUBSCRIPTION = "syncmcp._protocol.subscription:ChangeFilter"
 
 
 def _tell_everybody(original: Function) -> Function:
-    def take(self: Any, method: str, params: Any, dialect: Any, out: Any) -> None:
+    def route(self: Any, method: str, params: Any, dialect: Any, out: Any) -> None:
         if dialect.stateful:
             original(self, method, params, dialect, out)
             return
-        for call in self._peer.open_calls():
+        for call in self._table.open_calls():
             if isinstance(call, PendingListen):
-                call.take(call, method, params)
+                call.on_notification(call, method, params)
 
-    return take
+    return route
 
 
 MUTANTS = (
     Mutant(
         "news-for-everybody",
         "a change event reaches all listeners, whatever id it carries",
-        "syncmcp._connection.notifications:NotificationRouter.take",
+        "syncmcp._connection.notifications:NotificationRouter.route",
         _tell_everybody,
         ("STD-04",),
     ),
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "withdrawn-unheard",
         "a notice that a subscription is over is not understood",
-        "syncmcp._connection.notifications:NotificationRouter.ended",
+        "syncmcp._connection.notifications:NotificationRouter.subscription_end",
         always(None),
         ("SUB-03",),
     ),

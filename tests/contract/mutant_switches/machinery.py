@@ -36,7 +36,7 @@ def _ignore_pings(original: Function) -> Function:
 
 def _answer_in_the_stateless_era(original: Function) -> Function:
     def asked(self: Any, message: Any, out: Any) -> None:
-        if self._dialect is not None and not self._dialect.stateful:
+        if self.agreed.current_dialect is not None and not self.agreed.current_dialect.stateful:
             self._notifier.post(jsonrpc.encode_result(message.id, {}))
         else:
             original(self, message, out)
@@ -46,7 +46,7 @@ def _answer_in_the_stateless_era(original: Function) -> Function:
 
 def _stumble_over_late_answers(original: Function) -> Function:
     def answered(self: Any, message: Any, out: Any) -> None:
-        if message.id is not None and self._peer.get(message.id) is None:
+        if message.id is not None and self._table.get(message.id) is None:
             raise KeyError(message.id)
         original(self, message, out)
 
@@ -71,15 +71,15 @@ def _deliver_without_context(original: Function) -> Function:
 
 
 def _keep_what_was_interrupted(original: Function) -> Function:
-    def give_up(self: Any, call: Any, error: Any) -> bool:
+    def cancel(self: Any, call: Any, error: Any) -> bool:
         return error.message != "interrupted" and bool(original(self, call, error))
 
-    return give_up
+    return cancel
 
 
 def _tell_nobody_of_the_end(original: Function) -> Function:
     def lost(self: Any, error: Any) -> None:
-        self._dead = error
+        self._close_error = error
 
     return lost
 
@@ -116,7 +116,7 @@ def _bring_a_loop(original: Function) -> Function:
 
 def _stay_dead(original: Function) -> Function:
     def bury(self: Any, dead: Any, deadline: Any) -> None:
-        raise dead.dead
+        raise dead.close_error
 
     return bury
 
@@ -141,10 +141,10 @@ def _wait_at_exit(original: Function) -> Function:
 
 def _run_what_stood_in_line(original: Function) -> Function:
     def next_in_line(self: Any) -> Any:
-        call = self._peer.next_queued()
+        call = self._table.next_queued()
         if call is None:
             return None
-        call.turn = True
+        call.may_send = True
         return call.out
 
     return next_in_line
@@ -270,28 +270,28 @@ CONNECTIONS = (
     Mutant(
         "pings-unanswered",
         "a ping of the server gets no answer",
-        f"{CONNECTION}._asked",
+        f"{CONNECTION}._on_request",
         _ignore_pings,
         ("RPC-24",),
     ),
     Mutant(
         "stateless-answers",
         "a request of a stateless server is answered",
-        f"{CONNECTION}._asked",
+        f"{CONNECTION}._on_request",
         _answer_in_the_stateless_era,
         ("RPC-26",),
     ),
     Mutant(
         "handshake-cancelled",
         "giving up on `initialize` sends a cancel",
-        "syncmcp._connection.outgoing:_NEVER_CANCELLED",
+        "syncmcp._connection.notifier:_NEVER_CANCELLED",
         lambda original: original - {"initialize"},
         ("CAN-02",),
     ),
     Mutant(
         "stumble-over-late-answers",
         "an answer to nothing that is open raises where frames are read",
-        f"{CONNECTION}._answered",
+        f"{CONNECTION}._on_response",
         _stumble_over_late_answers,
         ("CAN-05",),
     ),
@@ -305,7 +305,7 @@ CONNECTIONS = (
     Mutant(
         "interrupts-untold",
         "the server does not hear of a call that Ctrl-C ended",
-        f"{CONNECTION}.give_up",
+        f"{CONNECTION}.cancel",
         _keep_what_was_interrupted,
         ("9",),
     ),

@@ -25,7 +25,7 @@ def _give_up_with_the_session(original: Function) -> Function:
 def _open_for_each_call(original: Function) -> Function:
     def ensure_connection(self: Any, deadline: Any, cancel: Any = None) -> Any:
         connection = self.connection
-        if connection is not None and connection.dead is not None:
+        if connection is not None and connection.close_error is not None:
             self._clean_up_dead(connection, deadline)
             return self._establish(deadline.sooner(self.settings.open_timeout))
         return original(self, deadline, cancel)
@@ -36,8 +36,8 @@ def _open_for_each_call(original: Function) -> Function:
 def _end_every_call(original: Function) -> Function:
     def retire(self: Any, error: Any) -> None:
         original(self, error)
-        if len(self._peer) > 1:
-            self._die(error)
+        if len(self._table) > 1:
+            self._close_with(error)
 
     return retire
 
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "all-end-with-the-session",
         "a lost session ends every call in flight",
-        "syncmcp._connection.connection:Connection._retire",
+        "syncmcp._connection.connection:Connection._end_session",
         _end_every_call,
         ("15",),
     ),

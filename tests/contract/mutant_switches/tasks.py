@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
 
 TASKS = "syncmcp._protocol.tasks"
-CALLS = "syncmcp._connection.notifications:TaskCallTracker"
+CALLS = "syncmcp._connection.task_calls:TaskCallTracker"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 
@@ -236,7 +236,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-requests-cancelled",
         "a call that asks to become a task is cancelled by a notification",
-        f"{CALLS}.given_up",
+        f"{CALLS}.may_notify_cancel",
         result(lambda may_be_told: True),
         ("CAN-03",),
     ),
@@ -271,7 +271,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-tokens-forgotten",
         "the token of a call is forgotten when it has become a task",
-        f"{CALLS}.reporter",
+        f"{CALLS}.progress_owner",
         always(None),
         ("PRG-05",),
     ),

@@ -184,7 +184,7 @@ class Bench:
             # One that had failed would have been replaced.
             assert client._core.connection is connection
             assert connection is not None
-            assert len(connection._peer) == 0
+            assert len(connection._table) == 0
         except BaseException:
             self.close()
             raise

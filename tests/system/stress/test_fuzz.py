@@ -391,9 +391,9 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
         # A reader that failed would have been replaced together with its connection.
         assert client._core.connection is connection
         assert connection is not None
-        assert len(connection._peer) == 0
+        assert len(connection._table) == 0
         with double.heard:
-            assert double.heard.wait_for(lambda: connection._peer.open_questions == 0, PATIENCE)
+            assert double.heard.wait_for(lambda: connection._table.open_questions == 0, PATIENCE)
     assert double.sessions == 1
     assert double.frames > calls
     assert listener.wrong == []

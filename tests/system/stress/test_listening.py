@@ -53,7 +53,7 @@ def test_after_ten_thousand_cycles_neither_side_holds_anything(wire: Wire) -> No
         assert client._core.session_state.listeners == []
         assert len(client._core.session_state.resources) == 0
         assert client._core.connection is not None
-        assert client._core.connection._peer.open_calls() == []
+        assert client._core.connection._table.open_calls() == []
 
 
 @pytest.mark.requirement("M-12")

@@ -203,8 +203,8 @@ def talk(wire: Wire, calls: int) -> None:
         Size().assert_like(before)
         connection = client._core.connection
         assert connection is not None
-        assert len(connection._peer) == 0
-        assert not connection._clock._finishing
+        assert len(connection._table) == 0
+        assert not connection._timeouts._finishing
 
 
 talking_wires = pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def cancel(wire: Wire, count: int) -> None:
         assert_gone(markers)
         connection = client._core.connection
         assert connection is not None
-        assert len(connection._peer) == 0
+        assert len(connection._table) == 0
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
 
 
@@ -344,7 +344,7 @@ def time_tokens(wire: Wire, count: int) -> None:
         assert_gone(tokens)
         connection = client._core.connection
         assert connection is not None
-        assert len(connection._peer) == 0
+        assert len(connection._table) == 0
     # The clock lets go of those that were given up, but not of each one by itself.
     assert len(timer._heap) < 200
 
