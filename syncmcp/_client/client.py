@@ -561,7 +561,7 @@ def _facts(core: ClientCore) -> dict[str, Any]:
         "calls": [],
         "questions": [],
         "queues": {},
-        "threads": list(threads(core.label, Connection._exchange.__code__)),
+        "threads": list(threads(core.label, Connection.send_and_wait.__code__)),
         "frames": core.wire.facts(now),
         "server": {"stderr": "", "said": ""},
     }

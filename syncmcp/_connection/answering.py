@@ -23,6 +23,7 @@ from syncmcp.handlers import (
     Handlers,
     answered_by_person,
 )
+from syncmcp.handlers.context import show_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -326,7 +327,7 @@ class _Review:
 
         approval = as_approval(handlers.approval)
         question = Question(kind, context.server, request, context)
-        context._show = partial(approval.update, question)
+        show_with(context, partial(approval.update, question))
         return cls(approval, question)
 
     def request(self, *, asks_person: bool = False) -> Any:

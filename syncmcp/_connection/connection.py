@@ -245,17 +245,18 @@ class Connection:
         """
         call = PendingRequest(method, options, deadline)
         if self.interceptors is None:
-            return self._exchange(call, params, dialect, offer)
+            return self.send_and_wait(call, params, dialect, offer)
         call.interception = self.interceptors.intercept(call)
-        return call.interception.run(partial(self._exchange, call, params, dialect, offer))
+        return call.interception.run(partial(self.send_and_wait, call, params, dialect, offer))
 
-    def _exchange(
+    def send_and_wait(
         self,
         call: PendingRequest,
         params: dict[str, Any] | None,
         dialect: Dialect | None,
         offer: OfferedCapabilities | None,
     ) -> Any:
+        """The part of `request` that interceptors see; `dump` finds waiting threads by it."""
         try:
             self.start(call, params, dialect, offer)
             self._wait(call)

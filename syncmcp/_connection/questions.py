@@ -31,6 +31,7 @@ from syncmcp.handlers import offer_of
 from syncmcp.handlers.context import (
     CausingCall,
     HandlerContext,
+    call_when_stopped,
     end_context,
     provisional,
     set_provisional,
@@ -154,7 +155,7 @@ class OpenQuestion:
         if context is None:
             self._settle(None)
             return
-        context._stopped = self._handler_cancelled
+        call_when_stopped(context, self._handler_cancelled)
         with self._lock:
             if self._settled:
                 return

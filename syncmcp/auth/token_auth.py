@@ -306,6 +306,11 @@ def resource_of(auth: TokenAuth) -> str:
     return auth._bound_manager().url
 
 
+def client_label_of(auth: TokenAuth) -> str:
+    """What distinguishes the logins of different OAuth clients at one server; not secret."""
+    return auth._client_label
+
+
 class UnauthorizedHook:
     """The `requests` response hook of one request.
 

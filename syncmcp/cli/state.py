@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp import servers_file
 from syncmcp.auth import FileStore, OAuth
-from syncmcp.auth.token_auth import resource_of
+from syncmcp.auth.token_auth import client_label_of, resource_of
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots, restored
@@ -118,7 +118,7 @@ def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **option
     if client != before:
         store.save(key, client or None)
         earlier = _login_of(url, before)
-        if earlier._client_label == _login_of(url, client)._client_label:
+        if client_label_of(earlier) == client_label_of(_login_of(url, client)):
             return token  # the same key in the store: the earlier token is overwritten
         try:
             earlier.logout()  # nothing refers to the earlier token any more, so it is revoked

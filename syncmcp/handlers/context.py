@@ -408,6 +408,16 @@ def run_callbacks_with(context: HandlerContext, run: Run) -> None:
     context._run_callback = run
 
 
+def show_with(context: HandlerContext, show: Callable[[str], object]) -> None:
+    """Have `show` take what the handler passes to `HandlerContext.show`."""
+    context._show = show
+
+
+def call_when_stopped(context: HandlerContext, stopped: Callable[[], None]) -> None:
+    """Have `stopped` called when the question is cancelled, from the first use of its token on."""
+    context._stopped = stopped
+
+
 def nested_context(
     outer: HandlerContext,
     cancel: CancelToken | None,
