@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
@@ -27,7 +28,8 @@ _PRUNE_STEP = 16
 
 # Runs the callbacks of tokens that the timer or an Event cancels: the timer thread must not block.
 # It is never closed and seldom used, so its idle threads end soon.
-_pool = DaemonPool("syncmcp-cancel", limit=16, linger=0.1)
+_POOL: Any = {"name": "syncmcp-cancel", "limit": 16, "linger": 0.1}
+_pool = DaemonPool(**_POOL)
 
 
 class CancelToken:
@@ -240,4 +242,4 @@ def _run(callback: Callable[[], None]) -> None:
 
 if hasattr(os, "register_at_fork"):
     # The pool's threads exist only in the parent process, and its jobs are the parent's.
-    os.register_at_fork(after_in_child=lambda: _pool.__init__("syncmcp-cancel", limit=16))  # type: ignore[misc]
+    os.register_at_fork(after_in_child=lambda: _pool.__init__(**_POOL))  # type: ignore[misc]

@@ -52,7 +52,9 @@ BEFORE_LIMIT: Final = 900.0
 """Seconds for all of them, on the library as it is."""
 AT_ONCE: Final = 2
 """Runs of pytest at one time; more would make tests late that have a limit."""
-MISFIT: Final = re.compile(r"mutant_switches/\S+: TypeError|TypeError: \w+\.<locals>\.")
+MISFIT: Final = re.compile(
+    r"mutant_switches/\S+: (?:Attribute|Name|Type)Error|TypeError: \w+\.<locals>\."
+)
 """What pytest prints when a switch no longer fits what it replaces: that is no catch."""
 PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 

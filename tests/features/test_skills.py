@@ -802,3 +802,15 @@ def test_without_a_package_for_yaml_it_is_said_what_to_install(
         with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
             skills.load(skill)
     assert asked(server) == 0
+
+
+@pytest.mark.parametrize(("ttl_ms", "scope"), [(None, None), (60_000, "public")])
+def test_lists_of_skills_have_the_cache_hints_of_the_server(ttl_ms: int | None, scope: Any) -> None:
+    expected = {} if ttl_ms is None else {"ttlMs": ttl_ms, "cacheScope": scope}
+    server = shop(ttl_ms=ttl_ms, cache_scope=scope)
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        for method, params in (("skills/list", {}), ("skills/get", {"uri": f"{ROOT}/SKILL.md"})):
+            result = client.request(method, params)
+            assert {name: result[name] for name in ("ttlMs", "cacheScope") if name in result} == (
+                expected
+            )

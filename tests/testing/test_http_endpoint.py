@@ -604,6 +604,19 @@ def test_the_endpoint_needs_no_server_at_all() -> None:
     endpoint.close()
 
 
+@pytest.mark.parametrize("params", [[], None, "2025-11-25"])
+def test_initialize_with_params_that_are_no_object_is_refused_by_a_stateless_server(
+    params: object,
+) -> None:
+    endpoint = HttpEndpoint(Server(revisions=("2026-07-28",)))
+    headers = {"Content-Type": "application/json", "Accept": "*/*"}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    reply = endpoint.handle_post(headers, body.encode())
+    assert isinstance(reply.body, bytes)
+    assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, -32602)
+    endpoint.close()
+
+
 @pytest.mark.requirement("M-10")
 @pytest.mark.parametrize(
     ("method", "status"), [("POST", "202 Accepted"), ("PUT", "405 Method Not Allowed")]

@@ -47,6 +47,8 @@ _CACHEABLE = frozenset(
         "resources/templates/list",
         "resources/read",
         "prompts/list",
+        "skills/list",
+        "skills/get",
     }
 )
 

@@ -197,7 +197,7 @@ class HttpEndpoint:
         outlet = _PostOutlet(stream, _STATUSES)
         try:
             if message["method"] == "initialize":
-                wanted = message.get("params", {}).get("protocolVersion")
+                wanted = wire.params_of(message).get("protocolVersion")
                 raise server.dispatcher.unsupported(wanted)
             dispatch.check_headers(headers, message, server.features.tools)
             call = server.dispatcher.admit_stateless(message, outlet)

@@ -404,7 +404,7 @@ class Server:
             listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
         """
         if self._skills is None:
-            self._skills = SkillRegistry(self.features, self._publish_file, self._cache_hints)
+            self._skills = SkillRegistry(self.features, self._publish_file)
             for method, handler in self._skills.handlers.items():
                 self.on_request(method, handler)
         self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
@@ -564,9 +564,6 @@ class Server:
 
     def _publish_file(self, uri: str, name: str, read: Callable[[], str | bytes]) -> None:
         self.resource(uri, name=name)(read)
-
-    def _cache_hints(self) -> Message:
-        return {"ttlMs": self.ttl_ms, "cacheScope": self.cache_scope}
 
     def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
         registry = self.features.templates if template else self.features.resources

@@ -61,7 +61,6 @@ class SkillRegistry:
         features: Divides lists into pages.
         publish: Called as `publish(uri, name, read)` for each file of a skill; makes it a resource
             of the server.
-        cache_hints: Returns the members that a cacheable result carries.
 
     Attributes:
         handlers: The functions that answer the methods of the extension, by method.
@@ -71,7 +70,6 @@ class SkillRegistry:
         self,
         features: Features,
         publish: Callable[[str, str, Callable[[], str | bytes]], None],
-        cache_hints: Callable[[], Message],
     ) -> None:
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {
             "skills/list": self._list,
@@ -80,7 +78,6 @@ class SkillRegistry:
         }
         self._features = features
         self._publish = publish
-        self._cache_hints = cache_hints
         self._lock = threading.Lock()  # Guards both tables, which map URIs to skills.
         self._skills: dict[str, Skill] = {}
         self._listed: dict[str, Skill] = {}
@@ -114,7 +111,7 @@ class SkillRegistry:
     def _list(self, params: Message, context: ToolContext) -> Message:
         with self._lock:
             listed = dict(self._listed)
-        return self._cacheable(self._features.page("skills", listed, params, context))
+        return self._features.page("skills", listed, params, context)
 
     def _get(self, params: Message, context: ToolContext) -> Message:
         uri = string_member(params, "uri")
@@ -122,7 +119,7 @@ class SkillRegistry:
             skill = self._skills.get(uri)
         if skill is None:
             raise RpcError(INVALID_PARAMS, f"No skill is served at {uri}")
-        return self._cacheable({"skill": skill.describe(context.revision)})
+        return {"skill": skill.describe(context.revision)}
 
     def _directory(self, params: Message, context: ToolContext) -> Message:
         inside = f"{string_member(params, 'uri')}/"
@@ -134,9 +131,6 @@ class SkillRegistry:
         names = {rest.partition("/")[0]: "/" in rest for rest in below}
         children = {name: Child(inside + name, names[name]) for name in names}
         return self._features.page("resources", children, params, context)
-
-    def _cacheable(self, result: Message) -> Message:
-        return {**result, **self._cache_hints()}
 
 
 def _json(value: Any) -> str:

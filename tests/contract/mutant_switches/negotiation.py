@@ -82,15 +82,15 @@ def _skip_the_probe(original: Function) -> Function:
 
 
 def _do_not_wait_for_the_handshake(original: Function) -> Function:
-    def link(self: Any, *args: Any) -> Any:
+    def ensure_connection(self: Any, *args: Any) -> Any:
         while self._attempt is not None:
             opening = self._opening
-            if opening is not None and opening._dialect is not None:
+            if opening is not None and opening.agreed.current_dialect is not None:
                 return opening
             time.sleep(0.001)
         return original(self, *args)
 
-    return link
+    return ensure_connection
 
 
 def _hide_where_it_failed(original: Function) -> Function:
