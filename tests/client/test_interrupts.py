@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import sys
 import threading
@@ -17,7 +16,7 @@ from syncmcp import CancelToken, Client, RequestCancelled, Stdio
 from syncmcp._concurrency.timing import Latch, Timer
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
-from tests.support.stage import PATIENCE, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, Wire, every_wire, in_threads, is_library
 
 
 def struck(job: Callable[[], object], number: int, *, everywhere: bool = False) -> bool:
@@ -37,8 +36,7 @@ def struck(job: Callable[[], object], number: int, *, everywhere: bool = False) 
 
     def profile(frame: FrameType, event: str, arg: object) -> None:
         nonlocal moments
-        path = frame.f_code.co_filename
-        ours = f"{os.sep}syncmcp{os.sep}" in path and f"{os.sep}testing{os.sep}" not in path
+        ours = is_library(frame.f_code.co_filename)
         # One that is left early is ended by its destructor, and what is raised there is lost.
         if not (ours or everywhere) or frame.f_code.co_name == "<genexpr>":
             return

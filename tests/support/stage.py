@@ -299,6 +299,15 @@ def is_gone(thing: object) -> Callable[[], bool]:
     return look
 
 
+_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(syncmcp.__file__)), "")
+_TOOLS = os.path.join(_LIBRARY, "testing", "")
+
+
+def is_library(path: str) -> bool:
+    """Whether a file of source code is the library's, its tools for tests left out."""
+    return path.startswith(_LIBRARY) and not path.startswith(_TOOLS)
+
+
 def interrupted(
     job: Callable[[], object],
     number: int,
@@ -317,8 +326,7 @@ def interrupted(
 
     def trace(frame: FrameType, what: str, arg: object) -> Any:
         nonlocal lines
-        path = frame.f_code.co_filename
-        if f"{os.sep}syncmcp{os.sep}" not in path or f"{os.sep}testing{os.sep}" in path:
+        if not is_library(frame.f_code.co_filename):
             return None
         if what == event:
             lines += 1
