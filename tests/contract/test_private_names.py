@@ -38,6 +38,8 @@ def defined(tree: ast.AST) -> Iterator[str]:
                 yield from ast.literal_eval(value)
             case ast.alias():
                 yield node.asname or node.name
+            case _:
+                pass
 
 
 def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -52,6 +54,8 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 for alias in node.names:
                     if is_private(alias.name) and f"{module}.{alias.name}" not in MODULES:
                         yield node.lineno, f"{module}.{alias.name}"
+            case _:
+                pass
 
 
 def foreign(sources: dict[str, str]) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["Cut", "Drip", "Ending", "Exchange", "Fault", "Hold", "Place", "Planned", "Record"]
+__all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", "Place", "Planned"]
 
 
 Place = Literal["connect", "request", "sent", "head", "body", "event"]
