@@ -63,7 +63,7 @@ def measure(
     rounds: int = ROUNDS,
 ) -> Iterator[Scale]:
     """Make so many calls that wait so long, on each number of workers."""
-    server = ROOT / "tests" / "bench" / "servers" / "stdio_server.py"
+    server = ROOT / "tests" / "system" / "bench" / "servers" / "stdio_server.py"
     config = Client(Stdio(sys.executable, str(server), STATELESS, env={"PYTHONPATH": str(ROOT)}))
     waiting = [("sleep", {"seconds": seconds})] * calls
     for count in workers:

@@ -90,7 +90,7 @@ def test_each_process_of_a_worker_has_a_client_and_leaves_no_server(tmp_path: Pa
 def test_a_client_of_the_parent_is_refused_in_a_process_of_the_worker_and_unharmed(
     tmp_path: Path,
 ) -> None:
-    program = ROOT / "tests" / "embedding" / "forking_tasks.py"
+    program = ROOT / "tests" / "system" / "embedding" / "forking_tasks.py"
     with waiting(program, tmp_path) as process, worker(program, tmp_path):
         refused, anew = told(process).splitlines()
     assert refused.startswith("ForkedError: this client belongs to the parent process")

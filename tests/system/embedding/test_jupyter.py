@@ -9,7 +9,7 @@ from tests.system.embedding.frameworks import EXAMPLES, FRAMEWORKS, finished
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
-RUNNER = ROOT / "tests" / "embedding" / "run_notebook.py"
+RUNNER = ROOT / "tests" / "system" / "embedding" / "run_notebook.py"
 NOTEBOOK = EXAMPLES / "notebook.py"
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.pitfall("1", "3")
 def test_visitors_and_their_runs_share_one_server() -> None:
-    visit = ROOT / "tests" / "embedding" / "visit_streamlit.py"
+    visit = ROOT / "tests" / "system" / "embedding" / "visit_streamlit.py"
     said = finished(visit, EXAMPLES / "streamlit_app.py", python=FRAMEWORKS)
     assert said.splitlines() == [
         "sum: 42",
