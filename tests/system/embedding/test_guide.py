@@ -15,7 +15,8 @@ def test_each_program_of_the_guide_is_a_file_that_a_test_runs() -> None:
     shown = re.findall(r"literalinclude\} \.\./examples/embedding/(\S+)", page)
     assert len(shown) == len(PROGRAMS)
     assert set(shown) == PROGRAMS
-    tests = [path.read_text("utf-8") for path in (ROOT / "tests" / "system" / "embedding").glob("test_*.py")]
+    folder = ROOT / "tests" / "system" / "embedding"
+    tests = [path.read_text("utf-8") for path in folder.glob("test_*.py")]
     untested = {
         name
         for name in PROGRAMS
