@@ -87,7 +87,7 @@ def test_the_page_names_what_noticed_and_what_carries_the_rest() -> None:
         (2, "ERROR tests/t.py - SyntaxError", (), False),
         (
             1,
-            "/tests/contract/mutant_switches/a.py:7: AttributeError: no b\nFAILED tests/t.py::test_a",
+            "/mutant_switches/a.py:7: AttributeError: no b\nFAILED tests/t.py::test_a",
             ("tests/t.py::test_a",),
             False,
         ),
