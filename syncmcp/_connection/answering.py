@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from syncmcp._protocol.dialect import Dialect
     from syncmcp.approval import Approval, Kind, Question
-    from syncmcp.handlers import HandlerContext, Handlers
     from syncmcp.handlers.forms import Form, InvalidAnswer
     from syncmcp.types import (
         CreateMessageRequestParams,

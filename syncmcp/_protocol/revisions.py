@@ -1,7 +1,7 @@
 """The revisions of the protocol, and the choice of the `Dialect` for each.
 
-All differences between revisions are behind `Dialect`; no module outside of this package names a
-revision. A request that is missing from a dialect's table is not available in the revision.
+All differences between revisions are behind `Dialect`; no code outside of this package compares
+revisions. A request that is missing from a dialect's table is not available in the revision.
 """
 
 from __future__ import annotations

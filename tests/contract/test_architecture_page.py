@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib
 import re
 from pathlib import Path
@@ -48,3 +49,29 @@ def test_each_pattern_is_where_the_page_says(pattern: str, where: str) -> None:
     named = [place for place in places(where) if place != "with"]
     assert named, f"{pattern} names no place"
     assert [place for place in named if not exists(place)] == []
+
+
+def test_each_file_that_the_page_names_exists() -> None:
+    code = re.findall(r"`([\w/]+\.py)`", PAGE)
+    tests = {path.name for path in (ROOT / "tests" / "contract").glob("*.py")}
+    root = {"pytest_syncmcp.py"}
+    # A table row may leave out the folder that the names before it have.
+    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    short = {file.rpartition("/")[2] for file in files}
+    named = {path.removeprefix("tests/contract/") for path in code}
+    assert len(named) > 40
+    assert named - files - short - tests - root == set()
+
+
+def test_the_tree_on_the_page_is_that_of_the_package() -> None:
+    tree = PAGE.partition("```text\nsyncmcp/\n")[2].partition("```")[0]
+    named = set(re.findall(r"^  ([\w.]+)/? ", tree, re.MULTILINE))
+    there = {path.name for path in PACKAGE.iterdir() if not path.name.startswith("__")}
+    assert named == there - {"py.typed"}
+
+
+def test_the_contract_on_the_page_is_the_one_that_is_checked() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    layers = config["importlinter:contract:layers"]["layers"].strip()
+    assert f"```text\n{layers}\n```" in PAGE
