@@ -219,7 +219,7 @@ class _ThreadedRun(Generic[R]):
         # A token of its own: `future.cancel()` reaches the thread of the exchange through it.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
-        self._seat: PoolSlot | None = None
+        self._pool_slot: PoolSlot | None = None
         self._deadline = deadline
         self._future = future
         self._next_effect: Send | GetNegotiated | Pause | None = None
@@ -237,9 +237,9 @@ class _ThreadedRun(Generic[R]):
         self._forget_cancel = call_when_cancelled(self._token, self._cancelled)
         # A call of a handler is not queued: the calls before it may wait for that handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
-        place = self._options.batch_slot
-        if busy and place is not None:  # the other calls of its frame must not wait for it
-            place.discard()
+        slot = self._options.batch_slot
+        if busy and slot is not None:  # the other calls of its frame must not wait for it
+            slot.discard()
 
     def _cancelled(self) -> None:
         settle(
@@ -263,12 +263,12 @@ class _ThreadedRun(Generic[R]):
     def _abandon(self, error: BaseException) -> None:
         """Settle the future; an interceptor may block the thread for ever, so replace that."""
         settle(self._future, None, error)
-        if self._seat is not None:
-            self._seat.abandon()
+        if self._pool_slot is not None:
+            self._pool_slot.abandon()
 
     def _drive(self) -> None:
         """Perform the steps. Runs on an exchange thread."""
-        self._seat = current_slot()
+        self._pool_slot = current_slot()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._forget_cancel is not None:

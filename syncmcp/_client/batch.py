@@ -236,8 +236,8 @@ class Batch:
             part = wanted[start : start + self._max_size]
             gathering = BatchAssembler(len(part), pool)
             for index, call in enumerate(part):
-                place = call.options.batch_slot = BatchSlot(gathering, index)
-                call_when_done(call.future, place.discard)
+                slot = call.options.batch_slot = BatchSlot(gathering, index)
+                call_when_done(call.future, slot.discard)
         for call in calls:
             _start(call, self._timeout)
 

@@ -184,7 +184,7 @@ class ClientServices:
             it. A weak reference, so that the garbage collector finds open clients without users.
         handlers: The program's handlers and callbacks.
         handler_pool: The pool on which handlers run. A handler that waits for this library lends
-            its thread's seat.
+            its thread's slot.
         callback_pool: The pool on which callbacks run: of notifications, and of cancel tokens.
         detached_pool: The pool for exchanges that go on when no thread waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.

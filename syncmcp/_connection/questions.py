@@ -109,7 +109,7 @@ class OpenQuestion:
         # Guards what follows: any thread may settle the question.
         self._lock = threading.RLock()
         self._settled = False
-        self._seat: PoolSlot | None = None
+        self._pool_slot: PoolSlot | None = None
         self._handler_context: HandlerContext | None = None
 
     @property
@@ -160,7 +160,7 @@ class OpenQuestion:
             if self._settled:
                 return
             self._handler_context = context
-            self._seat = current_slot()
+            self._pool_slot = current_slot()
         self._registry.handler_started(self)
         if _is_link(self._method, self._params):
             self._visit = services.visits.start(*self.elicitation_ids)
@@ -192,7 +192,7 @@ class OpenQuestion:
     def _handler_cancelled(self) -> None:
         """The program or a person cancelled the handler's token; the handler may ignore it."""
         if self._settle(unanswered(self._method, "the answer was stopped")):
-            self._abandon_seat()
+            self._abandon_slot()
 
     def expire(self) -> None:
         """On a pool thread: settle the question, whose handler took too long."""
@@ -208,15 +208,15 @@ class OpenQuestion:
             )
             self._cancel_handler("nobody answered in time (option human_timeout)")
 
-    def _abandon_seat(self) -> None:
+    def _abandon_slot(self) -> None:
         """Let another handler start, even if this one ignores its token."""
         with self._lock:
-            seat = self._seat
-        if seat is not None:
-            seat.abandon()
+            slot = self._pool_slot
+        if slot is not None:
+            slot.abandon()
 
     def _cancel_handler(self, reason: str | None) -> None:
-        self._abandon_seat()
+        self._abandon_slot()
         context = self._handler_context
         if context is not None:
             # Callbacks of the token are user code, which must not run on the thread that reads.

@@ -1,6 +1,6 @@
 """The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
 
-See `test_seats.py` for the pool alone, and `stress/test_nested.py` for a crowd.
+See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         finally:
             free.set()
-        # Its seat is gone for good: it may not be counted twice.
+        # Its slot is gone for good: it may not be counted twice.
         for _ in range(3):
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         pool = client._core.pools.handlers

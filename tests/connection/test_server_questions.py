@@ -376,7 +376,7 @@ def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None
         client.ping()
 
 
-def test_handlers_that_lend_their_seats_do_not_open_the_door_to_any_number_of_questions(
+def test_handlers_that_lend_their_slots_do_not_open_the_door_to_any_number_of_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("syncmcp._connection.server_requests.MAX_OPEN", 3)

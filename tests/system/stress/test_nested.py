@@ -1,7 +1,7 @@
 """Questions upon questions: calls whose tools ask, whose handlers call back, on eight threads.
 
 Each outer call asks two questions, and the handler of each calls two tools. The first of these
-waits until more handlers are in such a call than the pool has threads: without seats that are lent
+waits until more handlers are in such a call than the pool has threads: without slots that are lent
 nothing would move any more, and the tests show that too. `make stress` runs it at full size; a
 small one runs with all tests. Set `SYNCMCP_STRESS_SEED` to run with the seed of an earlier run.
 """

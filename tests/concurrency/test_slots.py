@@ -1,4 +1,4 @@
-"""The seats of a pool: lent while a job waits, taken back, and given up with what is stuck."""
+"""The slots of a pool: lent while a job waits, taken back, and given up with what is stuck."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counting(DaemonPool):
 
     @property
     def running(self) -> int:
-        """How many seats are taken, in one look."""
+        """How many slots are taken, in one look."""
         with self._lock:
             assert len(self._idle) <= self._threads
             return self._threads - len(self._idle)
@@ -47,7 +47,7 @@ class Counting(DaemonPool):
             return self._threads
 
     def wait_running(self, count: int) -> None:
-        """Wait until so many seats are taken: one is given back a moment after its job."""
+        """Wait until so many slots are taken: one is given back a moment after its job."""
         wait_until(lambda: self.running == count)
 
 
@@ -65,11 +65,11 @@ class Job:
         self._orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._reports: SimpleQueue[object] = SimpleQueue()
         self._started = threading.Event()
-        self.seat: PoolSlot | None = None
+        self.slot: PoolSlot | None = None
         pool.submit(self._run, at_once=at_once)
 
     def _run(self) -> None:
-        self.seat = current_slot()
+        self.slot = current_slot()
         self._started.set()
         while (order := self._orders.get(timeout=PATIENCE)) is not None:
             self._reports.put(order())
@@ -80,8 +80,8 @@ class Job:
 
     def wait_started(self) -> PoolSlot:
         assert self._started.wait(PATIENCE)
-        assert self.seat is not None
-        return self.seat
+        assert self.slot is not None
+        return self.slot
 
     def do(self, order: Callable[[], object]) -> object:
         """Have something done on the job's thread, and wait until it is."""
@@ -92,15 +92,15 @@ class Job:
         self._orders.put(None)
 
 
-def test_a_seat_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
+def test_a_slot_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     first, second, third = Job(pool), Job(pool), Job(pool)
-    seat = first.wait_started()
+    slot = first.wait_started()
     assert pool.waiting == 2
-    first.do(seat.lend)
+    first.do(slot.lend)
     second.wait_started()
     assert (pool.running, pool.waiting) == (1, 1)
     # It goes on at once, however full it is.
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     assert (pool.running, pool.waiting) == (2, 1)
     first.end()
     pool.wait_running(1)
@@ -111,55 +111,55 @@ def test_a_seat_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
     third.end()
 
 
-def test_a_seat_that_is_lent_twice_is_one_seat(pool: Counting) -> None:
+def test_a_slot_that_is_lent_twice_is_one_slot(pool: Counting) -> None:
     first, second, third = Job(pool), Job(pool), Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
+    first.do(slot.lend)
     second.wait_started()
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     assert (pool.running, pool.waiting) == (1, 1)
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     assert (pool.running, pool.waiting) == (2, 1)
     for job in (first, second, third):
         job.end()
     third.wait_started()
 
 
-def test_the_line_keeps_its_order_when_a_seat_too_many_is_lent(pool: Counting) -> None:
+def test_the_line_keeps_its_order_when_a_slot_too_many_is_lent(pool: Counting) -> None:
     first, second, third, fourth = Job(pool), Job(pool), Job(pool), Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
     second.wait_started()
-    first.do(seat.take_back)
-    # Two run where one may: the seat that is lent now is not there for anybody else.
-    first.do(seat.lend)
+    first.do(slot.take_back)
+    # Two run where one may: the slot that is lent now is not there for anybody else.
+    first.do(slot.lend)
     assert (pool.running, pool.waiting) == (1, 2)
     second.end()
     third.wait_started()
     assert not fourth.started
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     for job in (first, third, fourth):
         job.end()
     fourth.wait_started()
 
 
-def test_a_seat_that_nobody_wants_may_be_lent_and_taken_back(pool: Counting) -> None:
+def test_a_slot_that_nobody_wants_may_be_lent_and_taken_back(pool: Counting) -> None:
     job = Job(pool)
-    seat = job.wait_started()
-    job.do(seat.lend)
+    slot = job.wait_started()
+    job.do(slot.lend)
     assert pool.running == 0
-    job.do(seat.take_back)
+    job.do(slot.take_back)
     assert pool.running == 1
     job.end()
     pool.wait_running(0)
     assert pool.threads == 1
 
 
-def test_a_seat_that_is_lent_serves_those_who_come_later(pool: Counting) -> None:
+def test_a_slot_that_is_lent_serves_those_who_come_later(pool: Counting) -> None:
     first = Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
     second = Job(pool)
     second.wait_started()
     third = Job(pool)
@@ -167,20 +167,20 @@ def test_a_seat_that_is_lent_serves_those_who_come_later(pool: Counting) -> None
     for job in (second, third):
         job.end()
     third.wait_started()
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     first.end()
 
 
 def test_a_job_that_is_abandoned_makes_room_and_its_thread_ends_with_it(pool: Counting) -> None:
     first, second = Job(pool), Job(pool)
-    seat = first.wait_started()
-    seat.abandon()
+    slot = first.wait_started()
+    slot.abandon()
     second.wait_started()
-    seat.abandon()
+    slot.abandon()
     assert (pool.running, pool.waiting) == (1, 0)
-    # What it lends now is no seat of the pool's any more.
-    first.do(seat.lend)
-    first.do(seat.take_back)
+    # What it lends now is no slot of the pool's any more.
+    first.do(slot.lend)
+    first.do(slot.take_back)
     assert pool.running == 1
     second.end()
     pool.wait_running(0)
@@ -190,11 +190,11 @@ def test_a_job_that_is_abandoned_makes_room_and_its_thread_ends_with_it(pool: Co
 
 def test_a_job_that_is_abandoned_while_it_lends_takes_nothing_back(pool: Counting) -> None:
     first, second, third = Job(pool), Job(pool), Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
     second.wait_started()
-    seat.abandon()
-    first.do(seat.take_back)
+    slot.abandon()
+    first.do(slot.take_back)
     assert (pool.running, pool.waiting) == (1, 1)
     first.end()
     second.end()
@@ -205,12 +205,12 @@ def test_a_job_that_is_abandoned_while_it_lends_takes_nothing_back(pool: Countin
 
 def test_a_job_that_is_over_can_be_abandoned_no_more(pool: Counting) -> None:
     first = Job(pool)
-    seat = first.wait_started()
+    slot = first.wait_started()
     first.end()
     pool.wait_running(0)
     second, third = Job(pool), Job(pool)
-    assert second.wait_started() is not seat
-    seat.abandon()
+    assert second.wait_started() is not slot
+    slot.abandon()
     assert (pool.running, pool.waiting) == (1, 1)
     for job in (second, third):
         job.end()
@@ -236,7 +236,7 @@ def test_lending_is_nothing_to_a_thread_of_no_pool() -> None:
         assert current_slot() is None
 
 
-def test_a_seat_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
+def test_a_slot_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
     def fail() -> int:
         try:
             with slot_released():
@@ -251,15 +251,15 @@ def test_a_seat_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> 
     job.end()
 
 
-def test_a_pool_that_is_closed_while_seats_are_lent_does_what_waits_and_ends() -> None:
+def test_a_pool_that_is_closed_while_slots_are_lent_does_what_waits_and_ends() -> None:
     pool = Counting(1)
     first = Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
     second, third = Job(pool), Job(pool)
     second.wait_started()
     pool.close()
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     for job in (first, second, third):
         job.end()
     third.wait_started()
@@ -271,7 +271,7 @@ def test_a_pool_that_is_closed_while_seats_are_lent_does_what_waits_and_ends() -
 
 @pytest.mark.parametrize("moment", ["making", "starting", "started"])
 @pytest.mark.pitfall("H11")
-def test_ctrl_c_while_a_thread_is_being_made_costs_no_seat(
+def test_ctrl_c_while_a_thread_is_being_made_costs_no_slot(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Counting(1)
@@ -330,7 +330,7 @@ def test_a_thread_that_comes_after_its_job_was_given_up_runs_nothing(
     assert pool.threads == 0
 
 
-def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
+def test_a_job_that_forks_has_no_slot_in_the_child(pool: Counting) -> None:
     first, second = Job(pool), Job(pool)
     first.wait_started()
 
@@ -361,12 +361,12 @@ def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
     queue = GatedQueue()
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
     first, second = Job(pool), Job(pool)
-    seat = first.wait_started()
-    first.do(seat.lend)
+    slot = first.wait_started()
+    first.do(slot.lend)
     second.wait_started()
     second.end()
     pool.wait_running(0)
-    first.do(seat.take_back)
+    first.do(slot.take_back)
     pool.close()
     assert queue.told.wait(PATIENCE)
     # The thread that was idle has not ended yet, and the pool is full.
@@ -401,10 +401,10 @@ class Disorder:
         self._numbers = iter(range(10**9))
         self.submitted = 0
         self.ended: list[int] = []
-        # Those that hold the seat they were given when they began.
+        # Those that hold the slot they were given when they began.
         self._fresh: set[int] = set()
         self.wrong: list[str] = []
-        self._seats: list[tuple[int, PoolSlot, threading.Event]] = []
+        self._slots: list[tuple[int, PoolSlot, threading.Event]] = []
         # What each job does is settled beforehand: the dice are thrown by one thread.
         self._plans = [self._plan(2) for _ in range(jobs)]
 
@@ -450,15 +450,15 @@ class Disorder:
         return done
 
     def _job(self, number: int, plan: list[Any], done: threading.Event, at_once: bool) -> None:
-        seat = current_slot()
-        assert seat is not None
+        slot = current_slot()
+        assert slot is not None
         abandoned = threading.Event()
         if not at_once:
             self._begin(number)
         try:
             if number % 3 == 0 or any(deed == "stuck" for deed, _ in plan):
                 with self._lock:
-                    self._seats.append((number, seat, abandoned))
+                    self._slots.append((number, slot, abandoned))
             for deed, more in plan:
                 self._do(number, deed, more, abandoned)
         finally:
@@ -471,7 +471,7 @@ class Disorder:
         with self._lock:
             self._fresh.add(number)
             if len(self._fresh) > self._limit:
-                self.wrong.append(f"{len(self._fresh)} jobs were given a seat")
+                self.wrong.append(f"{len(self._fresh)} jobs were given a slot")
 
     def _do(self, number: int, deed: str, more: Any, abandoned: threading.Event) -> None:
         if deed == "look":
@@ -489,7 +489,7 @@ class Disorder:
                     with slot_released():
                         pass
                 elif more is not None:
-                    # In line or not: while it waits, its seat is free for the other one.
+                    # In line or not: while it waits, its slot is free for the other one.
                     done = self._submit(more, at_once=number % 2 == 0)
                     assert done.wait(3 * PATIENCE), "it was lost"
 
@@ -498,12 +498,12 @@ class Disorder:
         dice = random.Random(self._dice.random())
         while not over.wait(0.001):
             with self._lock:
-                seats, self._seats = self._seats, []
-                dice.shuffle(seats)
-                for number, _, _ in seats:
+                slots, self._slots = self._slots, []
+                dice.shuffle(slots)
+                for number, _, _ in slots:
                     self._fresh.discard(number)
-            for _, seat, abandoned in seats:
-                seat.abandon()
+            for _, slot, abandoned in slots:
+                slot.abandon()
                 abandoned.set()
 
 
@@ -515,12 +515,12 @@ def disorder(limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_in_all_disorder_no_job_is_lost_and_no_seat_is_counted_twice(limit: int) -> None:
+def test_in_all_disorder_no_job_is_lost_and_no_slot_is_counted_twice(limit: int) -> None:
     disorder(limit)
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_in_long_disorder_no_job_is_lost_and_no_seat_is_counted_twice(limit: int) -> None:
+def test_in_long_disorder_no_job_is_lost_and_no_slot_is_counted_twice(limit: int) -> None:
     for _ in range(50):
         disorder(limit)
