@@ -120,7 +120,7 @@ class Completer:
         with self._lock:
             before, self._newest = self._newest, token
             self._changed.notify_all()
-        before.cancel("something else was typed")
+        before.cancel("superseded by a later request")
 
     def _debounce(self, token: CancelToken) -> bool:
         """Wait for the pause; return True if `suggest` was not called again meanwhile."""

@@ -1,4 +1,4 @@
-"""What to connect to: a command (`Stdio`) or a URL (`Http`). Plain values; nothing is opened."""
+"""The targets of a client: a command (`Stdio`) or a URL (`Http`). Plain values, not connections."""
 
 from __future__ import annotations
 

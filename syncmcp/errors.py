@@ -122,7 +122,7 @@ class McpError(Exception):
     """The base class of all errors that this library raises on purpose.
 
     Attributes:
-        server: The command or URL of the server concerned, with secrets removed, or `None`.
+        server: The name of the server (option `name`; its command or URL by default), or `None`.
         method: The JSON-RPC method concerned, or `None`.
         attempts: How often the request was sent, or was to be sent; see `Retry`.
     """
@@ -337,7 +337,9 @@ class LimitExceeded(McpError):
 
 
 class RequestTimeout(McpError, _TimeoutBase):
-    """A timeout passed before the answer came. The server was notified once.
+    """A timeout passed before the response.
+
+    If the request was sent, the server is notified once, where the protocol allows it.
 
     Attributes:
         kind: The timeout: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or
@@ -357,7 +359,9 @@ class RequestTimeout(McpError, _TimeoutBase):
 
 
 class RequestCancelled(McpError, concurrent.futures.CancelledError):
-    """The program cancelled the request. The server was notified once.
+    """The program cancelled the request.
+
+    If the request was sent, the server is notified once, where the protocol allows it.
 
     Attributes:
         reason: The reason that the program gave, or `None`.

@@ -82,13 +82,13 @@ class Call:
         """Return the same call with `options` as defaults for its own."""
         return Call(self.operation, *self.args, **{**options, **self.options})
 
-    def _is_harmless(self, client: Client) -> bool:
+    def _is_idempotent(self, client: Client) -> bool:
         """True if the call may be made twice."""
         args = self.args
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
         options = ResolvedOptions(None, None, idempotent=self.options.get("idempotent") is True)
-        return core_of(client).retry_rules.is_harmless(Send(method, params), options)
+        return core_of(client).retry_rules.is_idempotent(Send(method, params), options)
 
 
 class Outcome:
@@ -151,7 +151,7 @@ def fan_out(
 
     The client of a worker retries failed requests as its `Retry` says. If a worker is lost, its
     call is submitted again, as often as `Retry.attempts` allows, but only if a repetition is
-    harmless: the call reads or lists, or it is `idempotent`. Otherwise its error is an
+    idempotent: the call reads or lists, or has the option `idempotent`. Otherwise its error is an
     `OutcomeUnknown`. Dask itself runs a task again when a worker is lost: a call that must not be
     made twice records its start at the scheduler, and its second run makes no call.
 
@@ -248,7 +248,7 @@ class _Plan:
             call = task.call._with_defaults(self.options)
             if self.pickled is None:
                 return self.executor.submit(_perform, self._own_client(), call)
-            job = _Job(uuid.uuid4().hex, _call_pickled(call), not call._is_harmless(self.client))
+            job = _Job(uuid.uuid4().hex, _call_pickled(call), not call._is_idempotent(self.client))
             return self.executor.submit(_perform_there, self.pickled, job)
         except UsageError as error:
             return _settled_future(_Done(None, error))
@@ -279,7 +279,7 @@ class _Plan:
         elif (
             isinstance(cause, (BrokenExecutor, CancelledError))
             and task.attempts < self._attempts
-            and task.call._with_defaults(self.options)._is_harmless(self.client)
+            and task.call._with_defaults(self.options)._is_idempotent(self.client)
         ):
             _log.warning("[%s] %r is made again: %s", core_of(self.client).label, task.call, why)
             return None

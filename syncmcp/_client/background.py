@@ -261,7 +261,7 @@ class _ThreadedRun(Generic[R]):
         )
 
     def _abandon(self, error: BaseException) -> None:
-        """Settle the future; an interceptor may block the thread for ever, so replace that."""
+        """Settle the future and free the pool slot: an interceptor may block for ever."""
         settle(self._future, None, error)
         if self._pool_slot is not None:
             self._pool_slot.abandon()

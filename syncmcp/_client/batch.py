@@ -278,7 +278,7 @@ class _SequentialRun:
 def _cancel_all(calls: list[PreparedCall[Any]]) -> None:
     for call in calls:
         call.future.cancel()
-        call.fail(RequestCancelled("its batch was given up", delivery="not_sent"))
+        call.fail(RequestCancelled("its batch was cancelled", delivery="not_sent"))
 
 
 def _start(call: PreparedCall[Any], timeout: float | None) -> None:

@@ -52,7 +52,7 @@ _UNSUBSCRIBE_SECONDS = 30.0
 
 
 class SubscriptionBackend(ABC):
-    """A subscription as its server knows it. Refers to the core weakly.
+    """Opens, restores and ends one subscription at the server. Refers to the core weakly.
 
     Attributes:
         wanted: The changes that were asked for.
@@ -140,12 +140,12 @@ class SubscriptionBackend(ABC):
         text = {
             "server": "the server ended the subscription",
             "connection": "the connection ended, and the subscription with it",
-            "backlog": "too many events wait to be looked at",
+            "backlog": "too many events are queued",
         }[by]
         if cause is not None:
             text = f"{text}: {cause.message}"
         error = SubscriptionLost(
-            f"{text}; no longer told of: {self.granted}",
+            f"{text}; no longer notified of: {self.granted}",
             by=by,
             lists=self.granted.kinds,
             uris=self.granted.uris,
@@ -157,7 +157,7 @@ class SubscriptionBackend(ABC):
 
 
 class SessionSubscription(SubscriptionBackend):
-    """Until 2025-11-25: servers notify of lists unasked, and of subscribed resources."""
+    """Until 2025-11-25: list changes are notified without a subscription, resources with one."""
 
     stateful = True
 
@@ -177,7 +177,7 @@ class SessionSubscription(SubscriptionBackend):
             connection.transport.wait_listening(deadline)
         if not connection.router.server_stream_open:
             raise NotSupported(
-                "the server has no stream on which it could tell of changes", server=self._label
+                "the server has no stream for notifications of changes", server=self._label
             )
         for uri in self.wanted.uris:
             with self._lock:
@@ -275,12 +275,10 @@ class StreamSubscription(SubscriptionBackend):
         refused = self.wanted.difference(self.granted)
         if self.granted == ChangeFilter():
             raise NotSupported(
-                f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
+                f"the server refused to notify of {refused}", server=self._label, method=LISTEN
             )
         if refused != ChangeFilter():
-            _log.log(
-                self.partial_grant_level, "[%s] does not agree to tell of %s", self._label, refused
-            )
+            _log.log(self.partial_grant_level, "[%s] refuses to notify of %s", self._label, refused)
 
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
@@ -289,7 +287,7 @@ class StreamSubscription(SubscriptionBackend):
         call = PendingListen(self._on_message, self._on_end)
         with self._lock:
             if self.inbox.closed:
-                raise RequestCancelled("nobody listens any more", delivery="not_sent")
+                raise RequestCancelled("the subscription was closed", delivery="not_sent")
             self._call, self._connection = call, connection
         if connection.transport.blocking:  # HTTP: the exchange lasts as long as its stream
             threading.Thread(
@@ -304,7 +302,7 @@ class StreamSubscription(SubscriptionBackend):
             answered = acquire(call.answered, deadline.remaining())
         if not answered:
             late = RequestTimeout(
-                "the server did not say what it agrees to tell of", seconds=deadline.seconds
+                "the server did not acknowledge the subscription", seconds=deadline.seconds
             )
             connection.cancel(call, late)
         if call.acknowledged:
@@ -405,7 +403,7 @@ class StreamSubscription(SubscriptionBackend):
             call, connection = self._call, self._connection
             self._call = self._connection = None
         if call is not None and connection is not None:
-            connection.cancel(call, RequestCancelled("nobody listens any more"))
+            connection.cancel(call, RequestCancelled("the subscription was closed"))
 
     def close_in_background(self) -> None:
         """See `SubscriptionBackend`."""

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import InProcessServer, Transport
 
 
-# Commands whose servers need no probe.
+# The remembered revisions of servers that cannot handle the probe, by command.
 
 
 # The limits of the memory: the number of commands, and the age of an entry in seconds.
@@ -446,10 +446,10 @@ def _open_timeout(
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
     elif isinstance(failed_probe, ProbeTimedOut):
-        text += "; it was probed first and was slow to answer that, if it did (mode='legacy' does"
+        text += "; it was probed first and did not answer the probe in time (mode='legacy' does"
         text += " not probe)"
     elif assumed:
-        text += "; it was not probed, for an older server was there before: the next opening does"
+        text += "; it was not probed, as it is remembered as an older one: the next opening probes"
     hint = connection.transport.describe()
     late = RequestTimeout(f"{text}; {hint}" if hint else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
@@ -500,8 +500,8 @@ def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: f
     """The deadline of the probe."""
     left = deadline.remaining()
     if left is not None and not connection.transport.blocking:
-        # The other half is for the handshake. A slow server loses nothing: its answer counts until
-        # the handshake is answered. Over HTTP it would, as a cancelled request is aborted there.
+        # The other half is for the handshake. A late answer to the probe still counts until the
+        # handshake is answered. Over HTTP it would be lost: a timeout aborts its exchange there.
         probe_timeout = min(probe_timeout, left / 2)
     return deadline.sooner(probe_timeout)
 

@@ -201,7 +201,7 @@ class ResultStream(Generic[R]):
             try:
                 return LoggingMessageNotificationParams.from_wire(item)
             except ValueError:
-                _log.debug("a log message that is none is left out")
+                _log.debug("an invalid log message is skipped")
         raise StopIteration
 
     def _finish(self) -> R:

@@ -68,7 +68,7 @@ __all__ = ["Completable", "completion_params", "prompt_params", "uri_of"]
 
 
 Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate | str"
-"""Has arguments that can be completed; a string is the name of a prompt, or a URI template."""
+"""A prompt or template whose arguments can be completed; a string is its name or URI template."""
 
 # Strings that are URI templates for sure: `demo://...` and `urn:isbn:{isbn}`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")

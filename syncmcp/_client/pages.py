@@ -202,7 +202,7 @@ class Paginator(Generic[L]):
                 )
             except SessionChanged as error:
                 if not self._session_losses_left:
-                    text = "the session ended in the middle of the list, time and again"
+                    text = "the session ended repeatedly while the list was fetched"
                     raise _session_lost(text, error, self._method, self._core) from error.cause
                 self._session_losses_left -= 1
                 self._restart("there is another session")
@@ -286,7 +286,7 @@ class PageGuard:
             LimitExceeded: The list has more pages than allowed.
         """
         if cursor in self._seen:
-            raise ProtocolError("the server's cursors go round in circles", method=self._method)
+            raise ProtocolError("the server repeated a cursor", method=self._method)
         self._seen.add(cursor)
         self._pages += 1
         if self._pages > self._limit:

@@ -191,9 +191,9 @@ def report_progress(
 
     Args:
         token: The ``progressToken`` from the `_meta` of the server's request.
-        progress: Must grow with each report.
-        total: What `progress` will be at the end, if known.
-        message: What is being done.
+        progress: The progress so far, in any unit; must increase with each report.
+        total: The value of `progress` at the end, if known.
+        message: A description of the current step, for people.
 
     Raises:
         NotSupported: The revision has no such notification from a client.
@@ -244,7 +244,7 @@ class Resume:
         Raises:
             UsageError: There is no such question.
             InvalidAnswer: The answer does not fit its form.
-            McpError: Whatever else can become of a request.
+            McpError: The request failed in another way.
         """
         resolved = self._core.resolve(options)
         steps = _resume(pending, answers, self._core)

@@ -46,10 +46,10 @@ class Retry:
     """How many times a request is sent after failures, and how long all attempts may take.
 
     Any request may be sent again that was *not sent*, or that was rejected with HTTP 429. A request
-    that the server may have processed is sent again only if it is harmless: lists, reads, prompts,
-    completions, `ping`, `server/discover`, requests about an existing task; and a tool call with
-    the option `idempotent=True`, or, if the client is `trusted`, of a tool that is read-only or
-    idempotent according to a list that the client fetched. Any other call fails at once, with
+    that the server may have processed is sent again only if it is idempotent: lists, reads,
+    prompts, completions, `ping`, `server/discover`, requests about an existing task; and a tool
+    call with the option `idempotent=True`, or, if the client is `trusted`, of a tool that is
+    read-only or idempotent according to a list that the client fetched. Any other call fails at once, with
     `OutcomeUnknown` if its connection broke.
 
     These failures lead to a retry: the connection could not be opened (over HTTP), or was lost;
@@ -108,19 +108,19 @@ class Retry:
         return pause if wish is None else wish + pause
 
 
-def may_retry(error: McpError, *, harmless: bool) -> bool:
+def may_retry(error: McpError, *, idempotent: bool) -> bool:
     """True if a failed request may be sent again.
 
     Args:
         error: The failure.
-        harmless: True if the server may process the request twice.
+        idempotent: True if the server may process the request twice.
     """
     if isinstance(error, AuthError):
         return False
     if isinstance(error, HttpError):
-        return error.status == _TOO_MANY or (harmless and error.status in _AWAY)
+        return error.status == _TOO_MANY or (idempotent and error.status in _AWAY)
     if isinstance(error, (ConnectFailed, ConnectionLost)):
-        return harmless or error.delivery != "unknown"
+        return idempotent or error.delivery != "unknown"
     return False
 
 
@@ -169,7 +169,7 @@ class RetryRules:
         """Forget the tools: the new server process may be of another version."""
         self._tools = {}
 
-    def is_harmless(self, send: Send, options: ResolvedOptions) -> bool:
+    def is_idempotent(self, send: Send, options: ResolvedOptions) -> bool:
         """True if the server may process the request twice."""
         if options.idempotent or send.method in IDEMPOTENT_REQUESTS:
             return True
@@ -205,7 +205,7 @@ class RetryState:
         self._policy = retry_rules.policy
         self._reopens = retry_rules.reopens
         # Evaluated now: the rules forget the tools when the connection is replaced.
-        self._harmless = retry_rules.is_harmless(send, options)
+        self._idempotent = retry_rules.is_idempotent(send, options)
         self._label = label
         self._on_attempt = on_attempt
         self._on_retry = retry_rules.on_retry
@@ -260,7 +260,7 @@ class RetryState:
             return None
         if connection is None and not self._reopens:
             return None
-        if not may_retry(error, harmless=self._harmless or connection is None):
+        if not may_retry(error, idempotent=self._idempotent or connection is None):
             return None
         if connection is not None and not connection.transport.blocking:
             pause = 0.0  # restarting a server has a backoff of its own

@@ -281,7 +281,7 @@ def _pickled(name: str, value: object) -> bytes:
         return pickle.dumps(value, protocol=4)
     except Exception as error:  # pickling runs code of the program
         raise UsageError(
-            f"a client is pickled with all it was given, and {name} cannot be pickled:"
-            f" {type(error).__name__}: {redact(str(error))}. Give it a function or class of a"
-            " module, or an object that makes its locks and connections where it is used"
+            f"a client is pickled with its options, and {name} cannot be pickled:"
+            f" {type(error).__name__}: {redact(str(error))}. Use a function or class of a module,"
+            " or an object that creates its locks and connections at its first use"
         ) from error

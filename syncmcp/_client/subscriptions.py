@@ -255,7 +255,7 @@ class _Refresher:
             try:
                 value = self._fetch(client)
             except McpError as error:
-                _log.warning("[%s] what has changed was not fetched: %s", self._label, error)
+                _log.warning("[%s] a refresh after a change failed: %s", self._label, error)
             else:
                 self.listener._call(self._handler, value)
 

@@ -39,7 +39,7 @@ Wait: TypeAlias = Callable[[threading.Event, "float | None"], bool]
 def lock_timeout(deadline: Deadline) -> RequestTimeout:
     """Return the error of a wait for a lock whose deadline passed."""
     return RequestTimeout(
-        "others worked on the same login, and did not end in time",
+        "the lock was held by another thread or process for too long",
         seconds=deadline.seconds,
         delivery="not_sent",
     )

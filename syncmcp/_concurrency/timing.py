@@ -1,6 +1,6 @@
 """Waiting and time: locks that Ctrl-C does not break, deadlines, the timer and the reaper, backoff.
 
-What every thread of the library waits with is here, so that three rules are kept in one place.
+Every thread of the library waits with the primitives of this module, which keep three rules.
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.
@@ -392,7 +392,7 @@ class Reaper:
             try:
                 job()
             except Exception:
-                _log.exception("something left behind could not be closed")
+                _log.exception("a resource of a garbage-collected object could not be closed")
             del job
 
 

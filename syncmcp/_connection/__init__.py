@@ -1,1 +1,1 @@
-"""One life of one transport: requests in both directions, notifications, interceptors."""
+"""One connection, from opening to its end: requests in both directions, interceptors."""

@@ -131,7 +131,7 @@ def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
 
 
 def unanswered(method: str, why: str = "nobody answered in time") -> dict[str, Any] | Refused:
-    """The answer to a question whose handler gave none."""
+    """The answer to a question that its handler did not answer: a cancel action or an error."""
     if method == ELICITATION:
         return {"action": "cancel"}
     return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
@@ -179,7 +179,7 @@ def _sample(
         result = handlers.sampling(reviewed, context)
         _expect(result, types.CreateMessageResult, "a sampling handler")
         if not request.tools and any(block.type == "tool_use" for block in result.blocks):
-            raise UsageError("a sampling handler wants a tool, and the server gave none")
+            raise UsageError("a sampling handler returned a tool use, but the request has no tools")
         if review is not None:
             result = review.answer(reviewed, result)
     if not dialect.content_lists:

@@ -76,7 +76,7 @@ class BatchAssembler:
     def join(
         self, index: int, sender: BatchSender, out: Outgoing, headers: Mapping[str, str]
     ) -> bool:
-        """Have `out`, which may be sent now, sent in the batch; `False`: it is sent alone.
+        """Add `out`, which may be sent now, to the batch; `False` if it has to be sent alone.
 
         Args:
             index: Its position in the frame.
@@ -182,7 +182,7 @@ class BatchFrames:
         return carrier
 
     def frame_of_error(self) -> Outgoing | None:
-        """The frame that an error is about which has neither a request id nor a stream.
+        """The frame that an error without a request id and without a stream of its own refers to.
 
         A server that cannot read a frame cannot name a request in it. It must be the only batch of
         which no request is answered; or the probe, while no other request is open. Not

@@ -1,4 +1,4 @@
-"""What a client gives to each of its connections: handlers, thread pools, its own callbacks."""
+"""The services of a client for its connections: handlers, thread pools, event callbacks."""
 
 from __future__ import annotations
 
@@ -179,12 +179,12 @@ class ClientServices:
     """What a client gives to one of its connections.
 
     Args:
-        label: What logs call the server.
+        label: The name of the server in logs.
         events: Returns the client that is told what happens; `None` once the program has dropped
             it. A weak reference, so that the garbage collector finds open clients without users.
         handlers: The program's handlers and callbacks.
-        handler_pool: The pool on which handlers run. A handler that waits for this library lends
-            its thread's slot.
+        handler_pool: The pool on which handlers run. A handler that waits in a call of this library
+            lends its slot to another job.
         callback_pool: The pool on which callbacks run: of notifications, and of cancel tokens.
         detached_pool: The pool for exchanges that go on when no thread waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.

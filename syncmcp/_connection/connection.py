@@ -64,7 +64,7 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class Connection:
-    """One life of one transport. It ends once, and is then replaced, never reopened."""
+    """One transport from `open` to its end. An ended connection is replaced, never reopened."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Connection:
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
         if not dialect.stateful and (methods := self.services.handlers.request_methods()):
             _log.warning(
-                "[%s] speaks %s, where servers send no requests: the handlers of %s wait in vain",
+                "[%s] speaks %s, where servers send no requests: the handlers of %s never run",
                 self.label,
                 dialect.revision,
                 ", ".join(methods),
@@ -407,9 +407,9 @@ class Connection:
         self._settle(call, error)
         for question, hold in caused:
             if hold.certain:
-                question.cancel("the call behind it ended")
+                question.cancel("the call that caused the question has ended")
             else:  # the question may belong to another call: the server gets an answer
-                question.refuse("the call behind it ended")
+                question.refuse("the call that caused the question has ended")
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -462,7 +462,7 @@ class Connection:
             return
         outcome = outcome_of_response(message, out, self.label)
         if (call := self._take(message.id, outcome)) is None:
-            _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
+            _log.debug("[%s] a response without an open request, id %r", self.label, message.id)
             self.agreed.late_response(message.id, outcome)
             self._tasks.late_response(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):

@@ -1,4 +1,4 @@
-"""Runs a program's interceptors on messages: on which thread, in which order, how long.
+"""Runs the program's interceptors on messages: their threads, their order, their time limits.
 
 A connection without interceptors uses none of this.
 """
@@ -297,7 +297,7 @@ class InterceptedRequest:
         entry = None
         if deadline.at is not None:
             late = RequestTimeout(
-                f"an interceptor had the answer for more than {deadline.seconds:g} s",
+                f"no result within {deadline.seconds:g} s: an interceptor has the response",
                 seconds=deadline.seconds,
                 **facts,
             )

@@ -1,4 +1,4 @@
-"""Notifications of a server: which call or listener they are for, and who is called with them."""
+"""Routes notifications of a server to calls and listeners, and queues them for callbacks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class NotificationDispatcher:
             _log.debug("[%s] progress without a number", self._label)
             return
         if call is None:
-            _log.debug("[%s] progress of nothing that is open", self._label)
+            _log.debug("[%s] progress for a request that is not open", self._label)
             return
         if type(total) not in (int, float):
             total = None
@@ -230,7 +230,7 @@ class NotificationRouter:
         if call_when_idle is not None:
             # The server reports visits on the closed stream; calls in flight have their own.
             call_when_idle(
-                partial(self._services.visits.cancel_all, "the server cannot be heard any more")
+                partial(self._services.visits.cancel_all, "the server's message stream is closed")
             )
         events = self._services.events()
         if events is not None:

@@ -200,7 +200,7 @@ class PendingRequest:
             and self.last_activity is not None
             and monotonic() >= self.last_activity + idle
         ):
-            return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
+            return RequestTimeout(f"no message for {idle:g} s", kind="idle", seconds=idle)
         return None
 
     def check_sendable(self, server: str) -> None:
@@ -239,10 +239,10 @@ class PendingRequest:
             "method": self.method,
             "name": name if isinstance(name, str) else None,
             "age": None if out is None else round(now - out.created_at, 3),
-            "state": "sent" if sent else "waits for its turn",
+            "state": "sent" if sent else "queued",
             "silent": None if seen is None else round(now - seen, 3),
             "left": None if left is None else round(left, 3),
-            "clock": "stands still" if self.deadline.held else "runs",
+            "clock": "paused" if self.deadline.held else "running",
             "cancelled": self.options.cancel is not None and self.options.cancel.cancelled,
         }
 
@@ -284,7 +284,7 @@ def close_error_for(error: McpError, method: str, delivery: Delivery) -> McpErro
 def connection_lost_for(error: ConnectionLost, method: str, delivery: Delivery) -> ConnectionLost:
     """A copy, for one call, of the loss of a connection or session.
 
-    `OutcomeUnknown` if the server may have run a request that is not harmless.
+    `OutcomeUnknown` if the server may have run a request that is not idempotent.
     """
     error = fresh(error, method=method, delivery=delivery)
     if delivery == "unknown" and method not in IDEMPOTENT_REQUESTS:

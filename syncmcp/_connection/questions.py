@@ -125,7 +125,7 @@ class OpenQuestion:
         try:
             self._services.handler_pool.submit(self._run)
         except RuntimeError as error:  # no thread can be started; the interpreter may be exiting
-            _log.warning("[%s] nobody can answer %s: %s", self._services.label, self._method, error)
+            _log.warning("[%s] cannot run %s: %s", self._services.label, self._method, error)
             self._settle(error)
 
     def cancel(self, reason: str | None) -> None:
@@ -260,8 +260,8 @@ def known_handler(
         request = read_question(method, params, offer_of(handlers), dialect)
         result = answer(request, handlers, dialect, context)
         if await_completion and _agrees(result):
-            # The report may never come; the request is retried all the same, and a server that
-            # names the same URL again ends the call.
+            # The notification may never come: then the request is retried anyway, and if the server
+            # names the same URL again, the call fails.
             set_provisional(context, result)
             context.wait_completed(COMPLETION_SECONDS)
         return result
@@ -451,7 +451,7 @@ class InputResponder:
             settled = self._settled
         for each in questions:
             if settled or not self._registry.add(each):  # cancelled, or closed, before it began
-                each.cancel("nobody wants an answer any more")
+                each.cancel("the answer is not needed any more")
             else:
                 each.start()
         cancel = self._options.cancel
@@ -513,7 +513,7 @@ class InputResponder:
         seconds, patience = self._deadline.seconds or 0.0, self._services.human_timeout or 0.0
         self.cancel(
             RequestTimeout(
-                f"no result within {seconds:g} s, and {patience:g} s more for those who answer"
+                f"no result within {seconds:g} s, plus {patience:g} s for the handlers that answer"
                 " its questions (option human_timeout)",
                 seconds=seconds,
                 server=self._services.label,
@@ -524,7 +524,7 @@ class InputResponder:
     def _cancel_unwanted(self) -> None:
         if self._settle(None):
             for question in self._questions:
-                question.cancel("nobody wants an answer any more")
+                question.cancel("the answer is not needed any more")
 
     def result(self) -> dict[str, dict[str, Any]] | None:
         """Return the outcome of a round that is settled.

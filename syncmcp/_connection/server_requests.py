@@ -77,7 +77,7 @@ class QuestionDispatcher:
         self._interceptors = interceptors
         # Whether the refusal of too many questions was logged, which happens once.
         self._overflow_logged = False
-        # Questions that came before the client is open, which handlers may want to use.
+        # Questions that arrived before the client was open; handlers may call the client.
         self._queued: list[Callable[[], None]] | None = []
 
     def open(self) -> None:
@@ -113,7 +113,7 @@ class QuestionDispatcher:
             self._show_request(request, result={})
             return
         if owner is None and out is not None and out.linger_seconds:
-            self._refuse(request, jsonrpc.INTERNAL_ERROR, "the call behind it was given up")
+            self._refuse(request, jsonrpc.INTERNAL_ERROR, "its call was cancelled")
             return
         handlers = self._services.handlers.for_call(
             None if owner is None else owner.options.handlers
@@ -188,7 +188,7 @@ class QuestionDispatcher:
             if not self._overflow_logged:
                 self._overflow_logged = True
                 _log.warning(
-                    "[%s] asks more at one time than may wait (option max_questions); refused: %s",
+                    "[%s] too many open questions (option max_questions); refused: %s",
                     self._services.label,
                     request.method,
                 )

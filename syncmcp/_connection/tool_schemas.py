@@ -146,7 +146,7 @@ class ToolSchemas:
             return InvalidArguments(
                 f"an argument is missing: it {problem}", argument=problem.missing, **facts
             )
-        return InvalidArguments(f"what it is given {problem}", **facts)
+        return InvalidArguments(f"the arguments object {problem}", **facts)
 
 
 def _useless(which: str, error: UnsupportedSchema, facts: dict[str, Any]) -> UnsupportedSchema:

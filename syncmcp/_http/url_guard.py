@@ -77,7 +77,7 @@ class _AddressClass(enum.Enum):
     PRIVATE = "an address of a private network"
     LOOPBACK = "an address of this computer"
     LINK_LOCAL = "an address of the local link or of cloud metadata"
-    UNUSABLE = "an address that is nobody's"
+    UNUSABLE = "a reserved, multicast or invalid address"
 
 
 class UrlGuard:

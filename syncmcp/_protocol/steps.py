@@ -248,7 +248,7 @@ def _question(method: str, request: Any) -> InputQuestion:
         asked, params = request.get("method"), request.get("params")
         if type(asked) is str and (params is None or type(params) is dict):
             return InputQuestion(asked, params or {})
-    raise ProtocolError("a question of an input request makes no sense", method=method)
+    raise ProtocolError("an input request contains an invalid question", method=method)
 
 
 def link_of(question: InputQuestion) -> tuple[str, str] | None:

@@ -112,7 +112,7 @@ class ExtensionTasks:
         if status == "completed":
             result = dialect.read_result(AUGMENTED, raw.get("result"))
             if not isinstance(result, dict):
-                raise ProtocolError("the result of a task is none", method=GET)
+                raise ProtocolError("the result of a task is not a final result", method=GET)
             return result
         if status == "input_required":
             questions = raw.get("inputRequests")
@@ -149,7 +149,7 @@ def _read(method: str, raw: Any, interval: str) -> TaskState:
     task = raw if type(raw) is dict else {}
     task_id, status, pause = task.get("taskId"), task.get("status"), task.get(interval)
     if type(task_id) is not str or not task_id or type(status) is not str:
-        raise ProtocolError("the server tells of a task, but not which or how it is", method=method)
+        raise ProtocolError("the task object has no id or no status", method=method)
     seconds = DEFAULT_INTERVAL
     if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
         # Clamped before the division, because some numbers are too large to divide.

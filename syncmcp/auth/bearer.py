@@ -62,7 +62,7 @@ class SecretSource:
         except UnicodeDecodeError:
             text = ""
         except Exception as error:
-            raise AuthError(f"{self._name} cannot be had: {type(error).__name__}") from error
+            raise AuthError(f"{self._name} cannot be obtained: {type(error).__name__}") from error
         return self._checked(text)
 
     def _checked(self, text: object) -> str:

@@ -291,7 +291,7 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
     if response.status >= 500 or response.status == 429:
         # Not "there is none": else whoever can cause this error could force the fallback.
         raise DiscoveryFailed(
-            "the metadata that say where to sign in cannot be had now", status=response.status
+            "the authorization metadata are temporarily unavailable", status=response.status
         )
     if response.status != 200:
         return None

@@ -144,8 +144,8 @@ class OAuth(TokenAuth):
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
-                "somebody has to sign in, and receiver=None says that nobody can: call login() on"
-                " an OAuth with a receiver and the same store, where a person is"
+                "a person has to sign in, and receiver=None forbids that here: call login() on"
+                " an OAuth with a receiver and the same store, where a person can sign in"
             )
         manager = self._bound_manager()
         manager.logins.check()

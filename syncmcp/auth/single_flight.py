@@ -154,7 +154,7 @@ class SingleFlight(Generic[T]):
                     self._finish(own)
             if attempt.worker == threading.get_ident() and not attempt.done.is_set():
                 raise UsageError(
-                    "what is called to sign in (a receiver, a store) cannot use what it signs in"
+                    "a receiver or store must not use the authentication object that calls it"
                 )
             attempt.wait(current())
             error = attempt.error

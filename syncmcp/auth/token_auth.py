@@ -452,7 +452,7 @@ def _release_connection(response: requests.Response) -> None:
 
 
 def _operation(request: requests.PreparedRequest) -> str:
-    """What a request does, the same text for each request that does the same."""
+    """A key of the operation of a request: equal for requests that do the same."""
     names = ("Mcp-Method", "Mcp-Name")
     words = [request.method or "", *(str(request.headers.get(name, "")) for name in names)]
     if not any(words[1:]) and request.body:

@@ -289,8 +289,8 @@ class LoginLimiter:
 
 def _limit_reached(why: str) -> LoginRequired:
     return LoginRequired(
-        f"somebody has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: nobody is asked"
-        " again for now, unless by login()"
+        f"a person has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: the limit is"
+        " reached, and only login() asks again"
     )
 
 

@@ -156,10 +156,10 @@ class Login:
                 AuthorizationServerMetadata.from_wire(value["server"]),
             )
         except (KeyError, TypeError, AttributeError, pydantic.ValidationError) as error:
-            raise AuthError("what the token store holds is no login: log in again") from error
+            raise AuthError("the token store contains an invalid login: sign in again") from error
         issuers = {login.token.issuer, login.registration.issuer, login.server.issuer}
         if len(issuers) != 1:
-            raise AuthError("what the token store holds is of several servers: log in again")
+            raise AuthError("the stored login mixes several authorization servers: sign in again")
         return login
 
     def same_token(self, other: Login | None) -> bool:

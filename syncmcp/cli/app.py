@@ -37,7 +37,7 @@ def shell(session: Session) -> None:
     """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends."""
     person = session.person
     if person is None:
-        raise CommandError("a shell needs a terminal", hint="`syncmcp call` and its kin need none")
+        raise CommandError("a shell needs a terminal", hint="the other commands need none")
     client = session.client
     outer = SharedClient(client, person)
     session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
@@ -107,7 +107,7 @@ def replay(context: typer.Context, path: _File, command: _Command = None) -> Non
 def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
     words: list[str] = context.meta[_OTHER_COMMAND]
     if not words:
-        raise CommandError("which command?", hint="it stands behind the file")
+        raise CommandError("which command?", hint="write it after FILE")
     code = run_command(words, outer)
     if code:
         raise typer.Exit(code)

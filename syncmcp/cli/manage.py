@@ -262,7 +262,7 @@ def approve(
 
 @servers_app.command()
 def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
-    """Take back that somebody agreed to a server: who uses it next is asked again."""
+    """Discard the approval of a server: its next use asks again."""
     found = find_server(name, config)
     found.forget()
     _print_state(found, Output(json=json))

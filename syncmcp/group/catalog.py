@@ -146,7 +146,7 @@ class Catalog:
                 return found, found.model
         identity = what if isinstance(what, str) else getattr(what, _IDENTITY[kind], None)
         if not isinstance(identity, str):
-            raise UsageError(f"{what!r} is nothing that a server could be asked for")
+            raise UsageError(f"{what!r} is neither a key nor a model of an item")
         found = self._find_readable(identity) if kind == "resources" else self.find(kind, identity)
         if isinstance(what, str):
             return found, found.name

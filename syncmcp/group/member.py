@@ -168,7 +168,7 @@ class GroupMember:
         except ClosedError:
             raise
         except McpError as error:
-            _log.warning("[%s] will not tell what changes: %s", self.name, error)
+            _log.warning("[%s] sends no notifications of changes: %s", self.name, error)
             return None
 
     def fetch(self) -> Lists:
@@ -232,7 +232,7 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
 
 
 def _log_lost(name: str, error: SubscriptionLost) -> None:
-    _log.warning("[%s] does not tell what changes any more: %s", name, error)
+    _log.warning("[%s] sends no more notifications of changes: %s", name, error)
 
 
 def _same_target(one: Any, other: Any) -> bool:

@@ -85,7 +85,7 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
         missing = [name for name in require if name not in opened]
     if missing:
         failed = RequiredServersFailed(
-            f"required and not there: {', '.join(map(repr, missing))}", errors=errors
+            f"required servers failed: {', '.join(map(repr, missing))}", errors=errors
         )
         raise failed from next((errors[name] for name in missing if name in errors), None)
 
@@ -410,7 +410,7 @@ class GroupState:
         except ClosedError:
             return  # the lists are no longer needed
         except UsageError as error:
-            _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
+            _log.warning("[%s] its changed lists are not merged: %s", member.name, error)
 
     def _check_process(self) -> None:
         if self._generation != timing.fork_generation and self.state != "closed":

@@ -1,4 +1,4 @@
-"""Handlers: the callbacks with which a program answers a server's requests and gets its news."""
+"""Handlers: the callbacks that answer a server's requests and receive its notifications."""
 
 from __future__ import annotations
 

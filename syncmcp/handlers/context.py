@@ -247,9 +247,9 @@ class HandlerContext:
     def cancel(self) -> CancelToken:
         """The token that is cancelled when the answer is no longer wanted.
 
-        It is cancelled when the server withdraws the question, the connection ends, the client is
-        closed, the call that caused the question is given up, or `human_timeout` has passed. A
-        handler may cancel it as well: the server is told at once that there will be no answer.
+        It is cancelled when the server cancels the question, the connection ends, the client is
+        closed, the call that caused the question ends, or `human_timeout` has passed. A handler may
+        cancel it as well: then the question is refused, or an elicitation cancelled, at once.
 
         After the consent to a URL it is cancelled when no completion of the visit can be reported
         any more: the session has ended, or the server's messages no longer reach the client. It can

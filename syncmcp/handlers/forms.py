@@ -283,7 +283,7 @@ def _bounds(schema: Mapping[str, Any], kind: Kind, name: str) -> Bounds:
         case _:
             return Bounds()
     if least is not None and most is not None and least > most:
-        raise _unsupported(name, f"its least, {least}, is above its most, {most}")
+        raise _unsupported(name, f"its minimum, {least}, is above its maximum, {most}")
     return Bounds(least, most)
 
 
@@ -321,7 +321,7 @@ def _pattern(schema: Mapping[str, Any], name: str) -> str | None:
     try:
         compile_pattern(pattern)
     except SchemaError as error:
-        raise _unsupported(name, "'pattern' is none that can be matched safely") from error
+        raise _unsupported(name, "'pattern' cannot be matched in linear time") from error
     return pattern
 
 
@@ -355,7 +355,7 @@ def _text(value: object, name: str | None, what: str) -> str:
     if len(value) > MAX_TEXT:
         raise _unsupported(name, f"{what} has more than {MAX_TEXT} characters")
     if not is_unicode(value):
-        raise _unsupported(name, f"{what} has half a character in it")
+        raise _unsupported(name, f"{what} has a lone surrogate")
     return value
 
 

@@ -86,7 +86,7 @@ class UrlVisit:
             self._token = None if self._settled.is_set() else token
             failed = self._settled.is_set() and not self.done
         if failed:
-            self._run(partial(token.cancel, "nobody will say that it is done"))
+            self._run(partial(token.cancel, "its completion cannot be reported any more"))
 
     def cancel(self, reason: str) -> None:
         """Settle the visit as not completed: no report can come any more.

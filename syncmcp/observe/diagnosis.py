@@ -109,7 +109,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     for question in facts["questions"]:
         yield f"  {question['method']} {question['state']}, {_seconds(question['left'])} left"
     waiting = ", ".join(f"{name} {count}" for name, count in facts["queues"].items() if count)
-    yield f"in line: {waiting or 'nothing'}"
+    yield f"queued: {waiting or 'nothing'}"
     yield f"threads: {len(facts['threads'])}"
     for thread in facts["threads"]:
         waits_for = f", waits for {thread['waits_for']}" if thread["waits_for"] else ""
@@ -132,8 +132,8 @@ def _call_line(call: dict[str, Any]) -> str:
     parts.append(f"{_seconds(call['age'])} old, {_seconds(call['left'])} left")
     if call["silent"] is not None:
         parts.append(f"silent for {_seconds(call['silent'])}")
-    if call["clock"] != "runs":
-        parts.append("its clock stands still for a question")
+    if call["clock"] != "running":
+        parts.append("its deadline is paused for a question")
     if call["cancelled"]:
         parts.append("its token is cancelled")
     return ", ".join(parts)

@@ -367,7 +367,7 @@ class HttpSender(ABC):
                 raise found from found.__cause__
             if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
                 if not self._closed:
-                    raise explain(TimeoutError("it was ended by the clock"), exchange) from None
+                    raise explain(TimeoutError("the deadline passed"), exchange) from None
                 raise ClosedError(
                     "the client was closed", delivery="unknown" if exchange.sent else "not_sent"
                 ) from None

@@ -103,7 +103,7 @@ def error_for_status(
     excerpt = _excerpt(body, sent)
     if status == 401:
         return AuthError(
-            "the server wants credentials, or others than these: see auth= and headers=",
+            "the server requires credentials, or rejects those sent: see auth= and headers=",
             status=status,
             body=excerpt,
         )
@@ -121,10 +121,10 @@ def error_for_status(
     elif status == 431:
         text += ": the headers are too large for it"
         if any(name.lower().startswith("mcp-param-") for name in sent):
-            text += ", among them arguments that the tool wants repeated there"
+            text += ", among them arguments that the tool schema mirrors there"
     wait = response.headers.get("Retry-After")
     if wait is not None:
-        text += f"; it wants no other try for now (Retry-After: {wait[:40]})"
+        text += f"; a retry has to wait (Retry-After: {wait[:40]})"
     return HttpError(
         text,
         status=status,

@@ -35,7 +35,7 @@ _CANCELLED = "withdrawn"
 
 
 class WriterOwner(Protocol):
-    """What a `StdinWriter` needs of its transport."""
+    """The methods of a transport that its `StdinWriter` calls."""
 
     label: str
 
@@ -407,7 +407,7 @@ class StderrSink:
             self._deliver_line(line.decode("utf-8", "replace"))
         except Exception:  # of the user's function or file: stderr must be read all the same
             self._deliver_line = None
-            _log.exception("[%s] the place for stderr failed and gets no more lines", self._label)
+            _log.exception("[%s] stderr lines cannot be passed on, and are dropped", self._label)
 
 
 def _to_own_stderr(line: str) -> None:

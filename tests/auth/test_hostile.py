@@ -104,7 +104,7 @@ def test_a_logout_elsewhere_is_not_undone_by_a_refresh() -> None:
         auth.logout()
         server = resource.authorization_server
         server.expire()
-        with pytest.raises(AuthError, match="somebody has to sign in"):
+        with pytest.raises(AuthError, match="a person has to sign in"):
             call(resource, other)
         assert not server.grants("refresh_token")
 
@@ -215,7 +215,9 @@ def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> Non
         raised: list[UsageError] = []
 
         def use_it(_: object) -> None:
-            with pytest.raises(UsageError, match="cannot use what it signs in") as caught:
+            with pytest.raises(
+                UsageError, match="must not use the authentication object"
+            ) as caught:
                 call(resource, auth)
             raised.append(caught.value)
 

@@ -117,7 +117,7 @@ def test_less_than_what_was_asked_for_is_said_and_borne(
     ):
         assert (events.lists, events.uris) == (("tools",), ("a:2",))
         assert next(events) == TOOLS
-    assert "[peer] does not agree to tell of prompts, a:1" in caplog.text
+    assert "[peer] refuses to notify of prompts, a:1" in caplog.text
 
 
 @pytest.mark.requirement("SUB-01")
@@ -125,7 +125,7 @@ def test_less_than_what_was_asked_for_is_said_and_borne(
 def test_a_server_that_agrees_to_nothing_does_not_support_it(wire: str) -> None:
     steps = [*opening(), script.expect(LISTEN), acknowledge(x=True), script.silence()]
     with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
-        with pytest.raises(NotSupported, match="does not agree to tell of tools"):
+        with pytest.raises(NotSupported, match="refused to notify of tools"):
             client.listen(tools=True)
         assert peer.requests("notifications/cancelled")
 
@@ -217,7 +217,9 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
         Scripted(steps) as peer,
         syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,
     ):
-        with pytest.raises(syncmcp.RequestTimeout, match="did not say what it agrees") as caught:
+        with pytest.raises(
+            syncmcp.RequestTimeout, match="did not acknowledge the subscription"
+        ) as caught:
             client.listen(tools=True)
         assert caught.value.seconds == 600
         assert 500 < waits.pop() <= 600
@@ -387,7 +389,7 @@ def test_a_server_that_agrees_to_nothing_when_it_is_asked_again_is_lost() -> Non
     ]
     with Scripted(steps) as peer, syncmcp.connect(peer.url, mode=NEW) as client:
         events = client.listen(tools=True, timeout=PATIENCE)
-        with pytest.raises(SubscriptionLost, match="does not agree to tell of tools") as caught:
+        with pytest.raises(SubscriptionLost, match="refused to notify of tools") as caught:
             next(events)
         assert caught.value.lists == ("tools",)
 

@@ -321,7 +321,7 @@ def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
         library.losses = walks - 1
         assert way(client) == (ITERATED if way is iterated else WHOLE)
         library.losses, library.asked = 1000, []
-        with pytest.raises(SessionLost, match="time and again") as caught:
+        with pytest.raises(SessionLost, match="ended repeatedly") as caught:
             way(client)
         assert caught.value.method == "tools/list"
         assert isinstance(caught.value.__cause__, ConnectionLost)

@@ -77,7 +77,7 @@ def test_a_dump_says_what_waits_for_its_turn() -> None:
         facts = dumped(client)
         stage.gate.set()
         assert first.result(PATIENCE).text + second.result(PATIENCE).text == "ab"
-    assert [call["state"] for call in facts["calls"]] == ["sent", "waits for its turn"]
+    assert [call["state"] for call in facts["calls"]] == ["sent", "queued"]
     assert facts["calls"][1]["left"] is None
     assert facts["queues"]["calls"] == 1
 

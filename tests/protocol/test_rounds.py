@@ -128,7 +128,7 @@ def test_questions_that_are_no_object_fail_the_call(requests: Any) -> None:
 )
 def test_one_question_that_makes_no_sense_fails_the_call(request_: Any) -> None:
     error = refused(inputRequests={"good": ASKED, "bad": request_}, requestState="secret")
-    assert error.message == "a question of an input request makes no sense"
+    assert error.message == "an input request contains an invalid question"
 
 
 def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:

@@ -103,7 +103,7 @@ class Rounds:
         return opened.wait(None)  # Another thread has removed the round and puts its outcome.
 
     def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
-        """Remove a round; return whether it was open. Whoever gets true decides its outcome."""
+        """Remove a round; return whether it was open: then the caller sets its outcome."""
         with self._lock:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why

@@ -113,7 +113,7 @@ class Pages:
     def _open(self, token: str) -> ResponseReturnValue:
         # A prefetch by the browser must not consume the link.
         if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
-            words = "This link has been used, or is none. The program can show you a new one."
+            words = "This link has been used or is invalid. The program can show you a new one."
             return render_template("refused.html", reason=words), 403
         self._page_viewed()
         waiting = self._questions.waiting()

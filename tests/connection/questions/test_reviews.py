@@ -155,7 +155,7 @@ def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
 
     with syncmcp.connect(asking_server(), mode=revision, sampling=eager) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
-    assert "wants a tool" in caplog.text
+    assert "the request has no tools" in caplog.text
 
 
 def test_a_model_s_plain_answer_still_goes_out() -> None:

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "all-is-harmless",
         "a tool that may have run is called again",
-        "syncmcp._client.retrying:RetryRules.is_harmless",
+        "syncmcp._client.retrying:RetryRules.is_idempotent",
         always(True),
         ("16",),
     ),
