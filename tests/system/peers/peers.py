@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 FILES = HERE / "files"
 SERVERS = HERE / "servers"
 
