@@ -49,8 +49,8 @@ class Retry:
     that the server may have processed is sent again only if it is idempotent: lists, reads,
     prompts, completions, `ping`, `server/discover`, requests about an existing task; and a tool
     call with the option `idempotent=True`, or, if the client is `trusted`, of a tool that is
-    read-only or idempotent according to a list that the client fetched. Any other call fails at once, with
-    `OutcomeUnknown` if its connection broke.
+    read-only or idempotent according to a list that the client fetched. Any other call fails at
+    once, with `OutcomeUnknown` if its connection broke.
 
     These failures lead to a retry: the connection could not be opened (over HTTP), or was lost;
     HTTP 429, 502, 503 and 504. Each retry is logged as a warning by the logger ``syncmcp.retry``;

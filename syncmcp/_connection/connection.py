@@ -64,7 +64,11 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class Connection:
-    """One transport from `open` to its end. An ended connection is replaced, never reopened."""
+    """One transport from `open` to its end. An ended connection is replaced, never reopened.
+
+    Attributes:
+        close_error: The error that ended the connection; `None` while it is open.
+    """
 
     def __init__(
         self,
@@ -82,12 +86,12 @@ class Connection:
         self.questions = QuestionRegistry(services)
         self._wire = wire
         self.label = services.label
-        # Guards the table, the outcomes of calls and `_close_error`. Held for updates only: no I/O,
+        # Guards the table, the outcomes of calls and `close_error`. Held for updates only: no I/O,
         # no user code and no settling of a future happens under it.
         lock = self._lock = threading.RLock()
         table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
         self._table = table
-        self._close_error: McpError | None = None
+        self.close_error: McpError | None = None
         self._draining = False
         self._closed = Latch()
         self._idle_callbacks: list[Callable[[], object]] = []
@@ -142,11 +146,6 @@ class Connection:
         """Whether the connection was made in this process, not in its parent before a fork."""
         return self._generation == timing.fork_generation
 
-    @property
-    def close_error(self) -> McpError | None:
-        """The error that ended the connection; `None` while it is open."""
-        return self._close_error
-
     def wait_closed(self, seconds: float) -> bool:
         """Wait, at most this long, for the connection to end; return whether it ended."""
         return self._closed.wait(seconds)
@@ -193,12 +192,6 @@ class Connection:
         if empty:
             callback()
 
-    def _end_session(self, error: SessionLost) -> None:
-        """Refuse new calls, because the session is lost; calls in flight end by themselves."""
-        with self._lock:
-            if self._close_error is None:
-                self._close_error = error
-
     def close(self, deadline: Deadline) -> None:
         """Fail every call in flight at once, then close the transport."""
         self._close_with(ClosedError("the client was closed", server=self.label))
@@ -206,8 +199,8 @@ class Connection:
 
     def _close_with(self, error: McpError) -> None:
         with self._lock:
-            if self._close_error is None:
-                self._close_error = error
+            if self.close_error is None:
+                self.close_error = error
             calls = self._table.take_all()
             for call in calls:
                 # A waiting thread may find the call taken before it is settled below.
@@ -295,8 +288,8 @@ class Connection:
             if options.handlers is not None:
                 self.agreed.check_declared(offer)
         with self._lock:
-            if self._close_error is not None:
-                raise fresh(self._close_error, method=method, delivery="not_sent")
+            if self.close_error is not None:
+                raise fresh(self.close_error, method=method, delivery="not_sent")
             if self._draining:
                 raise ClosedError("the client is closing", server=self.label, method=method)
             call.may_send = self._table.register(call, skip_queue=options.nested)
@@ -306,17 +299,20 @@ class Connection:
         level = options.log_level or self.log_level
         try:
             meta = with_trace_context(options, params)
-            params = dialect.params(method, params, call.id, meta, level, offer)
+            sent_method, params = dialect.request(method, params, call.id, meta, level, offer)
             if call.interception is not None:
                 # An interceptor may block until the request expires or is cancelled.
                 self._watch_limits(call)
                 params = call.interception.before_send(params)
                 # Interceptors may have removed the protocol's own keys.
-                params = dialect.params(method, params, call.id, None, level, offer)
+                sent_method, params = dialect.request(method, params, call.id, None, level, offer)
             headers: Mapping[str, str] = {}
             if self.transport.blocking:  # HTTP; other transports have no headers
-                headers = {**(options.headers or {}), **dialect.headers(method, params)}
-            body = jsonrpc.encode_request(call.id, method, params)
+                headers = {
+                    **(options.headers or {}),
+                    **dialect.headers(call.id, sent_method, params),
+                }
+            body = jsonrpc.encode_request(call.id, sent_method, params)
         except BaseException as error:
             self._take(call.id)
             if call.interception is not None:
@@ -419,8 +415,8 @@ class Connection:
             NotSupported: The revision does not have this notification.
             McpError: It could not be sent.
         """
-        if self._close_error is not None:
-            raise fresh(self._close_error, method=method, delivery="not_sent")
+        if self.close_error is not None:
+            raise fresh(self.close_error, method=method, delivery="not_sent")
         if self.interceptors is not None:
             params = self.interceptors.outgoing_notification(method, params, deadline)
         self._notifier.notify(method, params, deadline)
@@ -547,15 +543,16 @@ class Connection:
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
         error.server = self.label
-        if isinstance(error, SessionLost):
-            self._end_session(error)
+        if isinstance(error, SessionLost):  # new calls are refused; those in flight end as they do
+            with self._lock:
+                self.close_error = self.close_error or error
         else:
             self._close_with(error)
         self.router.connection_lost(error)
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """See `Receiver`."""
-        self.router.server_stream_closed(self._close_error, self.call_when_idle if opened else None)
+        self.router.server_stream_closed(self.close_error, self.call_when_idle if opened else None)
 
     # -- settling ----------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class Dialect(Protocol):
         """The capabilities in `offer` that the revision has."""
         ...
 
-    def params(
+    def request(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -133,11 +133,13 @@ class Dialect(Protocol):
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> dict[str, Any] | None:
-        """The parameters to send: with `_meta`, and without members that the revision lacks.
+    ) -> tuple[str, dict[str, Any] | None]:
+        """The method and the parameters to send.
+
+        The parameters have a `_meta`, and no members that the revision lacks.
 
         Args:
-            method: The method of the request.
+            method: The method of the request, the same in all revisions.
             params: The parameters that the operation gave.
             id: The id of the request.
             meta: Keys that the caller adds to `_meta`.
@@ -146,8 +148,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The HTTP headers of one request."""
+    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """The HTTP headers of one request: its id, and its method and parameters as sent."""
         ...
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:

@@ -13,7 +13,7 @@ from syncmcp._protocol import stateful, stateless
 from syncmcp._protocol.capabilities import OfferedCapabilities, Unavailable, declares, not_declared
 from syncmcp._protocol.dialect import Dialect
 
-STATELESS: tuple[str, ...] = (stateless.REVISION,)
+STATELESS: tuple[str, ...] = stateless.REVISIONS
 """Revisions without a session, newest first."""
 
 STATEFUL: tuple[str, ...] = tuple(stateful.REVISION_FEATURES)
@@ -25,9 +25,7 @@ REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
 NO_EXTENSIONS: Mapping[str, Any] = {}
 """The extensions of a client that enables none."""
 
-Mode = Literal[
-    "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
-]
+Mode = Literal["auto", "legacy", stateful.Revision, stateless.Revision]
 """How the revision is negotiated: by a probe, by a handshake, or by accepting only one."""
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(stateless.REQUESTS).union(
@@ -51,8 +49,8 @@ def dialect_for(
     revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> Dialect:
     """Build the dialect of `revision` for a client with this info and these extensions."""
-    if revision == stateless.REVISION:
-        return stateless.Stateless(client_info, extensions)
+    if revision in STATELESS:
+        return stateless.Stateless(revision, client_info, extensions)
     return stateful.Stateful(revision)
 
 
@@ -68,6 +66,9 @@ def session_capabilities(
     if extensions:
         capabilities["extensions"] = dict(extensions)
     return capabilities
+
+
+tool_failed = stateless.tool_failed
 
 
 def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from syncmcp._protocol.capabilities import (
     ELICITATION,
@@ -18,6 +18,8 @@ from syncmcp._protocol.metadata import merge_meta
 from syncmcp._protocol.steps import InputRound
 from syncmcp._protocol.tasks import AUGMENTED, TASK_METHODS, CoreTasks
 from syncmcp.errors import ProtocolError
+
+Revision: TypeAlias = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
 class RevisionFeatures(NamedTuple):
@@ -155,7 +157,7 @@ class Stateful:
             capabilities["roots"] = {"listChanged": True}
         return capabilities
 
-    def params(
+    def request(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -163,10 +165,10 @@ class Stateful:
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> dict[str, Any] | None:
+    ) -> tuple[str, dict[str, Any] | None]:
         """See `Dialect`. The request's id is also its progress token: it is unique."""
         if method in _WITHOUT_PROGRESS and not meta:
-            return params
+            return method, params
         params = dict(params) if params else {}
         merged = merge_meta(params, meta)
         if method not in _WITHOUT_PROGRESS:
@@ -175,9 +177,9 @@ class Stateful:
         params["_meta"] = merged
         if method == "completion/complete" and not self._features.completion_context:
             params.pop("context", None)
-        return params
+        return method, params
 
-    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         """See `Dialect`."""
         return {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities, client_capabilities
 from syncmcp._protocol.dialect import TaskProtocol, TaskState
@@ -19,7 +19,10 @@ from syncmcp._protocol.tasks import (
 )
 from syncmcp.errors import ProtocolError
 
-REVISION = "2026-07-28"
+Revision: TypeAlias = Literal["2026-07-28"]
+
+REVISIONS: tuple[Revision, ...] = ("2026-07-28",)
+"""The stateless revisions, newest first."""
 
 REQUESTS: Mapping[str, tuple[str, ...]] = {
     "completion/complete": ("completions",),
@@ -58,13 +61,15 @@ _NAMED_BY = {
 class Stateless:
     """The dialect of the stateless revision. See `Dialect`."""
 
-    revision = REVISION
     stateful = False
     batches = False
     content_lists = True
     single_blocks: frozenset[str] = frozenset()
 
-    def __init__(self, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]) -> None:
+    def __init__(
+        self, revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]
+    ) -> None:
+        self.revision = revision
         self._client_info = client_info
         self._extensions = extensions
         self.tasks: TaskProtocol | None = ExtensionTasks() if EXTENSION in extensions else None
@@ -83,7 +88,7 @@ class Stateless:
         """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
-            return f"revision {REVISION} has no such request"
+            return f"revision {self.revision} has no such request"
         return f"the extension {extension} is not switched on: see extensions= of Client"
 
     def supports_notification(self, method: str) -> bool:
@@ -100,13 +105,13 @@ class Stateless:
             capabilities = client_capabilities(offer, modes=True)
             if self._extensions:
                 capabilities["extensions"] = dict(self._extensions)
-            made = {_VERSION_KEY: REVISION, _CAPABILITIES_KEY: capabilities}
+            made = {_VERSION_KEY: self.revision, _CAPABILITIES_KEY: capabilities}
             if self._client_info is not None:
                 made[_INFO_KEY] = self._client_info
             self._metas[offer] = made
         return made
 
-    def params(
+    def request(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -114,7 +119,7 @@ class Stateless:
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> dict[str, Any] | None:
+    ) -> tuple[str, dict[str, Any] | None]:
         """See `Dialect`. The protocol's own keys override those in the caller's `_meta`."""
         params = dict(params) if params else {}
         merged = {**merge_meta(params, meta), **self._meta(offer)}
@@ -123,11 +128,11 @@ class Stateless:
         if log_level is not None:
             merged[_LOG_LEVEL_KEY] = log_level
         params["_meta"] = merged
-        return params
+        return method, params
 
-    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         """See `Dialect`."""
-        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+        headers = {"MCP-Protocol-Version": self.revision, "Mcp-Method": method}
         key = _NAMED_BY.get(method)
         if key is not None and params is not None and isinstance(params.get(key), str):
             headers["Mcp-Name"] = encode_value(params[key])
@@ -165,3 +170,8 @@ class Stateless:
                 raise ProtocolError("the server may not make a task of this", method=method)
             return self.tasks.read(method, result)
         raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)
+
+
+def tool_failed(result: Mapping[str, Any]) -> bool:
+    """True if a tool ran and failed, by its result as the server of any revision sent it."""
+    return result.get("isError") is True

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._protocol.revisions import tool_failed
 from syncmcp.errors import ServerError, UsageError
 from syncmcp.interceptors import Interceptor, Message
 
@@ -107,7 +108,7 @@ class Spans(Interceptor):
             if isinstance(error, ServerError):
                 span.set_attribute("rpc.response.status_code", str(error.code))
             span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-        elif isinstance(answer.result, Mapping) and answer.result.get("isError") is True:
+        elif isinstance(answer.result, Mapping) and tool_failed(answer.result):
             span.set_attribute("error.type", "tool_error")
             span.set_status(Status(StatusCode.ERROR, "tool_error"))
         span.end()

@@ -47,7 +47,7 @@ def params(
     meta: dict[str, Any] | None = None,
     log_level: str | None = None,
 ) -> dict[str, Any]:
-    made = speaking(revision).params(method, given, 7, meta, log_level, OFFER)
+    made = speaking(revision).request(method, given, 7, meta, log_level, OFFER)[1]
     assert made is not None
     return made
 
@@ -162,7 +162,7 @@ def test_the_requests_of_all_servers_are_known() -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_each_request_asks_for_progress_with_its_own_integer_id(revision: str) -> None:
     dialect = speaking(revision)
-    made = [dialect.params("tools/call", {"name": "x"}, id, None, None) for id in (7, 8)]
+    made = [dialect.request("tools/call", {"name": "x"}, id, None, None)[1] for id in (7, 8)]
     tokens = [one["_meta"]["progressToken"] for one in made if one is not None]
     assert tokens == [7, 8]
     assert [type(token) for token in tokens] == [int, int]
@@ -172,9 +172,9 @@ def test_each_request_asks_for_progress_with_its_own_integer_id(revision: str) -
 @pytest.mark.parametrize("method", ["initialize", "ping"])
 def test_the_handshake_and_a_ping_go_without_progress(revision: str, method: str) -> None:
     dialect = speaking(revision)
-    assert dialect.params(method, None, 7, None, None) is None
-    assert dialect.params(method, {"a": 1}, 7, None, None) == {"a": 1}
-    assert dialect.params(method, {"a": 1}, 7, {"k": 2}, None) == {"a": 1, "_meta": {"k": 2}}
+    assert dialect.request(method, None, 7, None, None)[1] is None
+    assert dialect.request(method, {"a": 1}, 7, None, None)[1] == {"a": 1}
+    assert dialect.request(method, {"a": 1}, 7, {"k": 2}, None)[1] == {"a": 1, "_meta": {"k": 2}}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -212,7 +212,7 @@ def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
 def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
     dialect = speaking(NEWEST)
     for id in (7, 8):  # the second as well as the first
-        made = dialect.params(method, None, id, None, None, OFFER)
+        made = dialect.request(method, None, id, None, None, OFFER)[1]
         assert made is not None
         assert made["_meta"][PREFIX + "protocolVersion"] == NEWEST
         assert made["_meta"][PREFIX + "clientCapabilities"] == CAPABILITIES
@@ -220,7 +220,7 @@ def test_every_stateless_request_says_revision_capabilities_and_client(method: s
 
 
 def test_a_client_that_keeps_its_name_to_itself_leaves_it_out() -> None:
-    made = dialect_for(NEWEST, None).params("tools/list", None, 7, None, None)
+    made = dialect_for(NEWEST, None).request("tools/list", None, 7, None, None)[1]
     assert made == {
         "_meta": {
             PREFIX + "protocolVersion": NEWEST,
@@ -258,9 +258,9 @@ def test_the_log_level_travels_with_a_stateless_request_and_only_there() -> None
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
 def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: str) -> None:
     dialect = speaking(NEWEST)
-    made = dialect.params(method, {}, 7, None, None)
+    made = dialect.request(method, {}, 7, None, None)[1]
     assert made is not None
-    headers = dialect.headers(method, made)
+    headers = dialect.headers(7, method, made)
     assert headers["MCP-Protocol-Version"] == made["_meta"][PREFIX + "protocolVersion"] == NEWEST
     assert headers["Mcp-Method"] == method
 
@@ -270,7 +270,7 @@ def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: 
     ("method", "key"), [("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")]
 )
 def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str) -> None:
-    headers = speaking(NEWEST).headers(method, {"name": "other", "uri": "other", key: "wanted"})
+    headers = speaking(NEWEST).headers(7, method, {"name": "other", "uri": "other", key: "wanted"})
     assert headers["Mcp-Name"] == "wanted"
 
 
@@ -311,14 +311,14 @@ def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str)
 def test_a_name_that_a_header_cannot_hold_is_encoded(
     method: str, key: str, name: str, header: str
 ) -> None:
-    headers = speaking(NEWEST).headers(method, {key: name})
+    headers = speaking(NEWEST).headers(7, method, {key: name})
     assert headers["Mcp-Name"] == header
 
 
 @pytest.mark.parametrize("given", [None, {}, {"name": None}, {"name": 5}])
 def test_without_a_name_there_is_no_name_header(given: dict[str, Any] | None) -> None:
-    assert "Mcp-Name" not in speaking(NEWEST).headers("tools/call", given)
-    assert "Mcp-Name" not in speaking(NEWEST).headers("tools/list", {"name": "x"})
+    assert "Mcp-Name" not in speaking(NEWEST).headers(7, "tools/call", given)
+    assert "Mcp-Name" not in speaking(NEWEST).headers(7, "tools/list", {"name": "x"})
 
 
 @pytest.mark.requirement("HTM-11")
@@ -330,7 +330,7 @@ def test_a_stateless_client_has_no_headers_of_a_session() -> None:
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_stateful_client_names_its_revision_after_the_start(revision: str) -> None:
     assert speaking(revision).session_headers() == {"MCP-Protocol-Version": revision}
-    assert speaking(revision).headers("tools/call", {"name": "x"}) == {}
+    assert speaking(revision).headers(7, "tools/call", {"name": "x"}) == {}
 
 
 @pytest.mark.requirement("STD-05", "HTM-09", "HTL-06")

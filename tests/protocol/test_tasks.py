@@ -609,7 +609,7 @@ def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
 @pytest.mark.requirement("TSX-07")
 def test_listening_to_tasks_declares_the_extension() -> None:
     dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    params = dialect.params(
+    _, params = dialect.request(
         "subscriptions/listen", ChangeFilter(tasks=("t1",)).params(), 1, None, None
     )
     assert params is not None
@@ -660,12 +660,12 @@ def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: str) -> None:
     dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    params = dialect.params(method, {"taskId": "tä"}, 1, None, None)
+    params = dialect.request(method, {"taskId": "tä"}, 1, None, None)[1]
     assert params is not None
     declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
     assert declared == {EXTENSION: {}}
     assert "progressToken" not in params["_meta"]
-    assert dialect.headers(method, params)["Mcp-Name"] == "=?base64?dMOk?="
+    assert dialect.headers(7, method, params)["Mcp-Name"] == "=?base64?dMOk?="
 
 
 @pytest.mark.requirement("VER-18")

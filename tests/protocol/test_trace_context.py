@@ -73,7 +73,7 @@ def test_what_the_w3c_does_not_write_is_refused(key: str, value: Any) -> None:
 def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str) -> None:
     dialect = dialect_for(revision, None)
     good = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
-    sent = dialect.params("tools/list", {"_meta": {"baggage": "a=1"}}, 1, good, None)
+    sent = dialect.request("tools/list", {"_meta": {"baggage": "a=1"}}, 1, good, None)[1]
     assert sent is not None
     assert good.items() <= sent["_meta"].items()
     assert sent["_meta"]["baggage"] == "a=1"
@@ -82,4 +82,4 @@ def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str)
         (None, {"_meta": {"tracestate": "A"}}),
     ):
         with pytest.raises(UsageError, match="format of the W3C"):
-            dialect.params("tools/list", params, 1, meta, None)
+            dialect.request("tools/list", params, 1, meta, None)[1]

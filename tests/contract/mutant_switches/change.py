@@ -26,12 +26,15 @@ def without(key: str) -> Callable[[Function], Function]:
 
 
 def meta(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Function], Function]:
-    """Change the `_meta` of the parameters that a dialect makes."""
-    return result(
-        lambda params: (
-            {**params, "_meta": edit(params["_meta"])} if params and "_meta" in params else params
-        )
-    )
+    """Change the `_meta` of the requests that a dialect makes."""
+
+    def change(request: tuple[str, dict[str, Any] | None]) -> tuple[str, dict[str, Any] | None]:
+        method, params = request
+        if not params or "_meta" not in params:
+            return request
+        return method, {**params, "_meta": edit(params["_meta"])}
+
+    return result(change)
 
 
 def meta_without(key: str) -> Callable[[Function], Function]:

@@ -79,7 +79,7 @@ def _keep_what_was_interrupted(original: Function) -> Function:
 
 def _tell_nobody_of_the_end(original: Function) -> Function:
     def lost(self: Any, error: Any) -> None:
-        self._close_error = error
+        self.close_error = error
 
     return lost
 

@@ -118,12 +118,12 @@ def _probe_once(original: Function) -> Function:
 
 
 def _introduce_oneself_once(original: Function) -> Function:
-    def params(self: Any, *args: Any) -> Any:
+    def request(self: Any, *args: Any) -> Any:
         made = original(self, *args)
         self._metas = {offer: {} for offer in self._metas}
         return made
 
-    return params
+    return request
 
 
 def _whatever_both_sides_have(original: Function) -> Function:
@@ -193,21 +193,21 @@ MUTANTS = (
     Mutant(
         "no-revision-in-meta",
         "requests do not say their revision",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         meta_without("io.modelcontextprotocol/protocolVersion"),
         ("VER-08",),
     ),
     Mutant(
         "no-capabilities-in-meta",
         "requests do not say what the client can do",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         meta_without("io.modelcontextprotocol/clientCapabilities"),
         ("VER-09",),
     ),
     Mutant(
         "no-client-in-meta",
         "requests do not say who the client is",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         meta_without("io.modelcontextprotocol/clientInfo"),
         ("VER-10",),
     ),
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "introduced-once",
         "only the first request of a connection says what all of them need",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         _introduce_oneself_once,
         ("RPC-27", "VER-08", "VER-09"),
     ),

@@ -120,25 +120,25 @@ def _unnamed(original: Function) -> Function:
 
 
 def _undeclared(original: Function) -> Function:
-    def params(self: Any, method: str, *rest: Any) -> Any:
-        made = original(self, method, *rest)
+    def request(self: Any, method: str, *rest: Any) -> Any:
+        sent, made = original(self, method, *rest)
         if method.startswith("tasks/"):
             key = "io.modelcontextprotocol/clientCapabilities"
             made["_meta"] = {**made["_meta"], key: {}}
-        return made
+        return sent, made
 
-    return params
+    return request
 
 
 def _undeclared_listening(original: Function) -> Function:
-    def params(self: Any, method: str, given: Any, *rest: Any) -> Any:
-        made = original(self, method, given, *rest)
+    def request(self: Any, method: str, given: Any, *rest: Any) -> Any:
+        sent, made = original(self, method, given, *rest)
         if method == "subscriptions/listen" and "taskIds" in made["notifications"]:
             key = "io.modelcontextprotocol/clientCapabilities"
             made["_meta"] = {**made["_meta"], key: {}}
-        return made
+        return sent, made
 
-    return params
+    return request
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -257,14 +257,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-extension-undeclared",
         "requests about tasks do not declare the extension",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         _undeclared,
         ("TSX-07",),
     ),
     Mutant(
         "task-listening-undeclared",
         "listening to tasks does not declare the extension",
-        f"{STATELESS}.params",
+        f"{STATELESS}.request",
         _undeclared_listening,
         ("TSX-07",),
     ),
