@@ -2,7 +2,8 @@
 
 A client has a `MemoryCache` of its own, unless it is given a store by ``Client(cache=...)``.
 Clients that are given the same store share the results that servers mark as public. A private
-result is used only by the client, and for the credentials, that requested it.
+result is used only by the client that requested it, and stored only if that client certainly makes
+all its requests for the same user.
 """
 
 from __future__ import annotations
