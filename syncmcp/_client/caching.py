@@ -229,7 +229,7 @@ class ResultCache:
             session.started_at = asked = asked if session.started_at is None else session.started_at
 
         def store_reply(reply: Reply) -> None:
-            result, dialect, _, altered = reply
+            result, dialect, altered = reply
             if dialect.stateful or altered or not isinstance(result, dict):
                 return
             if offer != self._offer():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from requests.auth import AuthBase
 
-from syncmcp._http.exchange import authorization_of
 from syncmcp.errors import AuthError, McpError, UsageError
 
 if TYPE_CHECKING:
@@ -113,13 +112,6 @@ class Bearer(AuthBase):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
-
-
-@authorization_of.register
-def _(auth: Bearer) -> str | None:
-    if type(auth).__call__ is not Bearer.__call__:  # a subclass makes the header in its own way
-        return None
-    return f"Bearer {auth._token.read()}"
 
 
 def has_fixed_token(auth: object) -> bool:
