@@ -72,11 +72,9 @@ class ResultCache:
         self._offer = offer
         # Whose results this client may use: those of everybody (`None`), and its own.
         self._owners = (None, self._client_key) if has_one_user(target) else (None,)
-        # Guards the attributes below; held for look-ups and changes only.
+        # Guards the changes; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
-        # By key: the newest result that is being stored or queued to be stored.
-        self._pending_puts: dict[str, CachedResult] = {}
 
     @classmethod
     def from_option(
@@ -284,35 +282,6 @@ class ResultCache:
             return None
 
     def _put(self, key: str, result: CachedResult) -> None:
-        """Store a result, unless a result of a later request is stored.
-
-        One thread at a time stores under a key; other threads queue their result for it. The store
-        may be code of the program, which is called without the lock.
-        """
-        with self._lock:
-            under_way = self._pending_puts.get(key)
-            if under_way is None or under_way.asked <= result.asked:
-                self._pending_puts[key] = result
-            if under_way is not None:
-                return
-        try:
-            while True:
-                self._put_one(key, result)
-                with self._lock:
-                    newest = self._pending_puts.get(key, result)
-                    if newest is result:
-                        self._pending_puts.pop(key, None)
-                        return
-                result = newest
-        except BaseException:  # Ctrl-C in the store, mostly
-            with self._lock:
-                self._pending_puts.pop(key, None)
-            raise
-
-    def _put_one(self, key: str, result: CachedResult) -> None:
-        before = self._get(key)
-        if before is not None and before.asked > result.asked:
-            return  # the stored result is of a later request
         try:
             self._store.put(key, result)
         except Exception:
