@@ -2,7 +2,8 @@
 
 A client has a `MemoryCache` of its own, unless it is given a store by ``Client(cache=...)``.
 Clients that are given the same store share the results that servers mark as public. A private
-result is used only by the client, and for the credentials, that requested it.
+result is used only by the client that requested it, and stored only if that client certainly makes
+all its requests for the same user.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ class CacheStore(Protocol):
         ...
 
     def put(self, key: str, result: CachedResult) -> None:
-        """Store `result` under `key`, in the place of an earlier one."""
+        """Store `result` under `key`, unless the result there was requested later (`asked`).
+
+        Several threads may store results of the same request. A store that ignores `asked` may
+        bring back the result that a call with ``cache="refresh"`` has just replaced.
+        """
         ...
 
 
@@ -83,8 +88,11 @@ class MemoryCache:
     def put(self, key: str, result: CachedResult) -> None:
         """See `CacheStore`."""
         with self._lock:
-            before = self._entries.pop(key, None)
+            before = self._entries.get(key)
             if before is not None:
+                if before.asked > result.asked:
+                    return
+                del self._entries[key]
                 self._size -= len(before.body)
             if len(result.body) > self._max_bytes:
                 return

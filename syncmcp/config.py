@@ -114,7 +114,8 @@ class Http:
         transport: ``"auto"`` detects it; ``"streamable"`` never falls back to HTTP+SSE;
             ``"sse"`` uses HTTP+SSE only (2024-11-05).
         headers: Sent with every request: a mapping, or a function without arguments that returns
-            one. The function runs on the thread that sends.
+            one. The function runs on the thread that sends. A client copies a mapping when it is
+            made, and sends no later changes.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are

@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from syncmcp._client.opening import underlying_target
 from syncmcp._concurrency.timing import monotonic
-from syncmcp._http.exchange import Identity, identity_is_known, next_identity
 from syncmcp._protocol.caching import (
     InvalidationLog,
     first_page_params,
@@ -70,14 +70,11 @@ class ResultCache:
         self._server = target.url if isinstance(target, Http) else self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
-        self._tells_identity = identity_is_known(target)
-        # Guards the attributes below; held for look-ups and changes only.
+        # Whose results this client may use: those of everybody (`None`), and its own.
+        self._owners = (None, self._client_key) if has_one_user(target) else (None,)
+        # Guards the changes; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
-        # By key: the newest result that is being stored or queued to be stored.
-        self._pending_puts: dict[str, CachedResult] = {}
-        # False if no private entry exists: then look-ups need not ask for the identity.
-        self._has_private = False
 
     @classmethod
     def from_option(
@@ -184,7 +181,7 @@ class ResultCache:
         method, params, session = wanted
         request = (revision, self._offer(), method)
         usable: list[CachedResult] = []
-        for owner in self._owners():
+        for owner in self._owners:
             cached = self._get(self._key(owner, *request, params))
             if cached is None or not self._is_fresh(cached, method, params):
                 continue
@@ -206,19 +203,6 @@ class ResultCache:
         # Parsed for each look-up, so that callers may modify their result.
         result = from_json(newest.body)
         return result if isinstance(result, dict) else None
-
-    def _owners(self) -> list[object]:
-        """The owners of usable results: `None` (public), and the identity of the next request."""
-        owners: list[object] = [None]
-        if self._has_private:
-            try:
-                identity = next_identity(self._target)
-            except Exception:
-                # A function of the program failed. Sending the request will raise its error.
-                identity = None
-            if identity is not None:
-                owners.append(identity)
-        return owners
 
     def _is_fresh(
         self, cached: CachedResult, method: str, params: Mapping[str, Any] | None
@@ -243,7 +227,7 @@ class ResultCache:
             session.started_at = asked = asked if session.started_at is None else session.started_at
 
         def store_reply(reply: Reply) -> None:
-            result, dialect, identity, altered = reply
+            result, dialect, altered = reply
             if dialect.stateful or altered or not isinstance(result, dict):
                 return
             if offer != self._offer():
@@ -251,13 +235,10 @@ class ResultCache:
             seconds = ttl_seconds(result)
             if seconds <= 0:
                 return
-            owner: object = None
-            if not is_public(result):
-                owner = self._owner(identity)
-                if owner is None:
-                    return
+            owner = None if is_public(result) else self._client_key
+            if owner not in self._owners:
+                return
             with self._lock:
-                self._has_private = self._has_private or owner is not None
                 if self._changes.is_outdated(method, params, asked):
                     return
             key = self._key(owner, dialect.revision, offer, method, params)
@@ -266,12 +247,6 @@ class ResultCache:
                 self._put(key, CachedResult(body, asked, monotonic() + seconds))
 
         return store_reply
-
-    def _owner(self, identity: object) -> object:
-        """The owner of a private result of a request sent as `identity`; `None` if unknown."""
-        if not isinstance(self._target, Http):
-            return Identity()
-        return identity if self._tells_identity else None
 
     def _note_refused_page(self, send: Send, error: McpError) -> None:
         name = list_of_refused_cursor(send.method, send.params, error)
@@ -283,15 +258,14 @@ class ResultCache:
 
     def _key(
         self,
-        owner: object,
+        owner: str | None,
         revision: str,
         offer: OfferedCapabilities,
         method: str,
         params: Mapping[str, Any] | None,
     ) -> str | None:
         """The key of a result in the store; `None` if the parameters are not JSON."""
-        whose = None if owner is None else [self._client_key, owner]
-        parts = [whose, self._server, revision, offer, self._extensions, method, params or {}]
+        parts = [owner, self._server, revision, offer, self._extensions, method, params or {}]
         try:
             text = json.dumps(parts, sort_keys=True)
         except (TypeError, ValueError):
@@ -308,39 +282,30 @@ class ResultCache:
             return None
 
     def _put(self, key: str, result: CachedResult) -> None:
-        """Store a result, unless a result of a later request is stored.
-
-        One thread at a time stores under a key; other threads queue their result for it. The store
-        may be code of the program, which is called without the lock.
-        """
-        with self._lock:
-            under_way = self._pending_puts.get(key)
-            if under_way is None or under_way.asked <= result.asked:
-                self._pending_puts[key] = result
-            if under_way is not None:
-                return
-        try:
-            while True:
-                self._put_one(key, result)
-                with self._lock:
-                    newest = self._pending_puts.get(key, result)
-                    if newest is result:
-                        self._pending_puts.pop(key, None)
-                        return
-                result = newest
-        except BaseException:  # Ctrl-C in the store, mostly
-            with self._lock:
-                self._pending_puts.pop(key, None)
-            raise
-
-    def _put_one(self, key: str, result: CachedResult) -> None:
-        before = self._get(key)
-        if before is not None and before.asked > result.asked:
-            return  # the stored result is of a later request
         try:
             self._store.put(key, result)
         except Exception:
             _log.exception("the cache store failed")
+
+
+def has_one_user(target: Target) -> bool:
+    """True if a client makes all its requests to `target` for the same user.
+
+    False where the credentials may differ between two requests: with a function for the headers,
+    with a session, and with every `auth` but a user name with a password or a fixed `Bearer` token.
+    This includes the classes that obtain tokens: the program, or another process with the same
+    token store, may sign in as another user at any time.
+    """
+    server = underlying_target(target)
+    if not isinstance(server, Http):
+        return True
+    if callable(server.headers) or server.session is not None:
+        return False
+    if server.auth is None or type(server.auth) is tuple:
+        return True
+    from syncmcp.auth.bearer import has_fixed_token  # imports requests
+
+    return has_fixed_token(server.auth)
 
 
 def _json(result: dict[str, Any]) -> bytes | None:

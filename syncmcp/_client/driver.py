@@ -167,9 +167,9 @@ def _request(
     def attempt(connection: Connection) -> Reply:
         if session is not None:
             session.check(connection)
-        options.identity, options.altered = None, False
+        options.altered = False
         result = connection.request(method, params, options, deadline, offer=offer)
-        return Reply(result, connection.dialect, options.identity, options.altered)
+        return Reply(result, connection.dialect, options.altered)
 
     return with_retries(send, core, options, deadline, attempt, on_attempt)
 

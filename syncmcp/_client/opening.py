@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
@@ -529,7 +530,9 @@ def resolve_target(
     """
     if isinstance(target, str):
         return Http(target), name, None
-    if isinstance(target, (Stdio, Http, TransportSource)):
+    if isinstance(target, Http):
+        return _copied(target), name, None
+    if isinstance(target, (Stdio, TransportSource)):
         return target, name, None
     from syncmcp.servers_file.entry import ServerEntry, resolve_entry
 
@@ -538,6 +541,18 @@ def resolve_target(
     if not hasattr(target, "connect"):
         raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
     return target, name, None
+
+
+def _copied(target: Http) -> Http:
+    """A copy that the program cannot change.
+
+    What was decided by its credentials (which private results are cached, which secrets are masked)
+    thus stays true.
+    """
+    target = copy.copy(target)
+    if target.headers is not None and not callable(target.headers):
+        target.headers = dict(target.headers)
+    return target
 
 
 def label_of(target: Target) -> str:

@@ -23,7 +23,6 @@ from syncmcp.interceptors import within
 if TYPE_CHECKING:
     from syncmcp._concurrency.futures import Progress
     from syncmcp._connection.batching import BatchSlot
-    from syncmcp._http.exchange import Identity
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]
@@ -102,7 +101,6 @@ class ResolvedOptions:
         "handlers",
         "headers",
         "idempotent",
-        "identity",
         "idle_timeout",
         "log_level",
         "meta",
@@ -145,9 +143,7 @@ class ResolvedOptions:
         self.nested = in_handler() or bool(within.get())
         # The trace context of the caller, once it was read; see `with_trace_context`.
         self.trace: Mapping[str, str] | None = None
-        # The credentials that its last request was sent with, once they are known.
-        self.identity: Identity | None = None
-        # Whether interceptors changed that request, or its result.
+        # Whether interceptors changed its last request, or the result of that.
         self.altered = False
         # Settles the call's future with an error while an interceptor, which may never return, has
         # the thread.

@@ -253,8 +253,6 @@ class PendingRequest:
             McpError: The error that the call ended with.
         """
         outcome = self.outcome
-        if self.out is not None:
-            self.options.identity = self.out.identity
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

@@ -1,12 +1,9 @@
-"""An HTTP exchange: how any thread aborts it, and the identity of its request.
+"""An HTTP exchange, and how any thread aborts it.
 
 `requests` cannot abort an exchange from another thread. Its timeouts apply to single socket
 operations, closing a response that another thread reads deadlocks both threads, and until the
 headers have come there is no response. So all code that is about to wait registers, with the
 exchange that runs on its thread, how to end the wait: `AbortableExchange.abort_with`.
-
-The `Identity` of a request is the credentials it is sent with. A private answer is cached for this
-identity only.
 """
 
 from __future__ import annotations
@@ -14,11 +11,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from functools import singledispatch
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-from syncmcp.config import Http
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
@@ -162,78 +156,3 @@ def shut_down(sock: Any) -> None:
     # urllib3's TLS-in-TLS wrapper has no such method. An OSError means that it is not connected.
     with contextlib.suppress(OSError):
         socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)
-
-
-class Identity(NamedTuple):
-    """The credentials of a request. Secret: only compared and hashed, never shown."""
-
-    headers: tuple[tuple[str, str], ...] = ()
-    """The program's own headers (`Http.headers`), sorted, with names in lower case."""
-
-    authorization: str | None = None
-    """The Authorization header that the program's `auth` adds."""
-
-    def __repr__(self) -> str:
-        return "<Identity>"
-
-
-def identity(headers: Mapping[str, str] | None, authorization: str | None = None) -> Identity:
-    """Return the identity of a request with these headers and this Authorization header."""
-    pairs = ((name.lower(), value) for name, value in (headers or {}).items())
-    return Identity(tuple(sorted(pairs)), authorization)
-
-
-@singledispatch
-def authorization_of(auth: object) -> str | None:
-    """Return the Authorization header of the next request; `None` if it is not known yet.
-
-    The authentication classes of the library register themselves where they are defined.
-    """
-    raise TypeError(f"{auth!r} does not tell its header")
-
-
-def identity_is_known(target: object) -> bool:
-    """True if the identity of a request to `target` can be known before it is sent.
-
-    It can with the library's own kinds of `auth`, and with user name and password. Any other `auth`
-    may change a request in any way, and so may a `session`.
-    """
-    if not isinstance(target, Http):
-        return True
-    auth = target.auth
-    known = (
-        auth is None
-        or isinstance(auth, tuple)
-        or authorization_of.dispatch(type(auth)) is not authorization_of.dispatch(object)
-    )
-    return known and target.session is None
-
-
-def next_identity(target: object) -> Identity | None:
-    """Return the identity of the next request to `target`; `None` if it is not known yet.
-
-    Call it only if `identity_is_known` is true for `target`.
-
-    Raises:
-        Exception: Raised by the program's own `headers` function.
-    """
-    if not isinstance(target, Http):
-        return Identity()  # the only credentials are those that the server was started with
-    authorization = None
-    auth: Any = target.auth
-    if auth is not None:
-        authorization = _basic(*auth) if isinstance(auth, tuple) else authorization_of(auth)
-        if authorization is None:
-            return None
-    given = target.headers
-    return identity(given() if callable(given) else given, authorization)
-
-
-def _basic(user: str, password: str) -> str:
-    from requests import PreparedRequest
-    from requests.auth import HTTPBasicAuth
-
-    request = PreparedRequest()
-    request.prepare_headers({})
-    HTTPBasicAuth(user, password)(request)
-    return str(request.headers["Authorization"])

@@ -51,7 +51,7 @@ def ttl_seconds(result: Mapping[str, Any]) -> float:
 
 
 def is_public(result: Mapping[str, Any]) -> bool:
-    """True if a result may be shared between identities; without ``cacheScope`` it is private."""
+    """True if a result may be shared between users; without ``cacheScope`` it is private."""
     return result.get("cacheScope") == "public"
 
 

@@ -189,8 +189,5 @@ class Reply(NamedTuple):
 
     result: Any
     dialect: Dialect
-    identity: object = None
-    """The identity (of the access token) that the request was sent with, if known."""
-
     altered: bool = False
     """True if an interceptor changed the request or its result."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from requests.auth import AuthBase
 
-from syncmcp._http.exchange import authorization_of
 from syncmcp.errors import AuthError, McpError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +41,11 @@ class SecretSource:
                 self._checked(given)
             except AuthError as error:
                 raise UsageError(error.message) from None
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if the secret itself was given, which never changes."""
+        return isinstance(self._given, str)
 
     def read(self) -> str:
         """Return the current secret.
@@ -110,8 +114,7 @@ class Bearer(AuthBase):
         return f"<{type(self).__name__}>"
 
 
-@authorization_of.register
-def _(auth: Bearer) -> str | None:
-    if type(auth).__call__ is not Bearer.__call__:  # a subclass makes the header in its own way
-        return None
-    return f"Bearer {auth._token.read()}"
+def has_fixed_token(auth: object) -> bool:
+    """True if `auth` is a `Bearer` that puts the same token into every request."""
+    # A subclass may put in something else.
+    return type(auth) is Bearer and auth._token.is_fixed

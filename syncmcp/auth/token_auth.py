@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
-from syncmcp._http.exchange import authorization_of, current
+from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
 from syncmcp.auth import flow, steps
 from syncmcp.auth.fetch import Driver
@@ -283,22 +283,6 @@ def _without_secrets(url: str) -> str:
     """A URL without user, query and fragment, which may be secret and name no resource."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
-
-
-@authorization_of.register
-def _(auth: TokenAuth) -> str | None:
-    """The header of the next request, if its token is not refreshed; `None` if unknown.
-
-    Raises:
-        AuthError: The store cannot be read, or holds no login.
-    """
-    kind = type(auth)
-    if kind.__call__ is not TokenAuth.__call__ or kind._sign is not TokenAuth._sign:
-        return None
-    token = auth.token
-    if token is None:
-        return None
-    return f"{'Bearer' if auth.binder is None else 'DPoP'} {token.access_token}"
 
 
 def resource_of(auth: TokenAuth) -> str:

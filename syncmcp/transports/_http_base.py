@@ -17,7 +17,7 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
 from syncmcp._http.errors import explain
-from syncmcp._http.exchange import AbortableExchange, identity
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
 from syncmcp.errors import ClosedError, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import requests
     from requests.structures import CaseInsensitiveDict
 
-    from syncmcp._http.exchange import Identity
     from syncmcp.config import Http
     from syncmcp.errors import Delivery
     from syncmcp.transports._http_reply import EventStream
@@ -80,12 +79,7 @@ class Endpoint:
         """Close the connections."""
         self._http.close()
 
-    def user_headers(self) -> Mapping[str, str]:
-        """The user's headers; a headers function is called each time.
-
-        Raises:
-            UsageError: The function failed, or returned headers that cannot be sent.
-        """
+    def _user_headers(self) -> Mapping[str, str]:
         user_headers = self._config.headers
         if callable(user_headers):
             try:
@@ -95,21 +89,9 @@ class Endpoint:
             check_headers(user_headers, "what the headers function returned")
         return user_headers or {}
 
-    def identity(self, user_headers: Mapping[str, str], response: requests.Response) -> Identity:
-        """The credentials of the request that `response` answers.
-
-        Args:
-            user_headers: What `user_headers` returned for the request.
-            response: The last response: `auth` may have repeated the request with another token.
-        """
-        if self._config.auth is None:
-            return identity(user_headers)
-        return identity(user_headers, response.request.headers.get("Authorization"))
-
     def headers(
         self,
         extra: Mapping[str, Any],
-        user_headers: Mapping[str, str] | None = None,
         *,
         negotiated: bool = True,
     ) -> CaseInsensitiveDict[Any]:
@@ -117,16 +99,13 @@ class Endpoint:
 
         Args:
             extra: Further headers of this request.
-            user_headers: What `user_headers` returned; `None`: it is called here.
             negotiated: Whether to add the headers negotiated in the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
         """
         headers = self._http.headers.copy()
-        if user_headers is None:
-            user_headers = self.user_headers()
-        for name, value in user_headers.items():
+        for name, value in self._user_headers().items():
             key = name.lower()
             if key not in _RESERVED and not key.startswith("mcp-"):
                 headers[name] = value

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp._http.exchange import Identity
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
 
@@ -37,8 +36,6 @@ class Outgoing:
         headers: HTTP headers that the dialect and the call add; other transports ignore them.
         deadline: The deadline of the call; the transport ends the exchange no later than that.
         status: The HTTP status of an error response, set before its body is received; else 0.
-        identity: The credentials that the frame was sent with, set before the response is
-            received; `None` on transports without credentials.
         state: Private to the transport: how far the frame has been sent.
         batch: The batch frame that contains this frame, if it is sent in one.
         linger_seconds: How long the exchange continues after its call was cancelled, because the
@@ -48,7 +45,7 @@ class Outgoing:
     """
 
     __slots__ = (
-        "batch", "body", "created_at", "deadline", "headers", "id", "identity", "ids",
+        "batch", "body", "created_at", "deadline", "headers", "id", "ids",
         "linger_seconds", "method", "state", "status", "submitted",
     )  # fmt: skip
 
@@ -68,7 +65,6 @@ class Outgoing:
         self.headers = headers
         self.deadline = deadline
         self.status = 0
-        self.identity: Identity | None = None
         self.state: Any = None
         self.batch: Outgoing | None = None
         self.linger_seconds = 0.0

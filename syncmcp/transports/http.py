@@ -284,13 +284,11 @@ class HttpTransport(HttpSender):
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
-        user_headers = self._endpoint.user_headers()
-        headers = self._endpoint.headers(out.headers, user_headers, negotiated=not initialize)
+        headers = self._endpoint.headers(out.headers, negotiated=not initialize)
         headers["Content-Type"] = JSON
         headers["Accept"] = f"{JSON}, {EVENTS}"
         response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
-            out.identity = self._endpoint.identity(user_headers, response)
             status = response.status_code
             if not out.ids:
                 if not 200 <= status < 300:

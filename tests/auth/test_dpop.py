@@ -21,7 +21,6 @@ from joserfc import jws
 from joserfc.jwk import import_key
 
 import syncmcp
-from syncmcp._http.exchange import Identity, next_identity
 from syncmcp.auth import (
     ClientCredentials,
     FileStore,
@@ -172,19 +171,6 @@ def test_each_request_has_a_proof_of_its_own_and_the_token_is_never_a_bearers(
     assert all(one.startswith("DPoP ") for one in sent)
     assert auth.token is not None
     assert auth.token.token_type == "DPoP"
-
-
-def test_as_whom_the_next_request_is_sent_can_be_told_before(
-    resource: ResourceServer, judge: Judge
-) -> None:
-    auth = OAuth(receiver=Person(), dpop=True)
-    target = syncmcp.Http(resource.url, auth=auth)
-    assert next_identity(target) is None
-    for _ in range(2):
-        call(resource, auth)
-        sent = resource.calls[-1].headers["authorization"]
-        assert next_identity(target) == Identity((), sent)
-        judge.server.expire()
 
 
 @pytest.mark.requirement("AXT-09")

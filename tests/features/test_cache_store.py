@@ -74,6 +74,9 @@ def test_a_store_of_the_programs_never_runs_on_the_thread_that_reads() -> None:
     assert not [name for name in seen if "reader" in name or "stdio" in name], seen
 
 
+ASKED = [(b"early", 1.0), (b"late", 2.0), (b"other", 2.0)]
+
+
 def entry(size: int) -> CachedResult:
     return CachedResult(b"x" * size, 0.0, 1.0)
 
@@ -96,6 +99,20 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
     cache.clear()
     assert (len(cache), cache.get("d")) == (0, None)
     assert repr(cache) == "<MemoryCache of 0 results, 0 bytes>"
+
+
+def test_memory_keeps_what_was_asked_for_last_in_whatever_order_it_comes() -> None:
+    cache = MemoryCache()
+    early, late, other = (CachedResult(body, asked, 9.0) for body, asked in ASKED)
+    cache.put("a", late)
+    cache.put("a", early)
+    assert cache.get("a") == late
+    assert repr(cache) == "<MemoryCache of 1 results, 4 bytes>"
+    cache.put("a", other)  # asked for in the same moment: the newest is as good
+    assert cache.get("a") == other
+    cache.put("b", early)
+    cache.put("b", late)
+    assert cache.get("b") == late
 
 
 def test_the_bounds_of_memory_hold_while_threads_use_it() -> None:
@@ -200,18 +217,3 @@ def test_what_was_asked_for_later_stays_whoever_puts_it_first() -> None:
         assert in_threads(read, refresh) == ["first", "second"]
         assert read() == "second"
     assert asked(server, "resources/read") == 2
-
-
-def test_a_store_that_is_interrupted_keeps_the_next_result() -> None:
-    class Interrupted(MemoryCache):
-        def put(self, key: str, result: CachedResult) -> None:
-            if interrupts:
-                raise interrupts.pop()
-            super().put(key, result)
-
-    server, interrupts = shop(), [KeyboardInterrupt()]
-    with syncmcp.connect(server, mode=STATELESS, cache=Interrupted()) as client:
-        with pytest.raises(KeyboardInterrupt):
-            names(client)
-        assert names(client) == names(client) == ["echo"]
-    assert asked(server, "tools/list") == 2

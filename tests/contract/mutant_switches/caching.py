@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._http.exchange import Identity
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always
 
@@ -28,7 +27,7 @@ def _also_answers(original: Function) -> Function:
 
 def _for_everybody(original: Function) -> Function:
     def key(self: Any, owner: Any, *request: Any) -> Any:
-        return original(self, None if owner is None else Identity(), *request)
+        return original(self, None if owner is None else "everybody", *request)
 
     return key
 
@@ -57,8 +56,15 @@ MUTANTS: tuple[Mutant, ...] = (
         ("CCH-02",),
     ),
     Mutant(
-        "one-identity",
-        "private results are kept for whoever the client speaks as",
+        "private-for-any-user",
+        "private results are kept for whichever user a client makes its requests for",
+        "syncmcp._client.caching:has_one_user",
+        always(True),
+        ("CCH-03",),
+    ),
+    Mutant(
+        "private-for-any-client",
+        "clients that share a store share private results",
         f"{KEPT}._key",
         _for_everybody,
         ("CCH-03",),

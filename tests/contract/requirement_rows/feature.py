@@ -145,7 +145,7 @@ CACHE = (
     Row("CCH-02", "MUST NOT", STATELESS, f"{CACHING}#cache-key",
         "An answer that took questions to the user is not kept."),
     Row("CCH-03", "MUST NOT", STATELESS, f"{CACHING}#cache-scope-field",
-        "A private answer is not given to another identity."),
+        "A private answer is not given to another user."),
     Row("CCH-04", "SHOULD", STATELESS, f"{CACHING}#time-to-live-ttl-field",
         "A positive lifetime keeps an answer fresh; none, zero and less do not."),
     Row("CCH-05", "SHOULD NOT", STATELESS, f"{CACHING}#freshness-calculation",

@@ -1,11 +1,13 @@
-"""What is private is kept for one identity: its client, and the credentials that were sent."""
+"""A private result is kept for its client alone, and only where that client has one user."""
 
 from __future__ import annotations
 
 import base64
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,10 @@ from requests.auth import AuthBase, HTTPBasicAuth
 import syncmcp
 from syncmcp import Http, Interceptor, Message
 from syncmcp.auth import Bearer, OAuth
-from syncmcp.cache import CachedResult, MemoryCache
-from syncmcp.testing import AuthorizationServer, Server, serve_http
+from syncmcp.cache import MemoryCache
+from syncmcp.testing import AuthorizationServer, Recording, Server, serve_http
 from tests.auth.authorization_server import Person
+from tests.client.test_cache import Recorder
 from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads
 from tests.transports.http_peer import RawServer, Request, serving
 
@@ -80,49 +83,51 @@ def by_future(client: syncmcp.Client) -> str:
 ways = pytest.mark.parametrize("ask", [who, by_future], ids=["blocking", "future"])
 
 
-@ways
-@pytest.mark.requirement("CCH-03")
-def test_a_function_that_gives_other_headers_gives_another_identity(
-    ask: Callable[[syncmcp.Client], str], mirror: Mirror, raw: RawServer
-) -> None:
-    current = "ada"
-    with connected(raw, headers=lambda: {"X-Who": current}) as client:
-        for current in ("ada", "bob", "ada", "bob", "bob"):
-            assert ask(client) == current
-    assert mirror.asked == ["ada", "bob"]
+# -- where all requests are made for one user -----------------------------------------------------
+
+
+BASIC = "Basic " + base64.b64encode(b"ada:secret").decode()
 
 
 @ways
-@pytest.mark.requirement("CCH-03")
-def test_what_counts_is_as_whom_it_was_sent_and_not_who_looked_for_it(
-    ask: Callable[[syncmcp.Client], str], mirror: Mirror, raw: RawServer
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [
+        ({}, "nobody"),
+        ({"headers": {"X-Who": "ada"}}, "ada"),
+        ({"auth": ("ada", "secret")}, BASIC),
+        ({"auth": Bearer("ada")}, "Bearer ada"),
+        ({"auth": Bearer("ada"), "headers": {"X-Who": "ada"}}, "Bearer adaada"),
+    ],
+    ids=["none", "headers", "pair", "token", "both"],
+)
+def test_a_private_result_is_kept_where_the_user_cannot_change(
+    ask: Callable[[syncmcp.Client], str],
+    options: Any,
+    user: str,
+    mirror: Mirror,
+    raw: RawServer,
 ) -> None:
-    asking: list[str] = []
-
-    def headers() -> dict[str, str]:
-        # Another one each time, as where threads change what a program's function looks at.
-        asking.append("x")
-        return {"X-Who": ("ada", "bob")[len(asking) % 2]}
-
-    with connected(raw, headers=headers) as client:
-        for _ in range(4):
-            before = len(asking)
-            told = ask(client)
-            looked_as = ("ada", "bob")[(before + 1) % 2]
-            asked_for_it = len(asking) > before + 1
-            assert told == mirror.asked[-1] if asked_for_it else told == looked_as
+    with connected(raw, **options) as client:
+        assert ask(client) == ask(client) == user
+    assert mirror.asked == [user.replace("nobody", "")]
 
 
 @pytest.mark.requirement("CCH-03")
-def test_headers_that_a_program_changes_give_another_identity(
+def test_a_program_that_changes_its_settings_does_not_change_the_user_of_a_client(
     mirror: Mirror, raw: RawServer
 ) -> None:
     headers = {"X-Who": "ada"}
-    with connected(raw, headers=headers) as client:
-        assert who(client) == who(client) == "ada"
+    target = Http(raw.url, headers=headers)
+    with syncmcp.connect(target, mode=STATELESS) as client:
         headers["X-Who"] = "bob"
-        assert who(client) == "bob"
-    assert mirror.asked == ["ada", "bob"]
+        assert who(client) == who(client) == "ada"
+        target.headers = {"X-Who": "eve"}
+        target.auth = Bearer("eve")
+        assert who(client) == who(client, cache="refresh") == "ada"
+        with syncmcp.connect(target, mode=STATELESS) as other:
+            assert who(other) == "Bearer eveeve"
+    assert mirror.asked == ["ada", "ada", "Bearer eveeve"]
 
 
 @pytest.mark.requirement("CCH-03")
@@ -135,60 +140,175 @@ def test_headers_of_one_call_are_nobody_elses_business(mirror: Mirror, raw: RawS
     assert mirror.asked == ["bob", "ada", "eve"]
 
 
-@ways
-@pytest.mark.requirement("CCH-03")
-def test_another_token_is_another_identity(
-    ask: Callable[[syncmcp.Client], str], mirror: Mirror, raw: RawServer
-) -> None:
-    token = "ada"
-    with connected(raw, auth=Bearer(lambda: token)) as client:
-        for token in ("ada", "bob", "ada", "bob"):
-            assert ask(client) == f"Bearer {token}"
-    assert mirror.asked == ["Bearer ada", "Bearer bob"]
+# -- where the user may change --------------------------------------------------------------------
 
 
-def test_a_user_name_with_a_password_is_an_identity(mirror: Mirror, raw: RawServer) -> None:
-    word = base64.b64encode(b"ada:secret").decode()
-    with connected(raw, auth=("ada", "secret")) as client:
-        assert who(client) == who(client) == f"Basic {word}"
-    assert len(mirror.asked) == 1
+class Switching(AuthBase):
+    """Says a name, which may change."""
 
+    def __init__(self) -> None:
+        self.name = ""
 
-class OwnAuth(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["X-Who"] = "somebody"
+        request.headers["X-Who"] = self.name
         return request
 
 
-class OwnBearer(Bearer):
+class SwitchingBearer(Bearer):
+    """Says a name, which may change, beside its token."""
+
+    name = ""
+
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["X-Who"] = "somebody"
+        request.headers["X-Who"] = self.name
         return super().__call__(request)
 
 
-@ways
-@pytest.mark.parametrize(
-    "options",
+Switch = Callable[[str], object]
+
+
+def headers_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    headers: dict[str, str] = {}
+    return {"headers": lambda: headers}, partial(headers.__setitem__, "X-Who")
+
+
+def headers_function_and_token(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    options, switch = headers_function(tmp_path)
+    return {**options, "auth": Bearer("token")}, switch
+
+
+def token_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    tokens = [""]
+    return {"auth": Bearer(lambda: tokens[-1])}, tokens.append
+
+
+def token_file(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    file = tmp_path / "token"
+    return {"auth": Bearer(file)}, file.write_text
+
+
+def own_auth(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    auth = Switching()
+    return {"auth": auth}, partial(setattr, auth, "name")
+
+
+def own_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    auth = Switching()
+    return {"auth": auth.__call__}, partial(setattr, auth, "name")
+
+
+def subclass(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    auth = SwitchingBearer("token")
+    return {"auth": auth}, partial(setattr, auth, "name")
+
+
+def of_requests(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    auth = HTTPBasicAuth("", "secret")
+    return {"auth": auth}, partial(setattr, auth, "username")
+
+
+def session(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
+    session, auth = requests.Session(), Switching()
+    session.auth = auth
+    return {"session": session}, partial(setattr, auth, "name")
+
+
+may_change = pytest.mark.parametrize(
+    "setting",
     [
-        {"auth": OwnAuth()},
-        {"auth": OwnBearer("token")},
-        {"auth": HTTPBasicAuth("ada", "secret")},
-        {"session": requests.Session()},
+        headers_function,
+        headers_function_and_token,
+        token_function,
+        token_file,
+        own_auth,
+        own_function,
+        subclass,
+        of_requests,
+        session,
     ],
-    ids=["auth", "subclass", "of requests", "session"],
 )
+
+
+@ways
+@may_change
 @pytest.mark.requirement("CCH-03")
-def test_where_nobody_can_tell_the_identity_nothing_private_is_kept(
-    ask: Callable[[syncmcp.Client], str], options: Any, mirror: Mirror, raw: RawServer
+def test_each_user_is_told_their_own_where_the_user_may_change(
+    ask: Callable[[syncmcp.Client], str],
+    setting: Callable[[Path], tuple[dict[str, Any], Switch]],
+    mirror: Mirror,
+    raw: RawServer,
+    tmp_path: Path,
 ) -> None:
-    with connected(raw, **options) as client:
-        ask(client)
-        ask(client)
-        assert len(mirror.asked) == 2
+    options, switch = setting(tmp_path)
+    store = Recorder()
+    switch("ada")
+    with connected(raw, store, **options) as client:
+        for name in ("ada", "ada", "bob", "ada", "bob"):
+            switch(name)
+            assert ask(client) == mirror.asked[-1]
+        assert len(mirror.asked) == 5
+        assert len(set(mirror.asked)) == 2
+        assert not store.kept
         mirror.scope = "public"
         ask(client)
         ask(client)
-        assert len(mirror.asked) == 3
+        assert len(mirror.asked) == 6
+        assert len(store.kept) == 1
+
+
+@pytest.mark.requirement("CCH-03")
+def test_a_recording_keeps_nothing_private_where_the_user_may_change(
+    mirror: Mirror, raw: RawServer, tmp_path: Path
+) -> None:
+    options, switch = headers_function(tmp_path)
+    recording = Recording(Http(raw.url, **options), tmp_path / "recorded")
+    with syncmcp.connect(recording, mode=STATELESS) as client:
+        for name in ("ada", "bob"):
+            switch(name)
+            assert who(client) == name
+
+
+@ways
+@pytest.mark.requirement("CCH-03")
+def test_nothing_private_is_kept_for_a_person_who_signs_in(
+    ask: Callable[[syncmcp.Client], str],
+) -> None:
+    server = Server("notebook", ttl_ms=60_000)
+    server.add_tool(lambda: "", name="read")
+    auth = OAuth(receiver=Person())
+    with (
+        AuthorizationServer() as issuer,
+        serve_http(server, authorization_server=issuer) as http,
+        syncmcp.connect(Http(http.url, auth=auth), mode=STATELESS) as client,
+    ):
+        for lists in (1, 2):
+            assert ask(client) == "read"
+            assert server.stats.requests["tools/list"] == lists
+            auth.logout()
+
+
+@pytest.mark.requirement("CCH-03")
+def test_threads_that_speak_as_several_users_get_their_own_answers(
+    mirror: Mirror, raw: RawServer
+) -> None:
+    user = threading.local()
+    seen: list[tuple[str, str]] = []
+
+    with connected(raw, headers=lambda: {"X-Who": getattr(user, "name", "main")}) as client:
+
+        def speak(name: str) -> Callable[[], None]:
+            def job() -> None:
+                user.name = name
+                seen.extend((name, who(client)) for _ in range(20))
+
+            return job
+
+        assert in_threads(*map(speak, ("ada", "bob", "eve"))) == [None] * 3
+    assert len(seen) == len(mirror.asked) == 60
+    assert all(told == name for name, told in seen)
+
+
+# -- clients that share a store -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scope", ["private", None, "Public", "everybody"])
@@ -198,10 +318,14 @@ def test_clients_that_share_a_store_share_nothing_that_is_not_public(
 ) -> None:
     mirror.scope = scope
     store = MemoryCache()
-    for name in ("ada", "bob", "ada"):
-        with connected(raw, store, headers={"X-Who": name}) as client:
-            assert who(client) == who(client) == name
-    assert mirror.asked == ["ada", "bob", "ada"]
+    with ExitStack() as stack:
+        names = ("ada", "bob", "ada")
+        clients = [
+            stack.enter_context(connected(raw, store, headers={"X-Who": name})) for name in names
+        ]
+        for _ in range(2):
+            assert tuple(map(who, clients)) == names
+    assert mirror.asked == list(names)
 
 
 def test_clients_that_share_a_store_share_what_is_public_and_others_do_not(
@@ -236,6 +360,9 @@ def test_servers_without_a_url_share_nothing(transport: str) -> None:
             client.list_tools()
             client.list_tools()
     assert server.stats.requests["tools/list"] == 2
+
+
+# -- interceptors, and what a store sees ----------------------------------------------------------
 
 
 class Renaming(Interceptor):
@@ -297,105 +424,10 @@ def test_interceptors_that_only_look_see_what_is_sent_and_nothing_else(
     assert watching.requests == len(mirror.asked) == 1
 
 
-@ways
-@pytest.mark.requirement("CCH-03")
-def test_who_signs_in_anew_is_another_identity(ask: Callable[[syncmcp.Client], str]) -> None:
-    server = Server("notebook", ttl_ms=60_000)
-    server.add_tool(lambda: "", name="read")
-    auth = OAuth(receiver=Person())
-    with (
-        AuthorizationServer() as issuer,
-        serve_http(server, authorization_server=issuer) as http,
-        syncmcp.connect(Http(http.url, auth=auth), mode=STATELESS) as client,
-    ):
-        for lists in (1, 2):
-            assert ask(client) == ask(client) == "read"
-            assert server.stats.requests["tools/list"] == lists
-            auth.login()
-        ask(client)
-        issuer.expire()
-        client.list_tools(cache="refresh")  # which renews the token, and is kept for the new one
-        assert server.stats.requests["tools/list"] == 4
-        assert ask(client) == "read"
-        assert server.stats.requests["tools/list"] == 4
-        auth.logout()
-        ask(client)
-        assert server.stats.requests["tools/list"] == 5
-
-
-def test_a_function_is_not_asked_for_headers_before_there_is_something_private(
-    mirror: Mirror, raw: RawServer
-) -> None:
-    mirror.scope = "public"
-    asked: list[str] = []
-
-    def headers() -> dict[str, str]:
-        asked.append(threading.current_thread().name)
-        return {"X-Who": "ada"}
-
-    with connected(raw, headers=headers) as client:
-        before = len(asked)
-        for _ in range(3):
-            who(client)
-        assert len(asked) == before + 1
-
-
-def test_a_function_that_fails_fails_the_call(mirror: Mirror, raw: RawServer) -> None:
-    broken = False
-
-    def headers() -> dict[str, str]:
-        if broken:
-            raise OSError("no token")
-        return {"X-Who": "ada"}
-
-    with connected(raw, headers=headers) as client:
-        assert who(client) == "ada"
-        broken = True
-        with pytest.raises(syncmcp.UsageError, match="headers function failed"):
-            who(client)
-        broken = False
-        assert who(client) == "ada"
-    assert mirror.asked == ["ada"]
-
-
 def test_what_is_kept_names_no_credential(mirror: Mirror, raw: RawServer) -> None:
-    class Recorder:
-        def __init__(self) -> None:
-            self.kept: dict[str, CachedResult] = {}
-
-        def get(self, key: str) -> CachedResult | None:
-            return self.kept.get(key)
-
-        def put(self, key: str, result: CachedResult) -> None:
-            self.kept[key] = result
-
     store = Recorder()
     with connected(raw, store, headers={"X-Who": "ada"}, auth=Bearer("canary")) as client:
         assert who(client) == who(client) == "Bearer canaryada"
     ((key, kept),) = store.kept.items()
     assert len(mirror.asked) == 1
     assert "canary" not in key + repr(kept) + repr(client._core.cache)
-
-
-@pytest.mark.requirement("CCH-03")
-def test_threads_that_speak_as_several_users_get_their_own_answers(
-    mirror: Mirror, raw: RawServer
-) -> None:
-    user = threading.local()
-    seen: list[tuple[str, str]] = []
-
-    with connected(raw, headers=lambda: {"X-Who": getattr(user, "name", "main")}) as client:
-
-        def speak(name: str) -> Callable[[], None]:
-            def job() -> None:
-                user.name = name
-                seen.extend((name, who(client)) for _ in range(20))
-
-            return job
-
-        names = ("ada", "bob", "eve")
-        assert in_threads(*map(speak, names)) == [None] * 3
-    assert len(seen) == 60
-    assert all(told == name for name, told in seen)
-    assert sorted(set(mirror.asked)) == sorted(names)
-    assert len(mirror.asked) == 3
