@@ -1,30 +1,25 @@
-"""URI templates: expansion of values to a URI, and matching of URIs where it is unique (RFC 6570).
+"""URI templates: expansion of values to a URI (RFC 6570), and matching of URIs of simple templates.
 
 Servers describe many resources by one template (server/resources#resource-templates). All four
 levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
 values are percent-encoded, so that a value cannot change other parts of the URI. The two kinds that
 keep reserved characters, ``{+x}`` and ``{#x}``, refuse values that would lead to another host,
 scheme or directory.
+
+The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression, if the
+template is one of which each URI can have been expanded from one set of values only.
 """
 
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from syncmcp._base.template_reading import (
-    RESERVED,
-    UNRESERVED,
-    Automaton,
-    Capture,
-    Part,
-    Variable,
-    tokens,
-)
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +41,9 @@ Value: TypeAlias = Scalar | Sequence[Scalar | None] | Mapping[str, Scalar | None
 
 _Prepared: TypeAlias = str | list[str] | list[tuple[str, str]]
 
+_RESERVED: Final = ":/?#[]@!$&'()*+,;="
+_UNRESERVED: Final = string.ascii_letters + string.digits + "-._~"
+
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(
     # The RFC does not allow hyphens, but servers use them.
@@ -62,14 +60,19 @@ _RAW: Final = frozenset("+#")
 _RAW_CHARACTER = re.compile(
     r"%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f])+|%[0-9A-Fa-f]{2}|.", re.DOTALL
 )
-_UNENCODED: Final = frozenset(RESERVED + UNRESERVED)
-_ESCAPES = re.compile(r"(?:%[0-9A-F]{2})+")
+_UNENCODED: Final = frozenset(_RESERVED + _UNRESERVED)
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NO_VALUE = re.compile("=(?=;|$)")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HOST_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _BETWEEN_SEGMENTS = re.compile(r"[/\\?#]")
 _DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
+
+# The expanded value of `{x}`. It ends at a reserved character or at the end of the URI. Where the
+# engine tries a shorter value, the lookahead fails at once.
+_VALUE: Final = r"([\w.~%-]*)(?![\w.~%-])"
 
 
 class BadTemplate(UsageError):
@@ -134,7 +137,7 @@ class UriTemplate:
         uri = _UriBuilder()
         for part in self._parts:
             if not part.variables:
-                uri.add(part.literal)
+                uri.add(part.text)
             first = True
             for variable in part.variables:
                 raw, checked = part.operator in _RAW, variable.name not in unchecked
@@ -150,44 +153,49 @@ class UriTemplate:
 
     @property
     def ambiguity(self) -> str | None:
-        """Why `match` cannot determine the values of a URI; `None` if it can."""
-        return self._automaton if isinstance(self._automaton, str) else None
+        """Why `match` cannot read the URIs of this template; `None` if it can."""
+        return _ambiguity(self._parts)
 
-    def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """Return the values for which `expand` returns this URI; `None` if the URI does not match.
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the values for which `expand` returns this URI; `None` if there are none.
 
-        The values are strings, and lists for ``{x*}``; undefined variables are omitted. In ``{+x}``
-        and ``{#x}``, percent-encoded reserved characters are not decoded, as `expand` does not
-        encode them again. A URI of more than 65,536 characters does not match.
+        A template that can be matched consists of literals, ``{x}``, ``{+x}`` and ``{?x,y}``, and
+
+        * a reserved character such as ``/`` stands between two expressions, or the second one
+          is ``{?x,y}``: ``{x}{y}`` and ``{x}-{y}`` cannot be matched;
+        * no expression follows ``{+x}``, whose value may have any character;
+        * ``{?x,y}`` ends the template;
+        * no variable occurs twice.
+
+        Variables of ``{?x,y}`` that the URI does not have are omitted. In ``{+x}``, percent-encoded
+        reserved characters are not decoded, as `expand` does not encode them again. A URI of more
+        than 65,536 characters does not match. The time is linear in the length of the URI.
 
         Raises:
-            UsageError: The template is ambiguous: different values lead to one URI; see
-                `ambiguity`.
+            UsageError: The template cannot be matched; `ambiguity` says why.
         """
         if not isinstance(uri, str):
             raise UsageError(f"uri is a string, not {uri!r}")
-        automaton = self._automaton
-        if isinstance(automaton, str):
-            raise UsageError(f"{self._text!r} cannot be matched: {automaton}")
-        word = tokens(_encode(uri)) if len(uri) <= MAX_URI else None
-        captures = None if word is None else automaton.read(word)
-        if captures is None:
+        problem = self.ambiguity
+        if problem is not None:
+            raise UsageError(f"{self._text!r} cannot be matched: {problem}")
+        pattern, groups = self._reading
+        found = pattern.fullmatch(_normal(uri)) if len(uri) <= MAX_URI else None
+        if found is None:
             return None
-        found: dict[str, str | list[str]] = {}
-        for capture in captures:
-            value = _decode(capture)
-            if value is None or found.setdefault(capture.variable.name, value) != value:
+        values: dict[str, str] = {}
+        for group, text in zip(groups, found.groups(), strict=True):
+            if text is None:
+                continue
+            value = group.value_of(text)
+            if value is None:
                 return None
-        return found
+            values[group.name] = value
+        return values
 
     @cached_property
-    def _automaton(self) -> Automaton | str:
-        for part in self._parts:
-            problem = _always_ambiguous(part)
-            if problem is not None:
-                return problem
-        automaton = Automaton([_automaton_part(part) for part in self._parts])
-        return automaton.ambiguity or automaton
+    def _reading(self) -> tuple[re.Pattern[str], list[_Group]]:
+        return _compile(self._parts)
 
     def __str__(self) -> str:
         return self._text
@@ -217,7 +225,9 @@ class _Variable(NamedTuple):
 class _Part(NamedTuple):
     """A part of a template: an expression, or a literal, which has no variables."""
 
-    literal: str = ""
+    text: str
+    """The encoded literal, or what the braces of the expression enclose."""
+
     operator: str = ""
     variables: tuple[_Variable, ...] = ()
 
@@ -229,7 +239,7 @@ def _parse(template: str) -> list[_Part]:
         parts += [_literal(template[end : found.start()]), _expression(found[1])]
         end = found.end()
     parts.append(_literal(template[end:]))
-    return [part for part in parts if part.variables or part.literal]
+    return [part for part in parts if part.text]
 
 
 def _literal(text: str) -> _Part:
@@ -249,11 +259,11 @@ def _expression(text: str) -> _Part:
         modifier = found[2] or ""
         prefix = int(modifier[1:]) if modifier.startswith(":") else None
         variables.append(_Variable(found[1], modifier == "*", prefix))
-    return _Part("", operator, tuple(variables))
+    return _Part(text, operator, tuple(variables))
 
 
 def _encode(text: str) -> str:
-    return quote(text, safe=RESERVED + UNRESERVED + "%", errors="surrogatepass")
+    return quote(text, safe=_RESERVED + _UNRESERVED + "%", errors="surrogatepass")
 
 
 # -- from values to a URI ------------------------------------------------------------------------
@@ -381,35 +391,88 @@ class _UriBuilder:
 # -- from a URI to values ------------------------------------------------------------------------
 
 
-def _always_ambiguous(part: _Part) -> str | None:
-    """Why an expression is ambiguous in every template; `None` if it is not."""
-    for variable in part.variables:
-        if variable.prefix is not None:
-            return f"a URI has only the beginning of the value of {variable.name!r}"
-        if variable.explode and part.operator in _NAMED:
-            return f"{variable.name!r} may be a list or names with values"
-    if len(part.variables) > 1 and part.operator not in _NAMED:
-        names = ", ".join(repr(variable.name) for variable in part.variables)
-        return f"which of {names} a value belongs to cannot be told where one is missing"
+class _Group(NamedTuple):
+    """A group of the pattern: the expanded value of a variable, and the literal that follows it."""
+
+    name: str
+    raw: bool = False
+    tail: str = ""
+    """The part of the literal that has only characters that values can have, too."""
+
+    def value_of(self, text: str) -> str | None:
+        """Decode the value at the beginning of what the group matched; `None` if it is none."""
+        expanded = text.removesuffix(self.tail)
+        if len(expanded) + len(self.tail) != len(text) or _BROKEN_ESCAPE.search(expanded):
+            return None
+        try:
+            if self.raw:
+                return _ESCAPES.sub(_decode_octets, expanded)
+            return unquote_to_bytes(expanded).decode()
+        except UnicodeDecodeError:
+            return None
+
+
+def _ambiguity(parts: Sequence[_Part]) -> str | None:
+    """Why the URIs of a template cannot be read; `None` if they can."""
+    names = [_normal(variable.name) for part in parts for variable in part.variables]
+    if len(set(names)) < len(names):
+        return "a variable occurs in it twice"
+    before: _Part | None = None  # the expression before
+    ended = False  # whether a reserved character follows its value
+    for part in parts:
+        if before is not None and before.operator == "?":
+            return f"'{{{before.text}}}' does not end it"
+        if not part.variables:
+            ended = _without_start(part.text) != ""
+            continue
+        modified = any(variable.explode or variable.prefix for variable in part.variables)
+        several = len(part.variables) > 1 and part.operator != "?"
+        if part.operator not in {"", "+", "?"} or several or modified:
+            return f"'{{{part.text}}}' cannot be read, only {{x}}, {{+x}} and {{?x,y}} can"
+        if before is not None and (before.operator == "+" or not (ended or part.operator == "?")):
+            return f"where the value of {before.variables[0].name!r} ends cannot be told"
+        before, ended = part, False
     return None
 
 
-def _automaton_part(part: _Part) -> Part:
-    raw = part.operator in _RAW
-    variables = tuple(Variable(variable.name, variable.explode, raw) for variable in part.variables)
-    return Part(tokens(part.literal) or (), part.operator, variables)
+def _compile(parts: Sequence[_Part]) -> tuple[re.Pattern[str], list[_Group]]:
+    """Compile an unambiguous template; each group of the pattern is described in the list.
 
-
-def _decode(capture: Capture) -> str | list[str] | None:
-    """The decoded value; `None` if its percent-encoded bytes are not valid UTF-8."""
-    try:
-        if capture.variable.raw:
-            texts = [_ESCAPES.sub(_decode_octets, text) for text in capture.texts]
+    No part of the pattern can match in two ways, so that backtracking ends at once: each value ends
+    at a reserved character, and the names in ``{?x,y}`` differ. A literal between a value and that
+    character (``.json`` in ``{x}.json/{y}``) is matched with the value, and split off later.
+    """
+    pattern: list[str] = []
+    groups: list[_Group] = []
+    for part in parts:
+        if part.operator == "?":
+            pattern.append(r"(?=(?:\?[^?]*)?\Z)")  # the first of them has "?", the others have "&"
+            for variable in part.variables:
+                start = f"[?&]{re.escape(_normal(variable.name))}="
+                pattern.append(f"(?:{start}{_VALUE}|(?!{start}))")
+                groups.append(_Group(variable.name))
+        elif part.variables:
+            raw = part.operator == "+"
+            pattern.append("(.*)" if raw else _VALUE)
+            groups.append(_Group(part.variables[0].name, raw))
         else:
-            texts = [unquote_to_bytes(text).decode() for text in capture.texts]
-    except UnicodeDecodeError:
-        return None
-    return texts if capture.variable.explode else texts[0]
+            literal = _normal(part.text)
+            if groups:
+                rest = "" if groups[-1].raw else _without_start(literal)
+                groups[-1] = groups[-1]._replace(tail=literal.removesuffix(rest))
+                literal = rest
+            pattern.append(re.escape(literal))
+    return re.compile("".join(pattern), re.ASCII), groups
+
+
+def _without_start(literal: str) -> str:
+    """What is left of a literal from its first reserved character."""
+    return literal.lstrip(_UNRESERVED + "%")
+
+
+def _normal(uri: str) -> str:
+    """The URI with everything encoded that `expand` encodes, and escapes in upper case."""
+    return _ESCAPES.sub(lambda found: found[0].upper(), _encode(uri))
 
 
 def _decode_octets(found: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ def archive() -> Server:
     """A server of letters, by person and year, and of files by their path."""
     server = Server("archive")
 
-    @server.resource_template("letters://{person}{/year}{?page}", mime_type="text/plain")
+    @server.resource_template("letters://{person}{?year,page}", mime_type="text/plain")
     def letter(person: str, year: str = "any year", page: str = "1") -> str:
         """A letter."""
         return f"Letter of {person}, {year}, page {page}."
@@ -52,7 +52,7 @@ def main() -> None:
         except syncmcp.UsageError as error:
             print(f"  refused: {error.message}")
 
-        print("a template that cannot be read backwards:")
+        print("a template that cannot be matched:")
         print(f"  {UriTemplate('{first}-{last}').ambiguity}")
 
 

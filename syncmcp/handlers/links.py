@@ -32,46 +32,12 @@ _FORBIDDEN: Final = frozenset('\\<>"`')
 _USUAL_PORT: Final = {"http": 80, "https": 443}
 _THIS_COMPUTER: Final = "localhost"
 
-# Letters that most typefaces draw like an ASCII letter, by that letter.
-_LOOK_ALIKES: Final = {
-    ord(letter): plain
-    for plain, letters in {
-        "a": "\u0430\u03b1\u0251\u1d00",
-        "b": "\u044a\u044c\u0432\u03b2",
-        "c": "\u0441\u1d04",
-        "d": "\u0501\u0111",
-        "e": "\u0435\u0451\u03b5",
-        "g": "\u0581\u0261",
-        "h": "\u04bb\u0570\u0127",
-        "i": "\u0456\u0457\u03b9\u0131\u0269\u026a",
-        "j": "\u0458",
-        "k": "\u043a\u03ba",
-        "l": "\u04cf\u0142",
-        "m": "\u043c",
-        "n": "\u043f\u03b7\u0578\u0274",
-        "o": "\u043e\u03bf\u0585\u1d0f\u00f8",
-        "p": "\u0440\u03c1",
-        "q": "\u051b\u0566",
-        "r": "\u0433\u0280",
-        "s": "\u0455",
-        "t": "\u0442\u03c4\u0167",
-        "u": "\u03c5\u057d\u1d1c",
-        "v": "\u0475\u03bd\u1d20",
-        "w": "\u0461\u051d\u03c9\u0561\u1d21",
-        "x": "\u0445\u03c7",
-        "y": "\u0443\u03b3",
-        "z": "\u1d22",
-    }.items()
-    for letter in letters
-}
 # Scripts that are legitimately mixed; any other mixture within a label is suspicious.
 _TOGETHER: Final = (
     frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
     frozenset({"LATIN", "CJK", "HANGUL"}),
     frozenset({"LATIN", "CJK", "BOPOMOFO"}),
 )
-# Words in the Unicode names of letters and marks that have no visible form.
-_INVISIBLE: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
 
 
 class UnsafeLink(UsageError):
@@ -143,31 +109,33 @@ class _Label(NamedTuple):
     @classmethod
     def of(cls, label: str) -> _Label:
         lower = label.lower()
-        if not lower.isascii():
-            if lower.startswith(("-", "xn--")) or lower.endswith("-"):
+        if label.isascii():
+            if not _LABEL.fullmatch(lower):
                 raise _unsafe("its host is no name that a host can have")
-            _check_letters(lower)
-            ascii_form = f"xn--{lower.encode('punycode').decode('ascii')}"
-            if len(ascii_form) > 63:
-                raise _unsafe("a part of its host is longer than such parts can be")
-            return cls(ascii_form, lower)
-        if not _LABEL.fullmatch(lower):
-            raise _unsafe("its host is no name that a host can have")
-        if not lower.startswith("xn--"):
-            return cls(lower, lower)
+            if not lower.startswith("xn--"):
+                return cls(lower, lower)
+        elif len(lower) > 63:
+            raise _unsafe("a part of its host is longer than such parts can be")
+        found = cls._international(lower)
+        not_canonical = label.isascii() and found.ascii != lower
+        # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
+        if not_canonical or found.read.isascii() or not found.read.isprintable():
+            raise _unsafe("its host has letters in disguise")
+        return found
+
+    @classmethod
+    def _international(cls, label: str) -> _Label:
+        """Read a label in Unicode or Punycode, by the rules of IDNA 2008."""
+        import idna
+
         try:
-            decoded = lower[4:].encode("ascii").decode("punycode")
-        except (UnicodeError, IndexError) as error:
-            raise _unsafe("a part of its host is no valid Punycode") from error
-        _check_letters(decoded)
-        return cls(lower, decoded)
+            read = idna.ulabel(label)
+            return cls(idna.alabel(read).decode("ascii"), read)
+        except idna.IDNAError as error:
+            raise _unsafe("a part of its host is no valid international name (IDNA)") from error
 
     def warning(self) -> str | None:
-        """What is suspicious about the letters, in a sentence; `None` if nothing is."""
-        plain = unicodedata.normalize("NFD", self.read).translate(_LOOK_ALIKES)
-        plain = "".join(letter for letter in plain if unicodedata.category(letter)[0] != "M")
-        if not self.read.isascii() and plain.isascii():
-            return f"'{self.read}' in its host could be taken for '{plain}', and is another name."
+        """A sentence about letters of several scripts; `None` if there is nothing to say."""
         scripts = {_script(letter) for letter in self.read if letter.isalpha()}
         if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):
             mixture = " and ".join(sorted(map(str.capitalize, scripts)))
@@ -219,7 +187,10 @@ class _Host(NamedTuple):
         found: list[str] = []
         read = ".".join(label.read for label in self.labels)
         if read != self.text:
-            found.append(f"Its host has letters beyond ASCII: {self.text} reads '{read}'.")
+            found.append(
+                f"Its host has letters beyond ASCII, which can look like others: {self.text} reads"
+                f" '{read}'."
+            )
         found.extend(warning for label in self.labels if (warning := label.warning()) is not None)
         if self._begins_like_this_computer():
             found.append(f"Its host only begins like an address; it is {self.text}.")
@@ -257,20 +228,6 @@ def _match_web_url(url: str) -> re.Match[str]:
     if "%" in web[2] and not web[2].startswith("["):
         raise _unsafe("its host is percent-encoded")
     return web
-
-
-def _check_letters(label: str) -> None:
-    """Refuse characters that a host name cannot have, and letters that look like others."""
-    if unicodedata.normalize("NFKC", label).lower() != label:
-        raise _unsafe("its host has letters in disguise")
-    for character in label:
-        name = unicodedata.name(character, "")
-        if character == "-" or (
-            (character.isalnum() or unicodedata.category(character) in ("Mn", "Mc"))
-            and not any(word in name for word in _INVISIBLE)
-        ):
-            continue
-        raise _unsafe("its host has characters that no host has")
 
 
 def _script(letter: str) -> str:

@@ -94,11 +94,12 @@ class ResourceTemplate(BaseMetadata, MetaModel):
         """
         return self.template.expand(values, unchecked=unchecked)
 
-    def match(self, uri: str) -> dict[str, str | list[str]] | None:
+    def match(self, uri: str) -> dict[str, str] | None:
         """Return the values of the variables in this URI; ``None`` if the URI does not match.
 
         Raises:
-            syncmcp.errors.UsageError: The template is ambiguous: several values lead to one URI.
+            syncmcp.errors.UsageError: URIs of this template cannot be matched; see
+                `UriTemplate.match`.
             syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
         return self.template.match(uri)

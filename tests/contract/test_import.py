@@ -13,6 +13,7 @@ HEAVY = (
     "google.genai",
     "httpx",
     "httpx2",
+    "idna",
     "jsonschema",
     "openai",
     "referencing",

@@ -80,7 +80,7 @@ def results(client: Client) -> None:
     assert_type(client.complete(prompt, "a", "b", {"c": "d"}), CompleteResult)
     (template,) = client.list_resource_templates().resource_templates
     uri = template.expand({"a": 1, "b": ["c", 2], "d": {"e": "f"}, "g": None})
-    assert_type(template.match(uri), dict[str, str | list[str]] | None)
+    assert_type(template.match(uri), dict[str, str] | None)
     (link,) = client.call_tool("t").links
     assert_type(client.read_resource(link), ReadResourceResult)
     assert_type(client.read_resource.future(link), RequestFuture[ReadResourceResult])

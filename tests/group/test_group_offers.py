@@ -20,6 +20,7 @@ from syncmcp import (
 )
 from syncmcp.group import Source
 from syncmcp.handlers.context import ConnectedServer
+from syncmcp.templates import UriTemplate
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult, ResourceLink
 from tests.support.shops import MISSING, REFUSING, known, shop
@@ -158,6 +159,20 @@ class TestRouting:
             assert group.read_resource("shop://a/goods/fish").text == "fish of a"
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://c/hours")
+
+    def test_a_template_that_cannot_be_matched_finds_no_server(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = shop("b")
+        with monkeypatch.context() as patched:
+            # The test server does not offer such a template; other servers do.
+            patched.setattr(UriTemplate, "ambiguity", None)
+            other.resource_template("shop://a{/path*}", name="any")(lambda path: path)
+        with ClientGroup({"a": shop("a"), "b": other}) as group:
+            assert "shop://a{/path*}" in group.resource_templates
+            assert group.read_resource("shop://a/goods/fish").text == "fish of a"
+            with pytest.raises(UsageError, match="no server of the group has a resource"):
+                group.read_resource("shop://a/fish")
 
     def test_a_resource_that_two_servers_have_is_read_by_its_key(self) -> None:
         with ClientGroup({"a": shop("x"), "b": shop("x")}) as group:

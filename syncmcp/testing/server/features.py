@@ -282,7 +282,7 @@ class Resource:
         if self._uri_template is not None and self._uri_template.ambiguity is not None:
             raise ValueError(f"{uri} cannot be offered: {self._uri_template.ambiguity}")
 
-    def match(self, uri: str) -> Mapping[str, str | list[str]] | None:
+    def match(self, uri: str) -> Mapping[str, str] | None:
         """Return the values of the template's variables in `uri`, `None` if it does not match."""
         if self._uri_template is None:
             return {} if uri == self.uri else None

@@ -311,13 +311,13 @@ class Server:
     ) -> Callable[[F], F]:
         """Register the decorated function as a resource template (RFC 6570).
 
-        The variables of the template are the function's arguments: strings, or lists for
-        `{name*}`. The parameter of a variable that may be absent needs a default. The function
-        returns what it may return for `resource`.
+        The variables of the template are the function's arguments, which are strings. The
+        parameter of a variable that may be absent (`{?name}`) needs a default. The function returns
+        what it may return for `resource`.
 
         Raises:
-            ValueError: `template` is no URI template, or the values of its variables cannot be
-                recovered from its URIs.
+            ValueError: `template` is no URI template, or its URIs cannot be matched; see
+                `syncmcp.templates.UriTemplate.match`.
         """
         return self._resource(
             template, True, name=name, title=title, description=description, mime_type=mime_type

@@ -60,8 +60,8 @@ MUTANTS = (
     Mutant(
         "any-reading",
         "a URI is read by a template that it does not tell the values of",
-        "syncmcp._base.template_reading:Automaton.ambiguity",
-        lambda _: property(lambda automaton: None),
+        f"{TEMPLATES}:UriTemplate.ambiguity",
+        lambda _: property(lambda template: None),
         ("M-11",),
     ),
     Mutant(

@@ -1,0 +1,240 @@
+"""URI templates: which of them are matched, and what values their URIs have."""
+
+from __future__ import annotations
+
+import re
+import string
+import time
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from syncmcp.errors import UsageError
+from syncmcp.templates import UriTemplate
+from tests.features.test_templates import HOSTILE, OTHERS
+
+
+@pytest.mark.parametrize("value", HOSTILE + OTHERS)
+@pytest.mark.parametrize("text", ["acme://host/a/{value}/b?c=d#e", "acme://host/a{?value}"])
+@pytest.mark.requirement("M-11")
+def test_a_value_of_any_characters_is_read_back(text: str, value: str) -> None:
+    template = UriTemplate(text)
+    assert template.match(template.expand({"value": value})) == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("acme://a/{x}", "acme://a/b", {"x": "b"}),
+        ("acme://a/{x}", "acme://a/", {"x": ""}),
+        ("acme://a/{x}", "acme://a/b/c", None),
+        ("acme://a/{x}", "acme://b/c", None),
+        ("acme://a/{x}", "acme://a/New%20York", {"x": "New York"}),
+        ("acme://a/{x}", "acme://a/New York", {"x": "New York"}),
+        ("acme://a/{x}", "acme://a/%c3%a9", {"x": "é"}),
+        ("acme://a/{x}", "acme://a/%ff", None),
+        ("acme://a/{x}", "acme://a/%f", None),
+        ("acme://a/{x}.json", "acme://a/b.json.json", {"x": "b.json"}),
+        ("acme://a/{x}.json", "acme://a/b.txt", None),
+        ("acme://a/{x}.json", "acme://a/json", None),
+        ("a/{x}a", "a/a", {"x": ""}),
+        ("a{x}a", "a", None),
+        # "41" ends an escape there, so that no value is before it.
+        ("a/{x}41", "a/b%41", None),
+        ("a/{x}1", "a/b%41", None),
+        ("a/{+x}41", "a/b%41", None),
+        ("a/{x}%41", "a/b%41", {"x": "b"}),
+        ("{x}/{y}", "a/b", {"x": "a", "y": "b"}),
+        ("{x}/{y}", "a/b/c", None),
+        ("{x}.v/w-{y}-z", "a.v/w-b-z", {"x": "a", "y": "b"}),
+        ("{x}.v/w-{y}-z", "a/w-b-z", None),
+        ("file:///{+path}", "file:///a%20b/c%2Fd", {"path": "a b/c%2Fd"}),
+        ("file:///{+path}", "file:///50%25", {"path": "50%25"}),
+        ("file:///{+path}", "file:///%ff", None),
+        ("file:///{+path}", "file:///%f", None),
+        ("{x}/b/{+y}", "a/b/c/b/d", {"x": "a", "y": "c/b/d"}),
+        ("{x}/b/{+y}", "a/b/", {"x": "a", "y": ""}),
+        ("a/{+x}/info", "a/b/info/info", {"x": "b/info"}),
+        ("a/{+x}/info", "a/b?c#d/info", {"x": "b?c#d"}),
+        ("a/{+x}/info", "a/info", None),
+        ("a{?x,y}", "a?x=1&y=2", {"x": "1", "y": "2"}),
+        ("a{?x,y}", "a?y=", {"y": ""}),
+        ("a{?x,y}", "a", {}),
+        ("a{?x,y}", "a?y=1&x=2", None),
+        ("a{?x,y}", "a&x=1", None),
+        ("a{?x,y}", "a?x=1?y=2", None),
+        ("a{?x,y}", "a?x=1=2", None),
+        ("a{?x,y}", "a?x", None),
+        ("a{?x,y}", "a?", None),
+        ("a{?x,y}", "a?x=1&", None),
+        ("a{?x,y}", "a?x=1&z=2", None),
+        ("a{?x,xy}", "a?xy=2", {"xy": "2"}),
+        ("a{?x.y}", "a?x_y=1", None),
+        ("a{?%c3%a9}", "a?%c3%a9=1", {"%c3%a9": "1"}),
+        ("a?z=1/{x}{?y}", "a?z=1/b?y=%26", {"x": "b", "y": "&"}),
+        ("a/{x}{?q}", "a/b?q=c", {"x": "b", "q": "c"}),
+        ("a/{x}.json{?q}", "a/b.json?q=c", {"x": "b", "q": "c"}),
+        ("a/{x}.json{?q}", "a/b?q=c.json", None),
+        ("%41{x}", "%41b", {"x": "b"}),
+        ("%c3%a9{x}", "\u00e9b", {"x": "b"}),
+        ("a", "a", {}),
+        ("a", "b", None),
+        ("", "", {}),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, str] | None) -> None:
+    read = UriTemplate(template)
+    assert read.ambiguity is None
+    assert read.match(uri) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{x}{y}", "the value of 'x' ends"),
+        ("{x}-{y}", "the value of 'x' ends"),
+        ("{x}%2F{y}", "the value of 'x' ends"),
+        ("{x}/{y}{z}", "the value of 'y' ends"),
+        ("{x}{+y}", "the value of 'x' ends"),
+        ("{+x}/{y}", "the value of 'x' ends"),
+        ("{+x}/{+y}", "the value of 'x' ends"),
+        ("{+x}{?q}", "the value of 'x' ends"),
+        ("{?x}/y", "'{?x}' does not end it"),
+        ("{?x}{?y}", "'{?x}' does not end it"),
+        ("{x}/{x}", "a variable occurs in it twice"),
+        ("{x}{?x}", "a variable occurs in it twice"),
+        ("{?x,x}", "a variable occurs in it twice"),
+        ("{?%2f,%2F}", "a variable occurs in it twice"),
+        ("{x:3}", "'{x:3}' cannot be read"),
+        ("{+x:3}", "'{+x:3}' cannot be read"),
+        ("{x*}", "'{x*}' cannot be read"),
+        ("{?x*}", "'{?x*}' cannot be read"),
+        ("{x,y}", "'{x,y}' cannot be read"),
+        ("{+x,y}", "'{+x,y}' cannot be read"),
+        ("{/x}", "'{/x}' cannot be read"),
+        ("{.x}", "'{.x}' cannot be read"),
+        ("{;x}", "'{;x}' cannot be read"),
+        ("{#x}", "'{#x}' cannot be read"),
+        ("a?b=c{&x}", "'{&x}' cannot be read"),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_a_template_whose_uris_do_not_tell_says_so(template: str, words: str) -> None:
+    read = UriTemplate(template)
+    assert words in (read.ambiguity or "")
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read.match("a")
+
+
+NAMES = [one + two for one in string.ascii_letters for two in string.ascii_letters]
+# Each has as many characters as a template can have, or nearly.
+QUERY = f"{{?{','.join(NAMES[:1_364])}}}"
+SEGMENTS = "".join(f"{{{name}}}/" for name in NAMES[:819])
+TAILS = "".join(f"{{{name}}}a/" for name in NAMES[:682])
+TAIL = f"{'a' * 4_000}b"
+FULL_QUERY = "?" + "&".join(f"{name}={'a' * 40}" for name in NAMES[:1_364])
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [
+        (SEGMENTS, "a/" * 32_768),
+        (SEGMENTS, "a/" * 800 + "a" * 60_000),
+        (SEGMENTS, "%41" * 21_845),
+        (TAILS, "aa/" * 21_845),
+        (QUERY, f"{FULL_QUERY}!"),
+        (QUERY, f"{FULL_QUERY}&zz"),
+        (QUERY, f"?aa={'a' * 65_000}!"),
+        (QUERY, "?aa=&" + "aa=&" * 16_000),
+        (QUERY, "?" * 65_536),
+        (f"{{x}}{TAIL}", "a" * 65_536),
+        (f"{{x}}{TAIL}/{{y}}", "a" * 65_000 + "/b"),
+        (f"{{x}}{TAIL}{{?q}}", "a" * 65_000 + "?q=b"),
+        (f"{{+x}}/{TAIL}", "/" + "a" * 65_535),
+        ("{x}/{+y}", "\u00e9" * 65_536),
+    ],
+    ids=[
+        "segments",
+        "a long last segment",
+        "escapes",
+        "tails",
+        "a query that goes on",
+        "an unknown name",
+        "a long value",
+        "one name again",
+        "question marks",
+        "a tail",
+        "a tail and a segment",
+        "a tail and a query",
+        "a raw value",
+        "letters",
+    ],
+)
+def test_a_hostile_template_or_uri_is_read_in_time_that_grows_with_its_length(
+    template: str, uri: str
+) -> None:
+    read = UriTemplate(template)
+    assert read.match("#") is None  # the pattern is compiled once
+    assert len(uri) <= 65_536
+    started = time.thread_time()
+    assert read.match(uri) is None
+    assert time.thread_time() - started < 0.5
+
+
+def test_what_is_no_uri_or_endless_is_not_read() -> None:
+    template = UriTemplate("a/{x}")
+    assert template.match("a/\ud800") is None
+    assert UriTemplate("a\ud800{?x}").expand({"x": "b"}) == "a%ED%A0%80?x=b"
+    assert template.match("a/" + "b" * 65_534) == {"x": "b" * 65_534}
+    assert template.match("a/" + "b" * 65_535) is None
+    for wrong in (None, b"a/b", 1):
+        with pytest.raises(UsageError, match="uri is a string"):
+            template.match(wrong)  # type: ignore[arg-type]
+
+
+any_text = st.text(max_size=6)
+literals = ("/", "/x", "x/", "?", "-", ".", "41", "%41", "\u00e9")
+readable = ("{a}", "{c}", "{+b}", "{?a,c}", "{?d,e}")
+
+
+@given(
+    st.lists(st.sampled_from([*readable, *literals]), max_size=6),
+    st.fixed_dictionaries(
+        # What is percent-encoded in a value of `{+b}` is not decoded.
+        {"a": any_text, "b": any_text.filter(lambda text: "%" not in text), "c": any_text},
+        optional={"d": any_text, "e": any_text},
+    ),
+)
+def test_what_a_template_that_can_be_matched_gives_is_read_back(
+    parts: list[str], values: dict[str, str]
+) -> None:
+    template = UriTemplate("".join(parts))
+    assume(template.ambiguity is None)
+    values = {name: value for name, value in values.items() if name in template.variables}
+    assert template.match(template.expand(values, unchecked=template.variables)) == values
+
+
+@given(
+    st.sampled_from(["{a}/{b}", "{a}41{?c,d}", "{a}?{+b}", "{+b}41", "{?c,d}"]),
+    st.lists(st.sampled_from(["a", ".", "/", "41", "%", "%41", "%2F", "%C3", "?c=", "&d=", "?"])),
+)
+def test_what_is_read_gives_the_same_uri_again(text: str, parts: list[str]) -> None:
+    template, uri = UriTemplate(text), "".join(parts)
+    found = template.match(uri)
+    if found is not None:
+        assert unquote(template.expand(found, unchecked=template.variables)) == unquote(uri)
+
+
+# No hexadecimal digits: "%" and two of them would be an escape, and perhaps one of no character.
+@given(st.lists(st.sampled_from(["z", "/", "?", "%", "%41", "%2F", "%C3%A9", "é", " ", ":"])))
+def test_where_reserved_characters_pass_the_uri_is_made_again_of_what_was_read(
+    parts: list[str],
+) -> None:
+    template = UriTemplate("acme://a/{+x}")
+    uri = template.expand({"x": "".join(parts)}, unchecked=["x"])
+    found = template.match(uri)
+    assert found is not None
+    assert template.expand(found, unchecked=["x"]) == uri
