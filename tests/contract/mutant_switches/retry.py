@@ -34,12 +34,12 @@ def _open_for_each_call(original: Function) -> Function:
 
 
 def _end_every_call(original: Function) -> Function:
-    def retire(self: Any, error: Any) -> None:
+    def lost(self: Any, error: Any) -> None:
         original(self, error)
-        if len(self._table) > 1:
+        if isinstance(error, SessionLost) and len(self._table) > 1:
             self._close_with(error)
 
-    return retire
+    return lost
 
 
 def _believe_everybody(original: Function) -> Function:
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "all-end-with-the-session",
         "a lost session ends every call in flight",
-        "syncmcp._connection.connection:Connection._end_session",
+        "syncmcp._connection.connection:Connection.lost",
         _end_every_call,
         ("15",),
     ),
