@@ -15,7 +15,7 @@ from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.pool import in_handler
 from syncmcp._protocol.capabilities import Undeclared
-from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_w3c_format
+from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
 from syncmcp.errors import UsageError
 from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within
@@ -272,8 +272,8 @@ def with_trace_context(
     """The `_meta` of a request: the caller's `meta`, and the trace context of its current span.
 
     The program's propagators produce the context; only the three reserved keys are sent, and only
-    in the W3C's format. Keys that the caller put into `meta` or `params` win: a `traceparent` or
-    `tracestate` of the caller's keeps both of ours out.
+    with the shape of trace context. Keys that the caller put into `meta` or `params` win: a
+    `traceparent` or `tracestate` of the caller's keeps both of ours out.
 
     Args:
         options: The options of the call.
@@ -303,10 +303,10 @@ def _inject(context: Context) -> Mapping[str, str]:
     ours: dict[str, str] = {}
     for key in KEYS:
         if key in carrier:
-            if has_w3c_format(key, carrier[key]):
+            if has_trace_shape(key, carrier[key]):
                 ours[key] = carrier[key]
             else:
-                _log.debug("the %s of the current span is not in the W3C's format", key)
+                _log.debug("the %s of the current span does not have its shape", key)
     return ours
 
 
@@ -318,7 +318,7 @@ def attach_trace_context(params: Mapping[str, Any]) -> None:
     meta = params.get("_meta")
     if _SOURCE not in sys.modules or not isinstance(meta, Mapping):
         return
-    carrier = {key: meta[key] for key in KEYS if key in meta and has_w3c_format(key, meta[key])}
+    carrier = {key: meta[key] for key in KEYS if key in meta and has_trace_shape(key, meta[key])}
     carrier.pop(BAGGAGE, None)
     if PARENT in carrier:
         from opentelemetry import context, propagate

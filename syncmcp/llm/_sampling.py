@@ -148,8 +148,9 @@ class ModelSampling(ABC):
     """Lets a provider's model answer for a server, or be the model of a `ToolLoop`.
 
     The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
-    notified of it, and `context.cancel` aborts the provider's request at once. Exceptions of the
-    provider's package are raised to the caller: the server only learns that the handler failed.
+    notified of it. `context.cancel` ends the answer at once; the provider's request is closed at
+    the next event of its stream, on a thread that nobody waits for. Exceptions of the provider's
+    package are raised to the caller: the server only learns that the handler failed.
 
     Thread-safe. Can be pickled if `client` can, or was omitted.
 
@@ -232,9 +233,7 @@ class ModelSampling(ABC):
         body = {name: value for name, value in body.items() if value is not None}
         client, accumulator = self._get_client(), self._new_accumulator()
         progress = _AnswerProgress(context, model)
-        for event in stream_events(
-            lambda: self._open_stream(client, body), self._http_client(client), context.cancel
-        ):
+        for event in stream_events(lambda: self._open_stream(client, body), context.cancel):
             progress.add(accumulator.add(self._event_dict(event)))
         answer = accumulator.answer()
         if answer is None:
@@ -271,10 +270,6 @@ class ModelSampling(ABC):
         # Without warnings: an old version of the package would warn of every new value.
         found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
-
-    def _http_client(self, client: Any) -> Any:
-        """The HTTP client inside the provider's client, if it can be found."""
-        return getattr(client, "_client", None)
 
     # -- the request
 

@@ -307,9 +307,6 @@ class GeminiSampling(ModelSampling):
         )
         return found
 
-    def _http_client(self, client: Any) -> Any:
-        return getattr(getattr(client, "_api_client", None), "_httpx_client", None)
-
     def _new_accumulator(self) -> Accumulator:
         return GeminiAccumulator()
 

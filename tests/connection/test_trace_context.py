@@ -164,7 +164,7 @@ class Foreign(TextMapPropagator):
 
 @every_wire
 @pytest.mark.requirement("RPC-22")
-def test_what_another_propagator_writes_stays_here_unless_the_w3c_could_have_written_it(
+def test_what_another_propagator_writes_stays_here_unless_it_looks_like_trace_context(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking = Looking()

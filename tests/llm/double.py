@@ -23,7 +23,6 @@ class Asked(NamedTuple):
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
-    peer: tuple[str, int]
 
 
 class _Server(ThreadingHTTPServer):
@@ -40,16 +39,18 @@ class Turn:
     Attributes:
         events: Pieces of the body, each sent when the one before it was.
         status: Of the answer.
-        held_before: The piece before which the provider stops until the client has gone, -1 for
-            the head of the answer; `None` for none.
+        held_before: The piece before which the provider stops until it may go on, -1 for the head
+            of the answer; `None` for none. It then writes one piece more, and no end.
         held: Set when it has stopped there.
-        gone: Set when the client has gone meanwhile.
+        goes_on: To be set when it may go on.
+        gone: Set when the client has hung up after that.
     """
 
     events: list[str]
     status: int = 200
     held_before: int | None = None
     held: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
     gone: threading.Event = field(default_factory=threading.Event)
 
 
@@ -73,27 +74,28 @@ class Double:
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 body = json.loads(self.rfile.read(length))
-                peer = self.client_address
-                double.asked.append(Asked(self.path, dict(self.headers), body, peer))
+                double.asked.append(Asked(self.path, dict(self.headers), body))
                 try:
                     turn = double._turns.get(timeout=PATIENCE)
                 except Empty:
                     turn = Turn(['{"error":{"message":"nothing to say"}}'], status=400)
                 with_events = turn.status == 200
-                if turn.held_before == -1 and not double._hold(turn, self.connection):
-                    self.close_connection = True
-                    return
+                if turn.held_before == -1:
+                    double._hold(turn)
                 self.send_response(turn.status)
                 kind = "text/event-stream" if with_events else "application/json"
                 self.send_header("Content-Type", kind)
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for number, event in enumerate(turn.events):
-                    if number == turn.held_before and not double._hold(turn, self.connection):
-                        self.close_connection = True
-                        return
+                    if number == turn.held_before:
+                        double._hold(turn)
                     data = event.encode()
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                    if turn.held.is_set():
+                        double._await_hang_up(turn, self.connection)
+                        self.close_connection = True
+                        return
                 self.wfile.write(b"0\r\n\r\n")
 
             def log_message(self, format: str, *args: Any) -> None:
@@ -115,18 +117,18 @@ class Double:
             self._turns.put(turn)
         return given[-1]
 
-    def _hold(self, turn: Turn, connection: socket.socket) -> bool:
-        """Wait until the client hangs up; `False` once it has, or the test is over."""
+    def _hold(self, turn: Turn) -> None:
+        """Wait until the provider may go on, or the test is over."""
         turn.held.set()
+        while not (turn.goes_on.wait(0.01) or self._ended.is_set()):
+            pass
+
+    def _await_hang_up(self, turn: Turn, connection: socket.socket) -> None:
+        """Wait until the client hangs up, or the test is over."""
         while not self._ended.is_set():
             if select.select([connection], [], [], 0.01)[0] and not connection.recv(1):
                 turn.gone.set()
                 break
-        return False
-
-    def release(self) -> None:
-        """Hang up on whoever is held."""
-        self._ended.set()
 
     def start(self) -> None:
         self._thread.start()

@@ -91,6 +91,11 @@ def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParam
     return CreateMessageRequestParams(messages=list(said), **more)
 
 
+def readers() -> list[threading.Thread]:
+    """The threads that read answers of providers."""
+    return [thread for thread in threading.enumerate() if thread.name == "syncmcp-llm"]
+
+
 def spelt(provider: Provider, tool: Tool = WEATHER) -> tuple[str, str]:
     """What a provider calls the tool, and its argument."""
     text = str(provider.format([tool]).render_tools())
@@ -348,7 +353,7 @@ def test_the_answer_ends_before_a_stop_sequence(provider: Provider, there: Doubl
 
 @every_provider
 @pytest.mark.parametrize("held_before", [-1, 2], ids=["before the answer", "within it"])
-def test_who_cancels_ends_the_answer_and_the_request(
+def test_who_cancels_ends_the_answer_at_once_and_the_request_at_its_next_event(
     provider: Provider, held_before: int, there: Double
 ) -> None:
     turn = there.say(Turn(provider.turn("Once ", "upon"), held_before=held_before))
@@ -366,45 +371,39 @@ def test_who_cancels_ends_the_answer_and_the_request(
             model(asking(), watch.context)
         stopper.join()
         assert caught.value.reason == "enough"
-        assert turn.gone.wait(PATIENCE), "the provider goes on writing"
+        [reading] = readers()
+        assert reading.daemon
+        shown = list(watch.shown)
         # The package is not hurt.
         there.say(provider.turn("Still here"))
         assert model(asking(), Watch().context).text == "Still here"
+        turn.goes_on.set()
+        assert turn.gone.wait(PATIENCE), "the request is left open"
+        reading.join(PATIENCE)
+        assert not reading.is_alive()
+    assert watch.shown == shown
     assert len(there.asked) == 2
 
 
 @every_provider
-@pytest.mark.parametrize(
-    ("opened", "held_before"),
-    [("after", -1), ("after", 2), ("before", 2)],
-    ids=["before the answer", "within it", "one that was there before the handler"],
-)
-def test_who_cancels_ends_the_request_over_a_kept_connection_too(
-    provider: Provider, opened: str, held_before: int, there: Double
-) -> None:
-    there.say(*[provider.turn("First")] * (2 if opened == "after" else 1))
-    turn = there.say(Turn(provider.turn("Sec", "ond"), held_before=held_before))
+def test_what_a_package_raises_after_a_cancel_is_dropped(provider: Provider, there: Double) -> None:
+    turn = there.say(Turn(['{"error": {"message": "bad request"}}'], status=400, held_before=-1))
     cancel = CancelToken()
 
     def stop() -> None:
         turn.held.wait(LOADED)
         cancel.cancel()
 
-    with provider.client(there.url) as client:
-        model = provider.handler("model-1", client)
-        if opened == "after":
-            assert model(asking(), Watch().context).text == "First"
-        # The program uses its client, too, and what it has used is kept.
-        model._http_client(client).post(f"{there.url}/v1/of-the-program", json={}).read()
-        stopper = threading.Thread(target=stop)
+    stopper = threading.Thread(target=stop)
+    with provider.sampling(there.url) as model:
         stopper.start()
         with pytest.raises(RequestCancelled):
             model(asking(), Watch(cancel).context)
         stopper.join()
-        assert turn.gone.wait(PATIENCE), "the provider goes on writing"
-        assert there.asked[-1].peer == there.asked[-2].peer  # it was used again
-        there.say(provider.turn("Still here"))
-        assert model(asking(), Watch().context).text == "Still here"
+        [reading] = readers()
+        there.close()
+        reading.join(PATIENCE)
+        assert not reading.is_alive()
 
 
 @every_provider
@@ -430,11 +429,13 @@ def test_a_review_that_is_stopped_stops_the_model(provider: Provider, there: Dou
 
     stopper = threading.Thread(target=stop)
     stopper.start()
-    with provider.sampling(there.url) as model, pytest.raises(RequestCancelled):
-        model(asking(), watch.context)
-    stopper.join()
-    assert watch.shown[0] == "Once "
-    assert turn.gone.wait(PATIENCE)
+    with provider.sampling(there.url) as model:
+        with pytest.raises(RequestCancelled):
+            model(asking(), watch.context)
+        stopper.join()
+        turn.goes_on.set()
+        assert turn.gone.wait(PATIENCE)
+    assert watch.shown == ["Once "]
 
 
 # -- what goes wrong

@@ -107,7 +107,7 @@ def test_a_dump_shows_the_questions_of_the_server() -> None:
 
 
 def test_a_dump_works_in_every_state_and_outlives_the_connection() -> None:
-    client = Client(programs.server(), timeout=PATIENCE)
+    client = Client(programs.server(), mode="legacy", timeout=PATIENCE)
     assert dumped(client)["client"]["state"] == "closed"
     with client:
         assert dumped(client)["client"]["state"] == "open"

@@ -294,8 +294,9 @@ def test_ctrl_c_ends_the_answer_of_a_model_and_the_chat_goes_on(shop: Shop) -> N
             says(person, "Tell me a story.")
             person.sees("agent: Once upon")
             person.types(CTRL_C)
-            assert held.gone.wait(PATIENCE)
             person.sees("stopped: the tool loop was cancelled")
+            held.goes_on.set()
+            assert held.gone.wait(PATIENCE)
             says(person, "Not that one.")
             person.sees("agent: Good bye.")
         assert claude.body["model"] == "claude-haiku"

@@ -1076,9 +1076,12 @@ class TestOpening:
             assert browser.address not in caplog.text
         assert asked.answer().action == "cancel"
 
-    def test_without_flask_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "flask", None)
-        with pytest.raises(UsageError, match=r"install syncmcp-client\[browser\]"):
+    @pytest.mark.parametrize("package", ["flask", "markdown_it"])
+    def test_without_a_package_it_says_what_to_install(
+        self, package: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(UsageError, match=rf"{package}: install syncmcp-client\[browser\]"):
             Browser()
         with pytest.raises(UsageError, match=r"syncmcp-client\[browser\]"):
             AskInBrowser()

@@ -71,8 +71,12 @@ class Browser:
         roots: Roots | None = None,
         human_timeout: float | None = 300.0,
     ) -> None:
-        if find_spec("flask") is None:
-            raise UsageError("questions in the browser need Flask: install syncmcp-client[browser]")
+        for package in ("flask", "markdown_it"):
+            if find_spec(package) is None:
+                raise UsageError(
+                    f"questions in the browser need the package {package}: "
+                    "install syncmcp-client[browser]"
+                )
         self.roots = roots
         """May be set later: a client may need this object before its roots exist."""
         self._open_page = open_page

@@ -188,7 +188,7 @@ MESSAGES = (
     Mutant(
         "trace-context-of-any-shape",
         "whatever stands below the keys of trace context is sent",
-        "syncmcp._protocol.metadata:has_w3c_format",
+        "syncmcp._protocol.metadata:has_trace_shape",
         always(True),
         ("RPC-22",),
     ),

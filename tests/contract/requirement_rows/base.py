@@ -66,7 +66,8 @@ MESSAGES = (
     Row("RPC-21", "MUST", FROM_2506, f"{S26}/basic/index#meta",
         "A `_meta` key given by the caller is checked for prefix and name before it is sent."),
     Row("RPC-22", "MUST", STATELESS, f"{S26}/basic/index#meta",
-        "Trace context put into `_meta` is written as the W3C formats ask."),
+        "Trace context put into `_meta` is as propagators write it; what has another shape is not "
+        "sent."),
     Row("RPC-23", "SHOULD", STATELESS, f"{S26}/basic/index#error-codes",
         "Codes of our own making stay clear of the range that JSON-RPC reserves."),
     Row("RPC-24", "MUST", STATEFUL, f"{S2511}/basic/utilities/ping#behavior-requirements",
