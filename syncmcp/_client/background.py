@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._client.driver import Suspended, abort_steps, name_server, run, with_cache
+from syncmcp._client.driver import Suspended, abort_steps, look_up, name_server, reply_handler, run
 from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
@@ -33,6 +33,7 @@ from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import (
     AnswerInput,
+    CacheLookup,
     Compute,
     GetNegotiated,
     Pause,
@@ -116,7 +117,7 @@ class PreparedCall(Generic[R]):
         owner: object,
         runs_user_code: bool,
     ) -> None:
-        self._steps = with_cache(steps, core, options)
+        self._steps = steps
         self._owner = owner
         self._core = core
         self._runs_user_code = runs_user_code or (
@@ -185,8 +186,11 @@ def _first_effect_of(
 ) -> Send | GetNegotiated | Pause:
     """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
-    if isinstance(send, WatchTask):
-        send = steps.send(core.task_watcher.watch(send.task))
+    while isinstance(send, (WatchTask, CacheLookup)):
+        if isinstance(send, WatchTask):
+            send = steps.send(core.task_watcher.watch(send.task))
+        else:
+            send = steps.send(look_up(send, core, options))
     while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
             if isinstance(send, GetNegotiated):
@@ -343,6 +347,7 @@ class _CallbackRun(Generic[R]):
         self._future = future
         self._runs_user_code = runs_user_code
         self._send: Send | None = None
+        self._store_reply: Callable[[Reply], None] | None = None
         self._connection: Connection | None = None
         self._call: PendingRequest | None = None
         self._responder: InputResponder | None = None
@@ -358,6 +363,7 @@ class _CallbackRun(Generic[R]):
             elif isinstance(send, GetNegotiated):  # the client connected meanwhile
                 self._guarded_step(self._advance, connection.agreed, None)
             else:
+                self._store_reply = reply_handler(send, self._core, self._options)
                 self._request(send, connection)
         except BaseException:  # Ctrl-C, mostly: the caller does not get the future
             self._cancel()
@@ -448,8 +454,15 @@ class _CallbackRun(Generic[R]):
 
     def _advance_with_outcome(self, call: PendingRequest, error: McpError | None) -> None:
         assert self._connection is not None
-        reply = None if error is not None else Reply(call.outcome, self._connection.dialect)
-        self._advance(reply, error)
+        if error is not None:
+            if self._core.cache is not None and self._send is not None:
+                self._core.cache.note_failure(self._send, error)
+            self._advance(None, error)
+            return
+        reply = Reply(call.outcome, self._connection.dialect)
+        if self._store_reply is not None:
+            self._store_reply(reply)
+        self._advance(reply, None)
 
     def _advance(self, value: Any, error: McpError | None) -> None:
         """Resume the steps with a value or an error, and perform their next effect."""
@@ -461,6 +474,7 @@ class _CallbackRun(Generic[R]):
             return
         if isinstance(effect, Send):
             self._retry_state = None  # attempts are counted for each request
+            self._store_reply = reply_handler(effect, self._core, self._options)
             self._request(effect, self._connection)
         elif isinstance(effect, AnswerInput):
             self._answer_input(effect, self._connection)
@@ -475,8 +489,10 @@ class _CallbackRun(Generic[R]):
             self._advance(self._connection.agreed, None)
         elif isinstance(effect, WatchTask):
             self._advance(self._core.task_watcher.watch(effect.task), None)
+        elif isinstance(effect, CacheLookup):
+            self._advance(look_up(effect, self._core, self._options), None)
         else:
-            assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
+            assert isinstance(effect, Pause)
             self._sleep(effect)
 
     def _sleep(self, pause: Pause) -> None:

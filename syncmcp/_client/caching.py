@@ -28,7 +28,7 @@ from syncmcp._protocol.caching import (
     ttl_seconds,
 )
 from syncmcp._protocol.dialect import Reply
-from syncmcp._protocol.steps import CacheLookup, Send, Steps
+from syncmcp._protocol.steps import CacheLookup, Send
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
@@ -123,48 +123,15 @@ class ResultCache:
 
     # -- look-up and store -------------------------------------------------------------------
 
-    def wrap(
-        self,
-        steps: Steps[R],
-        live_connection: Callable[[], Connection | None],
-        options: ResolvedOptions,
-    ) -> Steps[R]:
-        """Wrap steps: answer their `CacheLookup` effects, and store the replies of `Send`."""
-        try:
-            effect = steps.send(None)
-            while True:
-                if isinstance(effect, CacheLookup):
-                    effect = steps.send(self._look_up(effect, live_connection, options))
-                    continue
-                store_reply = (
-                    self._reply_handler(effect, options) if isinstance(effect, Send) else None
-                )
-                try:
-                    value = yield effect
-                except McpError as error:
-                    if isinstance(effect, Send):
-                        self._note_refused_page(effect, error)
-                    effect = steps.throw(error)
-                else:
-                    if store_reply is not None:
-                        store_reply(value)
-                    effect = steps.send(value)
-        except StopIteration as stop:
-            result: R = stop.value
-            return result
-
-    def _look_up(
-        self,
-        wanted: CacheLookup,
-        live_connection: Callable[[], Connection | None],
-        options: ResolvedOptions,
+    def look_up(
+        self, wanted: CacheLookup, connection: Connection | None, options: ResolvedOptions
     ) -> dict[str, Any] | None:
+        """The cached result of a request, for the server of the live connection, if any."""
         method, params, _ = wanted
         if options.cache != "use" or not options.plain or not is_cacheable(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
             return None  # sending the request raises the error
-        connection = live_connection()
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:
@@ -212,10 +179,11 @@ class ResultCache:
         with self._lock:
             return not self._changes.is_outdated(method, params, cached.asked)
 
-    def _reply_handler(
-        self, send: Send, options: ResolvedOptions
-    ) -> Callable[[Reply], None] | None:
-        """A function that stores the reply to a request; `None` if the reply is not cacheable."""
+    def reply_handler(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
+        """A function that stores the reply to a request; `None` if the reply is not cacheable.
+
+        To be called before the request is sent: its time decides which changes outdate the reply.
+        """
         method, params, own_offer, _, session = send
         if options.cache == "bypass" or not options.plain or own_offer is not None:
             return None
@@ -248,7 +216,8 @@ class ResultCache:
 
         return store_reply
 
-    def _note_refused_page(self, send: Send, error: McpError) -> None:
+    def note_failure(self, send: Send, error: McpError) -> None:
+        """Outdate the pages of a list if its server refused a cursor. Never blocks."""
         name = list_of_refused_cursor(send.method, send.params, error)
         if name is not None:
             with self._lock:

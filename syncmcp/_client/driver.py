@@ -13,9 +13,11 @@ from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.questions import InputResponder
+from syncmcp._protocol.caching import CACHEABLE_REQUESTS
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.steps import (
     AnswerInput,
+    CacheLookup,
     Compute,
     Effect,
     GetNegotiated,
@@ -65,8 +67,6 @@ def run(
     Raises:
         McpError: What the steps raise.
     """
-    if effect is None:
-        steps = with_cache(steps, core, options)
     try:
         if options.nested:
             with slot_released():
@@ -89,9 +89,19 @@ def name_server(error: BaseException, core: ClientCore) -> None:
         error.server = core.label
 
 
-def with_cache(steps: Steps[R], core: ClientCore, options: ResolvedOptions) -> Steps[R]:
-    """Wrap steps with the cache: it answers their `CacheLookup` and stores their results."""
-    return steps if core.cache is None else core.cache.wrap(steps, core.live_connection, options)
+def look_up(lookup: CacheLookup, core: ClientCore, options: ResolvedOptions) -> Any:
+    """Perform a `CacheLookup`. Never blocks."""
+    assert core.cache is not None  # the steps of a client without a cache yield none
+    return core.cache.look_up(lookup, core.live_connection(), options)
+
+
+def reply_handler(
+    send: Send, core: ClientCore, options: ResolvedOptions
+) -> Callable[[Reply], None] | None:
+    """The function of the cache that stores the reply to a request, if it may be cached."""
+    if core.cache is None or send.method not in CACHEABLE_REQUESTS:
+        return None
+    return core.cache.reply_handler(send, options)
 
 
 def abort_steps(
@@ -135,8 +145,10 @@ def _drive(
                     value = _get_negotiated(effect, core, options, deadline)
                 elif isinstance(effect, WatchTask):
                     value = core.task_watcher.watch(effect.task)
+                elif isinstance(effect, CacheLookup):
+                    value = look_up(effect, core, options)
                 else:
-                    assert isinstance(effect, Pause)  # the cache has answered every CacheLookup
+                    assert isinstance(effect, Pause)
                     if effect.task is None:
                         core.sleep(effect.seconds, options, deadline)
                     elif suspends:
@@ -171,7 +183,16 @@ def _request(
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.altered)
 
-    return with_retries(send, core, options, deadline, attempt, on_attempt)
+    store_reply = reply_handler(send, core, options)
+    try:
+        reply = with_retries(send, core, options, deadline, attempt, on_attempt)
+    except McpError as error:
+        if core.cache is not None:
+            core.cache.note_failure(send, error)
+        raise
+    if store_reply is not None:
+        store_reply(reply)
+    return reply
 
 
 def _get_negotiated(

@@ -18,8 +18,7 @@ MAX_TTL = 24 * 3600.0
 MAX_URIS = 256
 """The number of resources whose changes are recorded separately."""
 
-# The requests whose results may be cached, and the list whose page each result is, if any.
-_METHODS: Mapping[str, str | None] = {
+CACHEABLE_REQUESTS: Mapping[str, str | None] = {
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/read": None,
@@ -29,6 +28,7 @@ _METHODS: Mapping[str, str | None] = {
     "skills/list": "skills",
     "tools/list": "tools",
 }
+"""The requests whose results may be cached, and the list whose page each result is, if any."""
 
 # Requests with these parameters are not cached: they answer questions, or carry metadata.
 _UNCACHEABLE_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
@@ -36,7 +36,9 @@ _UNCACHEABLE_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 def is_cacheable(method: str, params: Mapping[str, Any] | None) -> bool:
     """True if a result of this request may be cached, provided that the server allows it."""
-    return method in _METHODS and (params is None or _UNCACHEABLE_PARAMS.isdisjoint(params))
+    return method in CACHEABLE_REQUESTS and (
+        params is None or _UNCACHEABLE_PARAMS.isdisjoint(params)
+    )
 
 
 def ttl_seconds(result: Mapping[str, Any]) -> float:
@@ -57,7 +59,7 @@ def is_public(result: Mapping[str, Any]) -> bool:
 
 def first_page_params(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The parameters for the first page of a list, if `params` are for a later page."""
-    if _METHODS.get(method) is None or params is None or "cursor" not in params:
+    if CACHEABLE_REQUESTS.get(method) is None or params is None or "cursor" not in params:
         return None
     return {name: value for name, value in params.items() if name != "cursor"}
 
@@ -68,7 +70,7 @@ def list_of_refused_cursor(
     """The list whose cursor the server refused with `error`, which makes its pages invalid."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
-    return None if first_page_params(method, params) is None else _METHODS[method]
+    return None if first_page_params(method, params) is None else CACHEABLE_REQUESTS[method]
 
 
 class InvalidationLog:
@@ -107,7 +109,7 @@ class InvalidationLog:
     def is_outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
         """True if the result of this request, sent at `asked`, may be older than a change."""
         last = self._everything
-        kind = _METHODS.get(method)
+        kind = CACHEABLE_REQUESTS.get(method)
         if kind is not None:
             last = max(last, self._lists.get(kind, last))
         elif method == "resources/read" and params is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
@@ -15,7 +16,7 @@ from syncmcp._connection.options import CacheUse, ResolvedOptions
 from syncmcp._protocol.capabilities import NO_OFFER
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.revisions import dialect_for
-from syncmcp._protocol.steps import Send, Steps
+from syncmcp._protocol.steps import CacheLookup, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import MemoryCache
 from syncmcp.config import Http
@@ -45,8 +46,8 @@ class Client:
 class Fetch:
     """One call that found nothing kept: asked for, then answered by the server, then finished."""
 
-    def __init__(self, method: str, steps: Steps[Any]) -> None:
-        self.method, self.steps = method, steps
+    def __init__(self, method: str, steps: Steps[Any], store: Callable[[Reply], None]) -> None:
+        self.method, self.steps, self.store = method, steps, store
         self.answer: dict[str, Any] | None = None
 
 
@@ -77,11 +78,14 @@ class World:
         params = {"uri": "a:1"} if method == "resources/read" else None
         assert client.cache is not None
         steps: Steps[Any] = cached_or_exchange(cast("Any", client), method, params)
-        steps = client.cache.wrap(steps, client.live, options)
         effect, found = advance(steps, None)
+        assert isinstance(effect, CacheLookup)
+        effect, found = advance(steps, client.cache.look_up(effect, client.live(), options))
         if found is None:
             assert isinstance(effect, Send)
-            self.fetches.append(Fetch(method, steps))
+            store = client.cache.reply_handler(effect, options)
+            assert store is not None
+            self.fetches.append(Fetch(method, steps, store))
             return
         assert use == "use"
         self.hits += 1
@@ -105,7 +109,9 @@ class World:
         # When it arrives; for the check alone.
         fetch.answer["answered"] = self.now
         self.fetches.remove(fetch)
-        assert advance(fetch.steps, Reply(fetch.answer, DIALECT)) == (None, fetch.answer)
+        reply = Reply(fetch.answer, DIALECT)
+        fetch.store(reply)
+        assert advance(fetch.steps, reply) == (None, fetch.answer)
 
     def change(self, method: str) -> None:
         self.versions[method] += 1

@@ -229,5 +229,5 @@ def test_kept_pages_whose_cursors_go_round_in_circles_are_an_error_as_others_are
     library.server.on_request("tools/list", circle)
     with MEMORY.connect(library.server) as client:
         for way in (blocking, future, iterated):
-            with pytest.raises(syncmcp.ProtocolError, match="circles"):
+            with pytest.raises(syncmcp.ProtocolError, match="repeated a cursor"):
                 way(client)

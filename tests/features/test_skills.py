@@ -714,7 +714,7 @@ def test_cursors_that_go_round_in_circles_end_the_list() -> None:
     server = telling(entry(WHOLE), {})
     server.on_request("skills/list", lambda params, context: {"skills": [], "nextCursor": "again"})
     with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        with pytest.raises(ProtocolError, match="circles"):
+        with pytest.raises(ProtocolError, match="repeated a cursor"):
             Skills(client).list()
         with pytest.raises(LimitExceeded, match="max_pages"):
             Skills(client).list(max_pages=1)
