@@ -21,7 +21,7 @@ from syncmcp._client.tool_calls import (
     check_input,
     check_output,
     get_negotiated,
-    retry_on_header_mismatch,
+    learn_headers,
     task_support,
     tool_params,
 )
@@ -34,7 +34,7 @@ from syncmcp._protocol.exchange import TaskPoller, exchange_or_task
 from syncmcp._protocol.steps import Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
-from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
+from syncmcp.errors import HeaderMismatch, InvalidParams, McpError, NotSupported, fresh
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore, HasCore
@@ -422,9 +422,14 @@ def _start(
         if (yield from task_support(core, name)) not in ("optional", "required"):
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
-    yield from check_input(core, name, arguments, core.validation)
+    if core.validation.input:
+        yield from check_input(core, name, arguments)
     call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
-    outcome = yield from retry_on_header_mismatch(call, core)
+    try:
+        outcome = yield from call()
+    except HeaderMismatch as mismatch:
+        yield from learn_headers(core, mismatch)
+        outcome = yield from call()
     if isinstance(outcome, TaskState):
         poller = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
         return ToolTask(_TaskFollower(client, poller, name, options))

@@ -99,7 +99,8 @@ def check_mapping(value: object, name: str) -> None:
     Raises:
         UsageError: It is neither.
     """
-    if value is not None and not isinstance(value, Mapping):
+    # The type is compared first: `isinstance` with an abstract class is slow.
+    if value is not None and type(value) is not dict and not isinstance(value, Mapping):
         raise UsageError(f"{name} is a mapping or None, not {value!r}")
 
 

@@ -25,14 +25,22 @@ from syncmcp._client.tool_calls import (
     check_input,
     check_output,
     get_negotiated,
-    retry_on_header_mismatch,
+    learn_headers,
+    may_need_task,
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import McpError, NotSupported, ResourceNotFound, ServerError, UsageError
+from syncmcp.errors import (
+    HeaderMismatch,
+    McpError,
+    NotSupported,
+    ResourceNotFound,
+    ServerError,
+    UsageError,
+)
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
@@ -233,11 +241,19 @@ def call_tool(
         OutcomeUnknown: The connection broke after the call was sent; the tool may have run.
     """
     params = tool_params(name, arguments)
-    checks = core.validation.but(validate_output, validate_input)
-    yield from check_input(core, name, arguments, checks)
-    yield from ask_for_task(core, name, params)
+    checks = core.validation
+    if validate_output is not None or validate_input is not None:
+        checks = checks.but(validate_output, validate_input)
+    if checks.input:
+        yield from check_input(core, name, arguments)
+    if may_need_task(core):
+        yield from ask_for_task(core, name, params)
     call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
-    raw = yield from retry_on_header_mismatch(call, core)
+    try:
+        raw = yield from call()
+    except HeaderMismatch as mismatch:
+        yield from learn_headers(core, mismatch)
+        raw = yield from call()
     result = validate(types.CallToolResult, raw, "tools/call")
     types.set_origin(result, name, core.label)
     yield from check_output(core, name, result, checks)
@@ -506,11 +522,17 @@ def begin_tool(
         The result, or an `InputRequired` for `Client.resume`.
     """
     params = tool_params(name, arguments)
-    yield from check_input(core, name, arguments, core.validation)
-    yield from ask_for_task(core, name, params)
+    if core.validation.input:
+        yield from check_input(core, name, arguments)
+    if may_need_task(core):
+        yield from ask_for_task(core, name, params)
     call = partial(_begin, "tools/call", params, can, core)
     result: CallToolResult | InputRequired[CallToolResult]
-    result = yield from retry_on_header_mismatch(call, core)
+    try:
+        result = yield from call()
+    except HeaderMismatch as mismatch:
+        yield from learn_headers(core, mismatch)
+        result = yield from call()
     if isinstance(result, types.CallToolResult):
         yield from check_output(core, name, result, core.validation)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +48,12 @@ def get_negotiated(core: ClientCore, method: str = AUGMENTED) -> Steps[Negotiate
     return agreed
 
 
+def may_need_task(core: ClientCore) -> bool:
+    """True if `ask_for_task` has to look at the tool: for servers with tasks, and unknown ones."""
+    connection = core.connection
+    return connection is None or connection.agreed.tasks is not None
+
+
 def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:
     """Ask for a task if the tool requires that (2025-11-25)."""
     tasks = (yield from get_negotiated(core)).tasks
@@ -65,34 +71,29 @@ def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     return None if known is None else known.task_support
 
 
-def retry_on_header_mismatch(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
-    """Call a tool; after a `HeaderMismatch` list the tools and call it once more.
+def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
+    """List the tools, after which a call that the server rejected may be sent once more.
 
-    The server rejected the first call unprocessed (spec: transports, "Client Behavior").
+    The server has not processed the call (spec: transports, "Client Behavior").
+
+    Raises:
+        HeaderMismatch: The tools cannot be listed.
     """
     try:
-        return (yield from call())
-    except HeaderMismatch as mismatch:
-        try:
-            yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
-        except (RequestCancelled, RequestTimeout):
-            raise  # the call itself was cancelled or timed out
-        except McpError as error:
-            raise mismatch from error
-    return (yield from call())
+        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
+    except (RequestCancelled, RequestTimeout):
+        raise  # the call itself was cancelled or timed out
+    except McpError as error:
+        raise mismatch from error
 
 
-def check_input(
-    core: ClientCore, name: str, arguments: Mapping[str, Any] | None, checks: ValidationOptions
-) -> Steps[None]:
+def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None) -> Steps[None]:
     """Validate arguments before they are sent, unless the tool is not listed.
 
     Raises:
         InvalidArguments: The arguments do not match the input schema.
         UnsupportedSchema: The tool's input schema cannot be used for validation.
     """
-    if not checks.input:
-        return
     given: Mapping[str, Any] = arguments or {}
     known = core.schemas.find(name)
     error: McpError | None = None

@@ -74,12 +74,16 @@ def exchange(
     *,
     max_rounds: int = MAX_ROUNDS,
     session: SessionPin | None = None,
+    polls_task: bool = True,
 ) -> Steps[dict[str, Any]]:
     """Send a request, have the server's questions answered, and return the final result.
 
     The result is not validated, but its kind (final, questions, task) is read before any model
     sees it: a tolerant model would read questions as an empty success. A call that becomes a task
-    is polled until it ends.
+    is polled until it ends, unless `polls_task` is false; see `exchange_or_task`.
+
+    Once a result contained questions, the server has started the call: an error of a repeated
+    request then has the `delivery` of the call, not of that request.
 
     Raises:
         ProtocolError: The result is no object, or of a kind that was not agreed on.
@@ -90,33 +94,16 @@ def exchange(
             person did not agree to.
         SessionChanged: The session to which `session` ties the request has ended.
     """
-    outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds, session=session)
-    if isinstance(outcome, TaskState):
-        return (yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds)))
-    return outcome
-
-
-def exchange_or_task(
-    method: str,
-    params: dict[str, Any] | None,
-    *,
-    max_rounds: int,
-    session: SessionPin | None = None,
-) -> Steps[dict[str, Any] | TaskState]:
-    """Like `exchange`, but return the state of the task if the call becomes one.
-
-    Once a result contained questions, the server has started the call: an error of a repeated
-    request then has the `delivery` of the call, not of that request.
-    """
     sent = params
-    rounds, links = RoundLimit(method, max_rounds), AnsweredLinks()
+    rounds: RoundLimit | None = None  # made for the first question: most calls have none
     begun = False
     try:
         while True:
             try:
                 reply: Reply = yield Send(method, sent, session=session)
             except UrlElicitationRequired as error:
-                questions = links.unseen(url_questions(error.data))
+                rounds = rounds or RoundLimit(method, max_rounds)
+                questions = rounds.links.unseen(url_questions(error.data))
                 if not questions:
                     raise  # without links, or the same links after the person visited them
                 rounds.count(error)
@@ -128,14 +115,15 @@ def exchange_or_task(
                 if not agreed:
                     raise
                 continue
-            outcome = reply.dialect.read_result(method, reply.result)
+            outcome: Any = reply.dialect.read_result(method, reply.result)
             if not isinstance(outcome, InputRound):
-                return outcome
+                break
             begun = True
+            rounds = rounds or RoundLimit(method, max_rounds)
             rounds.count(outcome.questions)
             answers: dict[str, Any] | None = None
             if outcome.questions:
-                answers = yield from _answers(method, params, outcome.questions, rounds, links)
+                answers = yield from _answers(method, params, outcome.questions, rounds)
             else:
                 yield Pause(repeat_delay(rounds.rounds))
             sent = outcome.retry(params, answers)
@@ -143,6 +131,17 @@ def exchange_or_task(
         if begun:
             raise error_of_started_call(error, method) from error.__cause__
         raise
+    if polls_task and isinstance(outcome, TaskState):
+        outcome = yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds))
+    result: dict[str, Any] = outcome
+    return result
+
+
+def exchange_or_task(
+    method: str, params: dict[str, Any] | None, *, max_rounds: int
+) -> Steps[dict[str, Any] | TaskState]:
+    """Like `exchange`, but return the state of the task if the call becomes one."""
+    return exchange(method, params, max_rounds=max_rounds, polls_task=False)
 
 
 def _answers(
@@ -150,13 +149,13 @@ def _answers(
     params: dict[str, Any] | None,
     questions: Mapping[str, InputQuestion],
     rounds: RoundLimit,
-    links: AnsweredLinks,
 ) -> Steps[dict[str, Any]]:
     """Have the questions of a result answered; each link is asked for once per call.
 
     Raises:
         TooManyRounds: The server asks again for a link that the person did not agree to.
     """
+    links = rounds.links
     answers = links.known_answers(questions)
     if any(answer.get("action") != "accept" for answer in answers.values()):
         rounds.fail("the server asks again for a link that nobody agreed to", questions)
@@ -193,11 +192,17 @@ def single_exchange(
 
 
 class RoundLimit:
-    """Limits how often a server may ask before the final result of one call."""
+    """Limits how often a server may ask before the final result of one call.
+
+    Attributes:
+        links: The links that the person was asked to open.
+        rounds: How often the server has asked.
+    """
 
     def __init__(self, method: str, most: int) -> None:
         self._method = method
         self._most = most
+        self.links = AnsweredLinks()
         self.rounds = 0
 
     def count(self, last: McpError | Mapping[str, InputQuestion]) -> None:

@@ -271,7 +271,7 @@ class RequestTable(Generic[C, Q]):
 
     def get(self, id: object) -> C | None:
         """The open call with this id, `None` if there is none."""
-        key = own_id(id)
+        key = id if type(id) is int else own_id(id)
         return None if key is None else self._calls.get(key) or self._subscriptions.get(key)
 
     def sole_call(self) -> C | None:
@@ -286,7 +286,7 @@ class RequestTable(Generic[C, Q]):
 
     def take(self, id: object) -> C | None:
         """Remove and return the call with this id; `None` if it was taken before."""
-        key = own_id(id)
+        key = id if type(id) is int else own_id(id)
         if key is None:
             return None
         call = self._calls.pop(key, None) or self._subscriptions.pop(key, None)

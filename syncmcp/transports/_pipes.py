@@ -281,6 +281,9 @@ class LineReader:
         end = chunk.find(b"\n")
         if end < 0:
             return self._keep_partial(chunk)
+        if end == len(chunk) - 1 and end <= self._limit and not (self._parts or self._truncating):
+            # One whole line, as most chunks are.
+            return [chunk[:-2] if chunk.endswith(b"\r\n") else chunk[:-1]]
         lines = [] if self._truncating else self._complete_first(chunk[:end])
         self._truncating = False
         if end + 1 < len(chunk):

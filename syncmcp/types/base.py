@@ -7,7 +7,7 @@ have a construct or a field; constructs and fields with neither word are in all 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -45,7 +45,8 @@ _build_lock = threading.RLock()
 def field_of(value: Any, name: str) -> Any:
     """Return a field of a JSON object or a model, else ``None``; for discriminators."""
     if isinstance(value, dict):
-        return cast("dict[str, Any]", value).get(name)
+        fields: dict[str, Any] = value
+        return fields.get(name)
     return getattr(value, name, None)
 
 

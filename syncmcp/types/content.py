@@ -308,7 +308,7 @@ _SAMPLING_BLOCKS = frozenset({"text", "image", "audio", "tool_use", "tool_result
 
 
 def _block_tag(value: Any) -> str:
-    kind = field_of(value, "type")
+    kind = value.get("type") if type(value) is dict else field_of(value, "type")
     return kind if isinstance(kind, str) and kind in _BLOCKS else "unknown"
 
 

@@ -762,7 +762,7 @@ def test_nobody_is_asked_for_a_call_that_was_given_up() -> None:
         studio.running(0)
     assert asked == []
     assert studio.refused is not None
-    assert "given up" in str(studio.refused)
+    assert "its call was cancelled" in str(studio.refused)
 
 
 @every_wire
