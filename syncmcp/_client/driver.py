@@ -183,7 +183,8 @@ def _request(
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.altered)
 
-    store_reply = reply_handler(send, core, options)
+    cacheable = core.cache is not None and method in CACHEABLE_REQUESTS
+    store_reply = reply_handler(send, core, options) if cacheable else None
     try:
         reply = with_retries(send, core, options, deadline, attempt, on_attempt)
     except McpError as error:

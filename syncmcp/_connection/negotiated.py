@@ -81,7 +81,7 @@ class NegotiatedState:
         missing = self._unavailable.get(method)
         if missing is not None and not (missing.undeclared and undeclared == "try"):
             raise NotSupported(missing.reason, server=self._label, method=method)
-        return self.dialect
+        return self.current_dialect or self.dialect
 
     def check_tasks(self, undeclared: Undeclared) -> TaskProtocol:
         """Return how calls become tasks; `undeclared` as for `check`.
