@@ -51,10 +51,6 @@ class ConnectionEvents(Protocol):
         """The server sent a notification that the client acts on, for example of a change."""
         ...
 
-    def task_changed(self, task: str) -> None:
-        """The server sent a notification that a task has changed."""
-        ...
-
     def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
         """A cancelled call became a task, which has to be cancelled, too."""
         ...

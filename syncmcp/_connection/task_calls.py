@@ -162,12 +162,6 @@ class TaskCallTracker:
         if task is not None and events is not None:
             events.task_abandoned(task, undeclared)
 
-    def task_changed(self, params: dict[str, Any]) -> None:
-        """Notify the client of a task whose status has changed."""
-        task, events = params.get("taskId"), self._services.events()
-        if isinstance(task, str) and events is not None:
-            events.task_changed(task)
-
 
 def _asks_for_task(call: PendingRequest) -> bool:
     """Whether a call asks to become a task."""

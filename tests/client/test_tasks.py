@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import gc
-import math
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -598,9 +596,8 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio()
-    # Nobody looks at it, or listens, before it is given up: so there is no request under way.
+    # Nobody looks at it before it is given up: so there is no request under way.
     studio.tasks.poll_interval_ms = 3_600_000
-    monkeypatch.setattr("syncmcp._protocol.exchange.MIN_WATCHED_INTERVAL", math.inf)
     with wire.connect(studio, **ON) as client:
         token, event, parked = CancelToken(), threading.Event(), Parked(client)
         if way == "future":
@@ -611,7 +608,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
             if way == "Ctrl-C":
                 # As soon as the call waits for the next look.
                 monkeypatch.setattr(
-                    "syncmcp._client.driver.acquire", lambda *_: _thread.interrupt_main()
+                    "syncmcp._client.core.acquire", lambda *_: _thread.interrupt_main()
                 )
 
             clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
@@ -649,15 +646,15 @@ class Parked:
 
     def __init__(self, client: Client) -> None:
         self._event = threading.Event()
-        naps = client._core.pools.waits
-        begin = naps.begin
+        pools = client._core.pools
+        begin = pools.pause
 
         def watched(*args: Any) -> Any:
-            nap = begin(*args)
+            pause = begin(*args)
             self._event.set()
-            return nap
+            return pause
 
-        naps.begin = watched  # type: ignore[method-assign, assignment]
+        pools.pause = watched  # type: ignore[method-assign, assignment]
 
     def wait(self) -> None:
         assert self._event.wait(PATIENCE)
@@ -789,19 +786,11 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
     with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
-        naps = client._core.pools.waits
-        (nap,) = naps._waits
-        ended = threading.Event()
-        done = nap._on_wake
-
-        def told() -> None:
-            done()
-            ended.set()
-
-        nap._on_wake = told
+        (pause,) = filter(None, (each() for each in client._core.pools.closing._followers))
+        gone = is_gone(task)
         del task
-        gc.collect()
-        assert ended.wait(PATIENCE)
+        assert gone()
+        assert pause.wait(PATIENCE)
         assert studio.stats.tasks == 1
 
 
@@ -871,6 +860,25 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
         other.result(PATIENCE)
 
 
+def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_that_asked() -> None:
+    studio = Studio()
+    studio.gate.set()
+    results: list[str] = []
+
+    @studio.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.elicit("Who paints?", FORM)["action"])
+
+    def answer(request: Any, context: Any) -> ElicitResult:
+        results.append(client.call_tool.future("render").result(PATIENCE).text)
+        return ElicitResult.decline()
+
+    wire = Wire("http", STATEFUL)
+    with wire.connect(studio, max_in_flight=1, elicitation=answer) as client:
+        assert client.call_tool.future("ask").result(PATIENCE).text == "decline"
+    assert results == ["1 pictures"]
+
+
 # -- when it is looked at --------------------------------------------------------------------
 
 
@@ -899,14 +907,45 @@ def test_a_task_is_looked_at_as_often_as_the_server_wants(
 
 @stateful_wires
 @pytest.mark.requirement("TSK-06")
-def test_news_of_a_task_is_a_hint_to_look_at_it(wire: Wire) -> None:
+def test_news_of_a_task_goes_to_the_program_and_the_task_is_looked_at_in_its_time(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio, news, ended = Studio(), [], threading.Event()
+    studio.tasks.poll_interval_ms = 1_000_000
+    studio.tasks.notify = True
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks/status":
+            news.append(params["taskId"])
+            if params["status"] == "completed":
+                ended.set()
+
+    with wire.connect(studio, on_notification=hear) as client:
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+        parked = Parked(client)
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        parked.wait()
+        studio.gate.set()
+        assert ended.wait(PATIENCE)
+        tick()
+        assert (set(news), task.status) == ({task.id}, "working")
+        assert studio.stats.requests["tasks/get"] == 0
+        clock.advance(1001)
+        tick()
+        assert task.result(PATIENCE).text == "1 pictures"
+
+
+@both_eras
+def test_a_look_that_finds_the_end_ends_the_pause_of_those_who_wait(revision: Any) -> None:
     studio = Studio()
     studio.tasks.poll_interval_ms = 3_600_000
-    studio.tasks.notify = True
-    with wire.connect(studio) as client:
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
         studio.gate.set()
+        studio.running(0)
+        assert task.refresh() == "completed"
         assert task.result(PATIENCE).text == "1 pictures"
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.steps import Send
+from syncmcp._protocol.steps import Pause, Send
 from syncmcp._protocol.tasks import ExtensionTasks
 from syncmcp.errors import InvalidQuestion, ProtocolError
 from tests.contract.mutant import Mutant
@@ -39,12 +40,8 @@ def _refuses_tasks(original: Function) -> Function:
     return read
 
 
-def _only_after_news(original: Function) -> Function:
-    def begin(self: Any, pause: Any, deadline: Any, cancel: Any) -> None:
-        if pause.task is None:
-            original(self, pause, deadline, cancel)
-
-    return begin
+def _without_end(effect: Any) -> list[Any]:
+    return [effect._replace(seconds=math.inf) if isinstance(effect, Pause) else effect]
 
 
 def _lower_cursors(effect: Any) -> list[Any]:
@@ -130,17 +127,6 @@ def _undeclared(original: Function) -> Function:
     return params
 
 
-def _undeclared_listening(original: Function) -> Function:
-    def params(self: Any, method: str, given: Any, *rest: Any) -> Any:
-        made = original(self, method, given, *rest)
-        if method == "subscriptions/listen" and "taskIds" in made["notifications"]:
-            key = "io.modelcontextprotocol/clientCapabilities"
-            made["_meta"] = {**made["_meta"], key: {}}
-        return made
-
-    return params
-
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-not-offered",
@@ -173,8 +159,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-after-news",
         "a task is looked at only when the server says that it has changed",
-        "syncmcp._concurrency.waits:InterruptibleWait.begin",
-        _only_after_news,
+        "syncmcp._protocol.exchange:TaskPoller.poll_until_done",
+        effects(_without_end),
         ("TSK-06",),
     ),
     Mutant(
@@ -259,13 +245,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "requests about tasks do not declare the extension",
         f"{STATELESS}.params",
         _undeclared,
-        ("TSX-07",),
-    ),
-    Mutant(
-        "task-listening-undeclared",
-        "listening to tasks does not declare the extension",
-        f"{STATELESS}.params",
-        _undeclared_listening,
         ("TSX-07",),
     ),
     Mutant(
