@@ -33,7 +33,6 @@ from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.tasks import CANCEL
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -381,7 +380,6 @@ class ClientCore:
             self.handlers,
             pools.handlers,
             pools.workers,
-            pools.carriers,
             settings.human_timeout,
         )
         connection = Connection(
@@ -588,10 +586,6 @@ class ClientCore:
             self.cache.on_notification(method, dict(params))
         if stateful:
             self.session_state.notify_listeners(method, dict(params))
-
-    def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A cancelled call became a task at the server: cancel the task. Never blocks."""
-        self.pools.workers.run(partial(self.send_and_forget, CANCEL, {"taskId": task}, undeclared))
 
     def server_stream_closed(self) -> None:
         """The stream for messages outside of requests has ended. Never blocks."""

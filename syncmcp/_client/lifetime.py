@@ -226,8 +226,6 @@ class Pools:
         # A handler that calls the client lends its slot, so that any number of threads suffices.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
-        # Exchanges that may outlive their calls: they do not use the slots of other exchanges.
-        self.carriers = DaemonPool(f"syncmcp-carrier[{label}]", max_in_flight)
         # One thread, for the steps of futures that run code of the program.
         self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
         self.closing = CancelToken()
@@ -278,5 +276,4 @@ class Pools:
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()
-        self.carriers.close()
         self.resumer.close()

@@ -114,8 +114,8 @@ class ExtensionTasks:
 
 
 def created_task_id(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a result created; `None` if it created none."""
-    task = result if result.get("resultType") == "task" else result.get("task")
+    """The id of the task that a result created (2025-11-25); `None` if it created none."""
+    task = result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 

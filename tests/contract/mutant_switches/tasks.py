@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.steps import Pause, Send
-from syncmcp._protocol.tasks import ExtensionTasks
-from syncmcp.errors import InvalidQuestion, ProtocolError
+from syncmcp._protocol.tasks import AUGMENTED, ExtensionTasks
+from syncmcp.errors import InvalidQuestion, ProtocolError, RequestCancelled
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always, effects, result
 
@@ -99,9 +99,9 @@ def _asks_again(original: Function) -> Function:
 
 
 def _by_notification(original: Function) -> Function:
-    def post(self: Any, method: str, params: Any, undeclared: Any) -> None:
-        connection = self._live()
-        connection._notifier.cancelled(connection.next_id - 1, "the task")
+    def post(core: Any, method: str, params: Any, undeclared: Any) -> None:
+        connection, error = core.live_connection(), RequestCancelled("cancelled")
+        connection._notifier.cancelled(connection.next_id - 1, AUGMENTED, error)
 
     return post
 
@@ -222,8 +222,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-requests-cancelled",
         "a call that asks to become a task is cancelled by a notification",
-        f"{CALLS}.may_notify_cancel",
-        result(lambda may_be_told: True),
+        "syncmcp._connection.task_calls:asks_for_task",
+        always(False),
         ("CAN-03",),
     ),
     Mutant(
