@@ -266,11 +266,12 @@ class _TaskFollower:
         run(poller.poll(), self._core, options, Deadline(options.timeout))
         if poller.ended:
             self._cancel_questions(poller)
-        # Wakes the follower, which may be waiting for its next poll.
-        self._core.pools.waits.notify_task(poller.id)
 
     def _cancel_questions(self, poller: TaskPoller) -> None:
-        """Withdraw the open questions. Never blocks, and calls no code of the program."""
+        """Withdraw the open questions, and have the task polled at once if it is followed.
+
+        Never blocks, and calls no code of the program.
+        """
         with self._lock:
             questions_token, self._questions_token = self._questions_token, CancelToken()
             # The next poll may return questions that were asked before this moment.
@@ -318,7 +319,6 @@ class _TaskFollower:
                 raise
         # Even if the server goes on: a cancelled task must not ask anybody any more.
         self._cancel_questions(poller)
-        self._core.pools.waits.notify_task(poller.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
         """The iterator of a handle. Refers to `handle`, so that the iteration keeps it alive."""

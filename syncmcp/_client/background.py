@@ -40,7 +40,6 @@ from syncmcp._protocol.steps import (
     Send,
     SendAndForget,
     Steps,
-    WatchTask,
 )
 from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
     from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._concurrency.timing import TimerEntry
-    from syncmcp._concurrency.waits import InterruptibleWait
     from syncmcp._protocol.capabilities import Undeclared
 
 R = TypeVar("R")
@@ -186,11 +184,8 @@ def _first_effect_of(
 ) -> Send | GetNegotiated | Pause:
     """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
-    while isinstance(send, (WatchTask, CacheLookup)):
-        if isinstance(send, WatchTask):
-            send = steps.send(core.task_watcher.watch(send.task))
-        else:
-            send = steps.send(look_up(send, core, options))
+    while isinstance(send, CacheLookup):
+        send = steps.send(look_up(send, core, options))
     while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
             if isinstance(send, GetNegotiated):
@@ -295,10 +290,10 @@ class _ThreadedRun(Generic[R]):
                 suspends=True,
             )
         except Suspended as suspended:
-            # Changes during the pause are found by the next request of the steps.
+            # Whatever ended the pause is found by the next request of the steps.
             self._next_effect = Pause(0.0)
-            self._core.pools.waits.begin(
-                suspended.pause, self._deadline, self._token, self._schedule_resume
+            self._core.pools.pause(
+                *suspended.pause, self._deadline, self._token, self._schedule_resume
             )
         except BaseException as error:
             settle(future, None, error)
@@ -322,7 +317,7 @@ class _ThreadedRun(Generic[R]):
         if self._deadline.at is not None:
             self._expiry = timer.at(self._deadline.at, hurry)
         self._forget_cancel = call_when_cancelled(self._token, hurry)
-        run(drive)
+        run(drive, at_once=self._options.nested)
 
 
 class _CallbackRun(Generic[R]):
@@ -352,7 +347,7 @@ class _CallbackRun(Generic[R]):
         self._call: PendingRequest | None = None
         self._responder: InputResponder | None = None
         self._retry_state: RetryState | None = None
-        self._pending_wait: InterruptibleWait | None = None
+        self._pause: CancelToken | None = None
 
     def start(self, send: Send | GetNegotiated | Pause, connection: Connection) -> None:
         set_canceller(self._future, self._cancel)
@@ -389,18 +384,18 @@ class _CallbackRun(Generic[R]):
             self._cancel()
 
     def _cancel(self) -> None:
-        call, connection, responder, wait = (
+        call, connection, responder, pause = (
             self._call,
             self._connection,
             self._responder,
-            self._pending_wait,
+            self._pause,
         )
         if call is not None and connection is not None:
             connection.cancel(call, RequestCancelled("cancelled by the caller"))
         if responder is not None:
             responder.cancel(RequestCancelled("cancelled by the caller"))
-        if wait is not None:
-            wait.wake()
+        if pause is not None:
+            pause.cancel()
 
     def _on_call_done(self, call: PendingRequest) -> None:
         """A request ended. Runs on any thread, mostly the reader thread.
@@ -487,8 +482,6 @@ class _CallbackRun(Generic[R]):
             self._advance(None, None)
         elif isinstance(effect, GetNegotiated):
             self._advance(self._connection.agreed, None)
-        elif isinstance(effect, WatchTask):
-            self._advance(self._core.task_watcher.watch(effect.task), None)
         elif isinstance(effect, CacheLookup):
             self._advance(look_up(effect, self._core, self._options), None)
         else:
@@ -498,12 +491,12 @@ class _CallbackRun(Generic[R]):
     def _sleep(self, pause: Pause) -> None:
         # The timer thread must not write: the steps continue on a pool thread.
         go_on = partial(self._guarded_step, self._advance, None, None)
-        woken = partial(self._core.pools.workers.run, go_on)
-        waits = self._core.pools.waits
-        self._pending_wait = waits.begin(pause, self._deadline, self._options.cancel, woken)
+        pools, cancel = self._core.pools, self._options.cancel
+        over = partial(pools.workers.run, go_on)
+        self._pause = pools.pause(*pause, self._deadline, cancel, over)
         if is_cancelled(self._future):
-            # Cancelled during this method: `_cancel` may have seen the previous wait.
-            self._pending_wait.wake()
+            # Cancelled during this method: `_cancel` may have seen the previous pause.
+            self._pause.cancel()
 
     def _compute(self, work: Compute) -> None:
         self._advance(work.function(), None)

@@ -15,7 +15,6 @@ from syncmcp import tasks
 from syncmcp._client import changes, functions, operations, requests
 from syncmcp._client.background import send_and_forget
 from syncmcp._client.core import ClientCore
-from syncmcp._client.listening import TaskSubscription
 from syncmcp._client.opening import resolve_target
 from syncmcp._client.requests import Request, Resume
 from syncmcp._client.retrying import Retry
@@ -312,7 +311,6 @@ class Client:
             settings, self._handlers, lazy=lazy, send_and_forget=send_and_forget
         )
         self._core.facade = weakref.ref(self)
-        self._core.task_watcher = TaskSubscription(self._core)
         # True for an unpickled client, which the whole process shares: `with` does not close it.
         self._shared = False
         self._roots: Roots | None = None

@@ -23,17 +23,16 @@ from syncmcp._client.opening import (
     underlying_target,
 )
 from syncmcp._client.retrying import RetryRules, RetryState
-from syncmcp._client.session_state import SessionState, TaskWatcher
+from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
-from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._concurrency.timing import Backoff, Deadline, acquire
 from syncmcp._connection.client_services import ClientServices
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.tasks import CANCEL
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.client_services import HandlerRegistry
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
+    from syncmcp._protocol.steps import RegisterCallback
 
 _log = logging.getLogger("syncmcp.client")
 
@@ -103,7 +103,6 @@ class ClientCore:
         validation: What is checked against the schemas of tools.
         schemas: The schemas of the tools that were listed.
         session_state: Log level, subscriptions and listeners, restored in each new session.
-        task_watcher: Subscribes to notifications about tasks.
         facade: A weak reference to the `Client`; the program and running calls keep it alive.
         wire: The newest frames.
         may_open: True if a call may open a connection: after `open`, or if lazy, until `close`.
@@ -123,7 +122,6 @@ class ClientCore:
         self.handlers = handlers
         self.resolve = settings.resolve
         self._send_and_forget = send_and_forget
-        self.task_watcher: TaskWatcher
         self.facade: weakref.ref[Any] | None = None
         self._target = underlying_target(settings.target)
         self.retry_rules = RetryRules(
@@ -382,7 +380,6 @@ class ClientCore:
             self.handlers,
             pools.handlers,
             pools.workers,
-            pools.carriers,
             settings.human_timeout,
         )
         connection = Connection(
@@ -429,6 +426,8 @@ class ClientCore:
             self.schemas.forget()
             finalizer, self._finalizer = self._finalizer, None
             self._changed.notify_all()
+        if pools is not None:
+            pools.closing.cancel()
         if finalizer is not None:
             finalizer.detach()
         if heartbeat is not None:
@@ -474,27 +473,37 @@ class ClientCore:
     def pools(self) -> Pools:
         """The threads of the client."""
         pools = self._pools
-        if pools is None or pools.closed:
+        if pools is None or pools.closing.cancelled:
             with self.lock:
                 pools = self._pools
                 # A closed client keeps its closed pools for calls that have yet to fail.
-                if pools is None or (pools.closed and self.may_open):
+                if pools is None or (pools.closing.cancelled and self.may_open):
                     pools = self._pools = Pools(
                         self.label, self.settings.max_in_flight, self.settings.max_handlers
                     )
         return pools
 
-    def sleep(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
-        """Sleep; ends early if the call is cancelled or expires, or if the client is closed."""
-        pause, token = deadline.sooner(seconds), options.cancel
-        forget = None if token is None else call_when_cancelled(token, self._wake)
+    def sleep(
+        self,
+        seconds: float,
+        options: ResolvedOptions,
+        deadline: Deadline,
+        ends_on: RegisterCallback | None = None,
+    ) -> None:
+        """Sleep, at most for `seconds`.
+
+        Ends early if the call is cancelled or expires, if the client is closed, or on `ends_on`.
+        """
+        if not seconds:
+            return
+        # A lock that is released once is the cheapest thing a thread can wait for.
+        over = threading.Lock()
+        over.acquire()
+        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel, over.release)
         try:
-            with self.lock:
-                while self.may_open and not (pause.expired or (token and token.cancelled)):
-                    self._changed.wait(pause.remaining())
+            acquire(over, None)
         finally:
-            if forget is not None:
-                forget()
+            pause.cancel()
 
     def _wake(self) -> None:
         with self.lock:
@@ -577,14 +586,6 @@ class ClientCore:
             self.cache.on_notification(method, dict(params))
         if stateful:
             self.session_state.notify_listeners(method, dict(params))
-
-    def task_changed(self, task: str) -> None:
-        """The server sent a notification about a task. Never blocks."""
-        self.pools.waits.notify_task(task)
-
-    def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A cancelled call became a task at the server: cancel the task. Never blocks."""
-        self.pools.workers.run(partial(self.send_and_forget, CANCEL, {"taskId": task}, undeclared))
 
     def server_stream_closed(self) -> None:
         """The stream for messages outside of requests has ended. Never blocks."""

@@ -25,7 +25,6 @@ from syncmcp._protocol.steps import (
     Send,
     SendAndForget,
     Steps,
-    WatchTask,
 )
 from syncmcp.errors import McpError, RequestCancelled, UsageError
 
@@ -36,7 +35,7 @@ R = TypeVar("R")
 
 
 class Suspended(BaseException):
-    """Raised out of `run` when the steps wait for a task, so that no thread waits."""
+    """Raised out of `run` when the steps pause, so that no thread waits."""
 
     def __init__(self, pause: Pause) -> None:
         super().__init__()
@@ -62,7 +61,7 @@ def run(
         deadline: The deadline of the whole operation.
         effect: The first effect, if the steps were started already.
         on_attempt: Called with the number of attempts each time that a request is sent again.
-        suspends: Raise `Suspended` where the steps wait for a task, instead of blocking.
+        suspends: Raise `Suspended` where the steps pause, instead of blocking.
 
     Raises:
         McpError: What the steps raise.
@@ -143,18 +142,13 @@ def _drive(
                     core.send_and_forget(*effect, options.undeclared)
                 elif isinstance(effect, GetNegotiated):
                     value = _get_negotiated(effect, core, options, deadline)
-                elif isinstance(effect, WatchTask):
-                    value = core.task_watcher.watch(effect.task)
                 elif isinstance(effect, CacheLookup):
                     value = look_up(effect, core, options)
                 else:
                     assert isinstance(effect, Pause)
-                    if effect.task is None:
-                        core.sleep(effect.seconds, options, deadline)
-                    elif suspends:
+                    if suspends and effect.seconds:
                         raise Suspended(effect)
-                    else:
-                        _wait_for_task(effect, core, options, deadline)
+                    core.sleep(effect.seconds, options, deadline, effect.ends_on)
             except McpError as error:
                 # The steps may raise another error, or continue.
                 effect = steps.throw(error)
@@ -203,20 +197,6 @@ def _get_negotiated(
         return connection.agreed
 
     return with_retries(Send(meet.method, None), core, options, deadline, attempt)
-
-
-def _wait_for_task(
-    pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline
-) -> None:
-    """Block until `pause` is over, or a notification about its task ends it."""
-    # A lock that is released once is the cheapest thing a thread can wait for.
-    over = threading.Lock()
-    over.acquire()
-    wait = core.pools.waits.begin(pause, deadline, options.cancel, over.release)
-    try:
-        acquire(over, None)
-    finally:
-        wait.wake()
 
 
 def with_retries(

@@ -12,16 +12,19 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, reaper, start_thread, timer
-from syncmcp._concurrency.waits import InterruptibleWaits
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp.errors import ConnectionLost, McpError, RequestTimeout, SessionLost, TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from syncmcp._concurrency.timing import TimerEntry
     from syncmcp._connection.connection import Connection
+    from syncmcp._protocol.steps import RegisterCallback
 
 
 _log = logging.getLogger("syncmcp.client")
@@ -202,7 +205,7 @@ class Heartbeat:
             )
 
 
-# The thread pools of one client, and its waits that need no thread.
+# The thread pools of one client, and its pauses.
 
 
 # The number of blocked callbacks from which further callbacks are queued.
@@ -210,7 +213,11 @@ _CALLBACKS = 1024
 
 
 class Pools:
-    """The thread pools of one client, and its waits that need no thread."""
+    """The thread pools of one client, and its pauses, which need no thread.
+
+    Attributes:
+        closing: Cancelled when the client is closed: this ends all pauses.
+    """
 
     def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
         # Callbacks. A blocked callback keeps its thread; other callbacks do not wait for it. The
@@ -219,12 +226,37 @@ class Pools:
         # A handler that calls the client lends its slot, so that any number of threads suffices.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
-        # Exchanges that may outlive their calls: they do not use the slots of other exchanges.
-        self.carriers = DaemonPool(f"syncmcp-carrier[{label}]", max_in_flight)
         # One thread, for the steps of futures that run code of the program.
         self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
-        self.waits = InterruptibleWaits()
-        self.closed = False
+        self.closing = CancelToken()
+
+    def pause(
+        self,
+        seconds: float,
+        ends_on: RegisterCallback | None,
+        deadline: Deadline,
+        cancel: CancelToken | None,
+        then: Callable[[], object],
+    ) -> CancelToken:
+        """Call `then` once: after `seconds`, or as soon as something ends the pause. Never blocks.
+
+        Args:
+            seconds: The length of the pause.
+            ends_on: An event that ends it.
+            deadline: The deadline of the call, which ends it, too.
+            cancel: The token of the call, which ends it, too.
+            then: Runs on the thread that ends the pause, perhaps the timer's; must not block.
+
+        Returns:
+            A token that ends the pause.
+        """
+        over = CancelToken(self.closing, *(() if cancel is None else (cancel,)))
+        entry = timer.at(deadline.sooner(seconds).at or 0.0, over.cancel)
+        call_when_cancelled(over, entry.cancel)
+        if ends_on is not None:
+            call_when_cancelled(over, ends_on(over.cancel))
+        call_when_cancelled(over, then)
+        return over
 
     def facts(self) -> dict[str, int]:
         """The lengths of the queues, by kind; see `Dump`."""
@@ -240,10 +272,8 @@ class Pools:
 
         Jobs that are submitted later still run: some futures are settled after the close.
         """
-        self.closed = True
-        self.waits.close()
+        self.closing.cancel()
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()
-        self.carriers.close()
         self.resumer.close()

@@ -6,21 +6,20 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._client.driver import run, with_retries
 from syncmcp._client.session_state import UNSUBSCRIBE
+from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Backoff, Deadline, acquire
-from syncmcp._concurrency.waits import EventQueue
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, TASK, ChangeFilter, read_event
+from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, ChangeFilter, read_event
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -35,7 +34,7 @@ from syncmcp.errors import (
 from syncmcp.transports.base import HasServerStream as HasStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Literal
 
     from syncmcp._client.core import ClientCore
@@ -249,9 +248,6 @@ class StreamSubscription(SubscriptionBackend):
 
     stateful = False
 
-    partial_grant_level = logging.WARNING
-    """The log level of the message that the server accepted only a part."""
-
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         super().__init__(core, wanted, inbox)
         self._backoff = Backoff()
@@ -278,7 +274,7 @@ class StreamSubscription(SubscriptionBackend):
                 f"the server refused to notify of {refused}", server=self._label, method=LISTEN
             )
         if refused != ChangeFilter():
-            _log.log(self.partial_grant_level, "[%s] refuses to notify of %s", self._label, refused)
+            _log.warning("[%s] refuses to notify of %s", self._label, refused)
 
     def _send_listen(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
@@ -336,10 +332,6 @@ class StreamSubscription(SubscriptionBackend):
                     call.acknowledged = True
                     call.answered.release()
             return
-        self.on_notification(method, params)
-
-    def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """A notification arrived on the request's stream. Runs on the reader thread."""
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
@@ -385,10 +377,6 @@ class StreamSubscription(SubscriptionBackend):
             else:
                 self.fail("connection", failure)
             return
-        self.report_missed(core)
-
-    def report_missed(self, core: ClientCore) -> None:
-        """Queue events for changes that may have been missed. Runs on a pool thread."""
         for event in self.granted.missed_events():
             if core.cache is not None:
                 core.cache.on_change(event)
@@ -414,157 +402,3 @@ class StreamSubscription(SubscriptionBackend):
         """See `SubscriptionBackend`. With an older revision the subscription ends."""
         if stateful:
             self.fail("connection", ConnectionLost("the server speaks another revision now"))
-
-
-# Notifications about tasks (2026-07-28): one subscription for all tasks that calls wait for. They
-# only shorten the pause before the next poll, so no failure here is an error of a call.
-
-
-_tasks_log = logging.getLogger("syncmcp.tasks")
-
-MAX_TASKS = 256
-"""The most tasks in one subscription; further tasks are only polled."""
-
-
-class TaskSubscription:
-    """Subscribes to notifications about the tasks that calls of one client wait for.
-
-    The tasks of a request cannot be changed: to watch another task, a new request replaces the old
-    one. Nothing here blocks but `_adjust`, which runs on a pool thread.
-    """
-
-    def __init__(self, core: ClientCore) -> None:
-        self._core: Callable[[], ClientCore | None] = weakref.ref(core)
-        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
-        self._lock = threading.RLock()
-        self._watch_counts: Counter[str] = Counter()
-        self._stream: _TaskStream | None = None
-        # Its replacement, which the server has not acknowledged yet.
-        self._opening: _TaskStream | None = None
-        self._adjusting = False
-        # Tasks that the server refused, though it accepted others.
-        self._refused: set[str] = set()
-        # The connection on which the server has accepted a request, or has refused the first one.
-        self._accepted_on: Callable[[], Connection | None] = _no_connection
-        self._refused_on: Callable[[], Connection | None] = _no_connection
-
-    def watch(self, task: str) -> Callable[[], object]:
-        """Watch a task for one waiting call; return a function that the call runs once to stop."""
-        core = self._core()
-        assert core is not None, "a waiting call keeps the core alive"
-        pools = core.pools
-        unfollow = pools.waits.follow(task)
-        with self._lock:
-            self._watch_counts[task] += 1
-            begins = not self._adjusting and bool(self._tasks_to_request(core))
-            self._adjusting = self._adjusting or begins
-            stream = self._stream
-        if begins:
-            pools.workers.run(self._adjust)
-        if stream is not None and task in stream.granted.tasks:
-            # Already watched for other calls; a notification may have come since its last poll.
-            pools.waits.notify_task(task)
-        return partial(self._unwatch, task, unfollow)
-
-    def _unwatch(self, task: str, unfollow: Callable[[], object]) -> None:
-        unfollow()
-        streams: list[_TaskStream | None] = []
-        with self._lock:
-            self._watch_counts[task] -= 1
-            if not self._watch_counts[task]:
-                del self._watch_counts[task]
-                self._refused.discard(task)
-            if not self._watch_counts:
-                streams = [self._stream, self._opening]
-                self._stream = self._opening = None
-        for stream in streams:
-            if stream is not None:
-                stream.close(Deadline(0))
-
-    def _tasks_to_request(self, core: ClientCore | None) -> tuple[str, ...]:
-        """The tasks of the next request; empty if none is due. Called with the lock held."""
-        connection = None if core is None else core.connection
-        if connection is None or connection is self._refused_on() or connection.dialect.stateful:
-            return ()
-        if self._stream is not None and self._stream.inbox.closed:  # the server ended it
-            self._refused.update(self._watch_counts.keys() & set(self._stream.wanted.tasks))
-            self._stream = None
-        asked_for = () if self._stream is None else self._stream.wanted.tasks
-        wanted = tuple(task for task in self._watch_counts if task not in self._refused)[:MAX_TASKS]
-        return wanted if set(wanted) - set(asked_for) else ()
-
-    def _adjust(self) -> None:
-        """Make requests until all watched tasks are requested. Runs on a pool thread."""
-        while True:
-            core = self._core()
-            with self._lock:
-                wanted = self._tasks_to_request(core)
-                if core is None or not wanted:
-                    self._adjusting = False
-                    return
-                stream = self._opening = _TaskStream(core, ChangeFilter(tasks=wanted), EventQueue())
-            error: McpError | None = None
-            try:
-                stream.start(core, Deadline(core.settings.open_timeout))
-            except McpError as failure:
-                error = failure
-            self._on_opened(core, stream, error)
-            del core  # this thread must not keep the core alive
-
-    def _on_opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
-        """The server acknowledged a request, or the request failed."""
-        connection = core.connection
-        here: Callable[[], Connection | None] = (
-            _no_connection if connection is None else weakref.ref(connection)
-        )
-        before = None
-        with self._lock:
-            current = self._opening is stream  # False if no call waits for its tasks any more
-            if current:
-                self._opening = None
-            if current and error is None:
-                before, self._stream, self._accepted_on = self._stream, stream, here
-            elif current and connection is not None and connection is self._accepted_on():
-                asked_for = () if self._stream is None else self._stream.wanted.tasks
-                self._refused.update(set(stream.wanted.tasks) - set(asked_for))
-            elif current:
-                self._refused_on = here
-        if error is not None:
-            _tasks_log.debug("[%s] does not tell of tasks: %s", core.label, error)
-            return
-        if not current:
-            stream.close(Deadline(0))
-            return
-        already_watched: Iterable[str] = ()
-        if before is not None:
-            already_watched = before.granted.tasks
-            before.close(Deadline(0))
-        # Changes before the acknowledgement were not notified: poll these tasks now.
-        stream.poll_now(set(stream.granted.tasks).difference(already_watched))
-
-
-class _TaskStream(StreamSubscription):
-    """One subscription request for tasks."""
-
-    partial_grant_level = logging.DEBUG
-
-    def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """See `StreamSubscription`."""
-        task = params.get("taskId")
-        if method == TASK and isinstance(task, str):
-            self.poll_now((task,))
-
-    def report_missed(self, core: ClientCore) -> None:
-        """See `StreamSubscription`."""
-        self.poll_now(self.granted.tasks)
-
-    def poll_now(self, tasks: Iterable[str]) -> None:
-        """Wake the calls that wait for these tasks, so that they poll now. Never blocks."""
-        core = self._core()
-        if core is not None:
-            for task in tasks:
-                core.pools.waits.notify_task(task)
-
-
-def _no_connection() -> None:
-    """A reference to no connection."""

@@ -227,14 +227,6 @@ class ChangeListener(Protocol):
         """The client was closed."""
 
 
-class TaskWatcher(Protocol):
-    """Subscribes to notifications about tasks, where the server supports that."""
-
-    def watch(self, task: str) -> Callable[[], object]:
-        """Watch a task for one waiting call; return a function that the call runs once to stop."""
-        ...
-
-
 class SessionState:
     """The log level, the subscriptions and the listeners of one client.
 

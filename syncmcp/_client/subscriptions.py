@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
+from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import SerialExecutor, lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper, timer
-from syncmcp._concurrency.waits import EventQueue
 from syncmcp._protocol.capabilities import Undeclared, not_declared
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost, UsageError

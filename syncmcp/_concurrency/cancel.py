@@ -49,8 +49,8 @@ class CancelToken:
         # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()
         self._reason: str | None = None
-        self._internal_callbacks: dict[int, Callable[[], None]] = {}
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._internal_callbacks: dict[int, Callable[[], object]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         self._keys = 0
         self._followers: list[weakref.ref[CancelToken]] = []
         self._prune_at = _PRUNE_STEP
@@ -127,7 +127,7 @@ class CancelToken:
         return self._register(self._callbacks, callback)
 
     def _register(
-        self, registry: dict[int, Callable[[], None]], callback: Callable[[], None]
+        self, registry: dict[int, Callable[[], object]], callback: Callable[[], object]
     ) -> Callable[[], None]:
         with self._lock:
             if not self._event.is_set():
@@ -139,7 +139,7 @@ class CancelToken:
         _run(callback)
         return lambda: None
 
-    def _unregister(self, registry: dict[int, Callable[[], None]], key: int) -> None:
+    def _unregister(self, registry: dict[int, Callable[[], object]], key: int) -> None:
         with self._lock:
             registry.pop(key, None)
 
@@ -201,7 +201,7 @@ class _EventToken(CancelToken):
         return self._event.is_set() or self._source.is_set()
 
     def _register(
-        self, registry: dict[int, Callable[[], None]], callback: Callable[[], None]
+        self, registry: dict[int, Callable[[], object]], callback: Callable[[], object]
     ) -> Callable[[], None]:
         if self._source.is_set():
             self._cancel(None, on_timer=False)
@@ -228,12 +228,12 @@ def as_token(cancel: CancelToken | threading.Event) -> CancelToken:
     return cancel if isinstance(cancel, CancelToken) else _EventToken(cancel)
 
 
-def call_when_cancelled(token: CancelToken, callback: Callable[[], None]) -> Callable[[], None]:
+def call_when_cancelled(token: CancelToken, callback: Callable[[], object]) -> Callable[[], None]:
     """Like `on_cancel`, for the library's own callbacks: these may run on the timer thread."""
     return token._register(token._internal_callbacks, callback)
 
 
-def _run(callback: Callable[[], None]) -> None:
+def _run(callback: Callable[[], object]) -> None:
     try:
         callback()
     except Exception:  # the remaining callbacks must run

@@ -27,7 +27,6 @@ from syncmcp.handlers import (
 from syncmcp.handlers.url_completion import UrlVisits
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.capabilities import Undeclared
     from syncmcp.handlers.context import ConnectedServer
 
 
@@ -49,14 +48,6 @@ class ConnectionEvents(Protocol):
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
         """The server sent a notification that the client acts on, for example of a change."""
-        ...
-
-    def task_changed(self, task: str) -> None:
-        """The server sent a notification that a task has changed."""
-        ...
-
-    def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
-        """A cancelled call became a task, which has to be cancelled, too."""
         ...
 
     def server_stream_closed(self) -> None:
@@ -186,7 +177,6 @@ class ClientServices:
         handler_pool: The pool on which handlers run. A handler that waits in a call of this library
             lends its slot to another job.
         callback_pool: The pool on which callbacks run: of notifications, and of cancel tokens.
-        detached_pool: The pool for exchanges that go on when no thread waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
 
     Attributes:
@@ -202,7 +192,6 @@ class ClientServices:
         handlers: HandlerRegistry,
         handler_pool: DaemonPool,
         callback_pool: DaemonPool,
-        detached_pool: DaemonPool,
         human_timeout: float | None,
     ) -> None:
         self.label = label
@@ -210,7 +199,6 @@ class ClientServices:
         self.handlers = handlers
         self.handler_pool = handler_pool
         self.callback_pool = callback_pool
-        self.detached_pool = detached_pool
         self.human_timeout = human_timeout
         self.visits = UrlVisits(label, callback_pool.run)
         self.server: ConnectedServer | None = None

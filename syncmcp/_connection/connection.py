@@ -33,7 +33,7 @@ from syncmcp._connection.pending_request import (
 )
 from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
-from syncmcp._connection.task_calls import TaskCallTracker
+from syncmcp._connection.task_calls import TaskCallTracker, asks_for_task
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
@@ -103,7 +103,7 @@ class Connection:
             else None
         )
         self._notifications = NotificationDispatcher(services, self.interceptors)
-        self._tasks = TaskCallTracker(services, table, self.agreed, lock, transport.blocking)
+        self._tasks = TaskCallTracker(table, lock)
         self.router = NotificationRouter(services, table, lock, self._tasks)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interceptors)
         self._frames = BatchFrames(lock, table)
@@ -319,7 +319,6 @@ class Connection:
                 call.interception.send_failed(error)
             raise
         out = Outgoing(body, method, call.id, headers, call.deadline)
-        self._tasks.before_send(call, out)
         with self._lock:
             call.out = out
             # If the call was taken before now, its caller was told that it was not sent.
@@ -330,7 +329,7 @@ class Connection:
         if call.join_batch(self, dialect, ready=send_now) or not send_now:
             return
         if call.waiter is not None or not call.delegate_send(self._send):
-            call.run_send(self._send)
+            self._send(out)
 
     def send_batch(self, outs: Sequence[Outgoing]) -> None:
         """Send the requests that are still open in one frame."""
@@ -374,7 +373,8 @@ class Connection:
             if acquire(waiter, None if when is None else when - monotonic()):
                 if call.released:
                     return
-                call.run_send(self._send)  # it was queued, and its exchange needs this thread
+                assert call.out is not None
+                self._send(call.out)  # it was queued, and its exchange needs this thread
                 continue
             error = call.overdue()
             if error is not None:
@@ -396,7 +396,9 @@ class Connection:
         error.delivery = "not_sent"
         if call.out is not None:
             error.delivery = self._abort(call.out)
-            if error.delivery != "not_sent" and self._tasks.may_notify_cancel(call):
+            # `tasks/cancel` is for a call that asks to become a task (2025-11-25,
+            # basic/utilities/cancellation, "Behavior Requirements").
+            if error.delivery != "not_sent" and not asks_for_task(call):
                 self._notifier.cancelled(call.id, call.method, error)
         with self._lock:
             caused = list(call.questions.items())
@@ -448,7 +450,7 @@ class Connection:
     def settled(self, out: Outgoing) -> bool:
         """See `Receiver`."""
         with self._lock:
-            return self._tasks.settled(out)
+            return bool(out.ids) and not any(map(self._table.get, out.ids))
 
     def _on_response(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
         about = (out or self._frames.frame_of_error()) if jsonrpc.lacks_id(message) else None
@@ -460,7 +462,6 @@ class Connection:
         if (call := self._take(message.id, outcome)) is None:
             _log.debug("[%s] a response without an open request, id %r", self.label, message.id)
             self.agreed.late_response(message.id, outcome)
-            self._tasks.late_response(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
                 _log.warning("[%s] reports an error: %s", self.label, outcome)
             return
@@ -570,7 +571,6 @@ class Connection:
                 return None, None
             # Stored under the lock: a thread that finds the call taken finds its outcome here.
             call.outcome = outcome
-            self._tasks.taken(call)
             following = self._next_in_line()
             idle_callbacks = () if len(self._table) else tuple(self._idle_callbacks)
         for callback in idle_callbacks:

@@ -14,7 +14,6 @@ from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.subscription import LISTEN, SUBSCRIPTION_NOTIFICATIONS, subscription_id
-from syncmcp._protocol.tasks import STATUS_NOTIFICATION
 
 if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
@@ -132,12 +131,12 @@ class NotificationDispatcher:
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 
-ROUTED = SUBSCRIPTION_NOTIFICATIONS | {STATUS_NOTIFICATION, _COMPLETE}
+ROUTED = SUBSCRIPTION_NOTIFICATIONS | {_COMPLETE}
 """The notifications that the library itself acts on."""
 
 
 class NotificationRouter:
-    """Finds the call, listener, task or URL visit that a notification is for.
+    """Finds the call, listener or URL visit that a notification is for.
 
     No method blocks: they run on the thread that reads.
 
@@ -179,12 +178,9 @@ class NotificationRouter:
     def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
     ) -> None:
-        """Pass on a notification about a URL visit, a subscription or a task."""
+        """Pass on a notification about a URL visit or a subscription."""
         if method == _COMPLETE:
             self._services.visits.complete(params.get("elicitationId"))
-            return
-        if method == STATUS_NOTIFICATION:
-            self._tasks.task_changed(params)
             return
         if method == "notifications/tools/list_changed":
             # First: the listeners notified below may list the tools at once.

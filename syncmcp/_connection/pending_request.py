@@ -76,7 +76,6 @@ class PendingRequest:
         "batch_slot",
         "callback_queue",
         "deadline",
-        "detached_pool",
         "id",
         "idle_timeout",
         "interception",
@@ -129,8 +128,6 @@ class PendingRequest:
         self.on_done = on_done
         # The pool to send it on, if sending blocks and no thread waits for the outcome.
         self.pool: DaemonPool | None = None
-        # The pool to send it on, if its exchange continues after the call was cancelled.
-        self.detached_pool: DaemonPool | None = None
         self.waiter: threading.Lock | None = None
         if on_done is None:
             # A lock that is released once is the cheapest way to block a thread.
@@ -153,16 +150,6 @@ class PendingRequest:
             self.batch_slot = None
         slot.discard()
         return False
-
-    def run_send(self, send: Callable[[Outgoing], object]) -> None:
-        """Run `send` on this thread, or on the pool for exchanges that outlive their call."""
-        out = self.out
-        assert out is not None
-        if self.detached_pool is None:
-            send(out)
-        else:
-            context = self.options.context.copy()
-            self.detached_pool.run(lambda: context.run(send, out), at_once=True)
 
     def delegate_send(self, send: Callable[[Outgoing], object]) -> bool:
         """Have `send`, which may block, run by the waiting thread or on the call's pool.

@@ -425,7 +425,7 @@ class InputResponder:
         self._questions: list[OpenQuestion] = []
         self._settled = False
         # Functions that end the subscriptions to whatever may cancel or expire the round.
-        self._subscriptions: list[Callable[[], None]] = []
+        self._subscriptions: list[Callable[[], object]] = []
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
 
     def start(self) -> None:

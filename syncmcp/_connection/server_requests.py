@@ -112,9 +112,6 @@ class QuestionDispatcher:
             self._notifier.post(jsonrpc.encode_result(request.id, {}))
             self._show_request(request, result={})
             return
-        if owner is None and out is not None and out.linger_seconds:
-            self._refuse(request, jsonrpc.INTERNAL_ERROR, "its call was cancelled")
-            return
         handlers = self._services.handlers.for_call(
             None if owner is None else owner.options.handlers
         )

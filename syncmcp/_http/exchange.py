@@ -33,7 +33,6 @@ class AbortableExchange:
 
     Attributes:
         deadline: The deadline of all its phases together.
-        lingers: True if it goes on although its caller does not wait for it any more.
         sent: True if a byte of the request may have been sent.
         aborted: True if it was aborted.
         watched: True if another thread aborts it when its deadline passes.
@@ -42,15 +41,14 @@ class AbortableExchange:
     """
 
     __slots__ = (
-        "_abort_action", "_lock", "_outer", "_waker", "aborted", "deadline", "lingers", "resolve",
-        "sent", "watched",
+        "_abort_action", "_lock", "_outer", "_waker", "aborted", "deadline", "resolve", "sent",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
         self.sent = False
         self.aborted = False
-        self.lingers = False
         self.watched = False
         self.resolve: Resolve | None = None
         # Guards the flags and the abort action, so that an abort never hits a connection that has

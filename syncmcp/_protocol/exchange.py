@@ -19,7 +19,6 @@ from syncmcp._protocol.steps import (
     SendAndForget,
     SessionPin,
     Steps,
-    WatchTask,
     link_of,
     url_questions,
 )
@@ -29,7 +28,6 @@ from syncmcp._protocol.tasks import (
     CANCEL,
     FINAL_STATUSES,
     GET,
-    MIN_WATCHED_INTERVAL,
     UPDATE,
 )
 from syncmcp.errors import (
@@ -345,7 +343,7 @@ class TaskPoller:
         on_state: Called with every new state, under `lock`.
         lock: Guards `state`, because several threads may poll the task at the same time.
         withdraw_on: The event that withdraws the questions found by the next poll; polling then
-            goes on without answers.
+            goes on at once, without answers.
         next_withdraw_on: Replaces `withdraw_on` at the next poll, if not `None`.
     """
 
@@ -405,30 +403,27 @@ class TaskPoller:
             RequestCancelled: The task was cancelled.
             McpError: A request about the task failed, or a question was refused.
         """
-        # A task that has ended or has questions is polled without a pause.
-        waits = self.state is not None and self.state.status not in ACTIONABLE_STATUSES
-        stop_watching: Callable[[], object] | None = None
-        try:
-            while True:
-                if waits:
-                    assert self.state is not None
-                    if stop_watching is None and self.state.interval >= MIN_WATCHED_INTERVAL:
-                        stop_watching = yield WatchTask(self.id)
-                    yield Pause(self.state.interval, self.id)
-                with self.lock:
-                    self._withdraw_on, self.withdraw_on = (
-                        self.withdraw_on,
-                        self.next_withdraw_on or self.withdraw_on,
-                    )
-                dialect = yield from self.poll(timeout)
-                assert dialect.tasks is not None  # or it could not have been asked
-                result = yield from dialect.tasks.advance(self, dialect, timeout)
-                if result is not None:
-                    return result
-                waits = not self.ended  # answering questions polls, and may have found the end
-        finally:
-            if stop_watching is not None:
-                stop_watching()
+        with self.lock:
+            # Read before the state: what ends the pause may change the state, too.
+            ends_on = self.withdraw_on
+            # A task that has ended or has questions is polled without a pause.
+            waits = self.state is not None and self.state.status not in ACTIONABLE_STATUSES
+        while True:
+            if waits:
+                assert self.state is not None
+                yield Pause(self.state.interval, ends_on)
+            with self.lock:
+                self._withdraw_on, self.withdraw_on = (
+                    self.withdraw_on,
+                    self.next_withdraw_on or self.withdraw_on,
+                )
+                ends_on = self.withdraw_on
+            dialect = yield from self.poll(timeout)
+            assert dialect.tasks is not None  # or it could not have been asked
+            result = yield from dialect.tasks.advance(self, dialect, timeout)
+            if result is not None:
+                return result
+            waits = not self.ended  # answering questions polls, and may have found the end
 
     def poll(self, timeout: float | None = None) -> Steps[Dialect]:
         """Poll the task once; return the dialect of the connection."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-RegisterCallback: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
+RegisterCallback: TypeAlias = Callable[[Callable[[], object]], Callable[[], object]]
 """Registers a callback for an event that happens once; returns a function that unregisters it.
 
 If the event has happened, the callback is called at once. It must not block.
@@ -130,24 +130,12 @@ class AnswerInput(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait."""
+    """Wait. A future occupies no thread meanwhile."""
 
     seconds: float
 
-    task: str | None = None
-    """The id of a task: the pause ends early if the server notifies of a change of this task. Such
-    a pause may be long, so a future occupies no thread meanwhile."""
-
-
-class WatchTask(NamedTuple):
-    """Ask the server for notifications of a task's changes, if it has them.
-
-    The outcome is a function that ends this. Neither blocks. The notifications only shorten
-    pauses: servers may omit them.
-    """
-
-    task: str
-    """The task's id."""
+    ends_on: RegisterCallback | None = None
+    """The event that ends the pause early, beside the end of the call and of the client."""
 
 
 class CacheLookup(NamedTuple):
@@ -165,9 +153,7 @@ class Compute(NamedTuple):
     function: Callable[[], Any]
 
 
-Effect = (
-    Send | AnswerInput | Pause | WatchTask | CacheLookup | Compute | SendAndForget | GetNegotiated
-)
+Effect = Send | AnswerInput | Pause | CacheLookup | Compute | SendAndForget | GetNegotiated
 
 Steps = Generator[Effect, Any, R]
 

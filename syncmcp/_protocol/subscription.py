@@ -18,9 +18,6 @@ LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 """The notification of what a server grants of a subscription (2026-07-28)."""
 
-TASK = "notifications/tasks"
-"""The notification of a task's new state, for subscribers (the extension of 2026-07-28)."""
-
 _UPDATED = "notifications/resources/updated"
 
 _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
@@ -35,7 +32,7 @@ _LISTS: Mapping[str, Kind] = {
 
 _KINDS = tuple(_LISTS.values())
 
-SUBSCRIPTION_NOTIFICATIONS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
+SUBSCRIPTION_NOTIFICATIONS = frozenset((*_LISTS, _UPDATED, ACKNOWLEDGED))
 """The notifications that belong to subscriptions."""
 
 
@@ -61,7 +58,6 @@ class ChangeFilter(NamedTuple):
     prompts: bool = False
     resources: bool = False
     uris: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -83,8 +79,6 @@ class ChangeFilter(NamedTuple):
         wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in self.kinds}
         if self.uris:
             wanted["resourceSubscriptions"] = list(self.uris)
-        if self.tasks:
-            wanted["taskIds"] = list(self.tasks)
         return {"notifications": wanted}
 
     def granted(self, params: Mapping[str, Any]) -> ChangeFilter:
@@ -93,20 +87,12 @@ class ChangeFilter(NamedTuple):
         if not isinstance(granted, dict):
             return ChangeFilter()
         lists = {kind: granted.get(f"{kind}ListChanged") is True for kind in self.kinds}
-        return ChangeFilter(
-            **lists,
-            uris=_named(granted.get("resourceSubscriptions"), self.uris),
-            tasks=_named(granted.get("taskIds"), self.tasks),
-        )
+        return ChangeFilter(**lists, uris=_named(granted.get("resourceSubscriptions"), self.uris))
 
     def difference(self, other: ChangeFilter) -> ChangeFilter:
         """The part of the filter that is not in `other`."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
-        return ChangeFilter(
-            **lists,
-            uris=tuple(uri for uri in self.uris if uri not in other.uris),
-            tasks=tuple(task for task in self.tasks if task not in other.tasks),
-        )
+        return ChangeFilter(**lists, uris=tuple(uri for uri in self.uris if uri not in other.uris))
 
     def covers(self, event: ChangeEvent) -> bool:
         """True if the filter includes `event`."""
@@ -122,9 +108,7 @@ class ChangeFilter(NamedTuple):
             yield ChangeEvent("resource", uri, missed=True)
 
     def __str__(self) -> str:
-        # The id of a task gives access to its result, so it must not appear in logs.
-        tasks = [f"{len(self.tasks)} tasks"] if self.tasks else []
-        return ", ".join((*self.kinds, *self.uris, *tasks)) or "nothing"
+        return ", ".join((*self.kinds, *self.uris)) or "nothing"
 
 
 def _named(value: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,9 +31,6 @@ TASK_METHODS = frozenset((CANCEL, GET, LIST, RESULT, UPDATE))
 AUGMENTED = "tools/call"
 """The one request that may become a task."""
 
-STATUS_NOTIFICATION = "notifications/tasks/status"
-"""The notification of a task's new state (2025-11-25). Optional: servers may omit it."""
-
 FINAL_STATUSES = frozenset(("cancelled", "completed", "failed"))
 """The statuses of a task that has ended."""
 
@@ -45,10 +42,6 @@ ACTIONABLE_STATUSES = FINAL_STATUSES | {"input_required"}
 DEFAULT_INTERVAL = 1.0
 MIN_INTERVAL = 0.01
 MAX_INTERVAL = 3600.0
-
-
-MIN_WATCHED_INTERVAL = 0.5
-"""The shortest poll interval, in seconds, for which the client also asks for notifications."""
 
 
 class CoreTasks:
@@ -121,8 +114,8 @@ class ExtensionTasks:
 
 
 def created_task_id(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a result created; `None` if it created none."""
-    task = result if result.get("resultType") == "task" else result.get("task")
+    """The id of the task that a result created (2025-11-25); `None` if it created none."""
+    task = result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 

@@ -350,8 +350,6 @@ class UnauthorizedHook:
         # After a redirect to another origin, that server must not get a token.
         if response.status_code not in (401, 403) or not self._tokens.is_for(request.url or ""):
             return None
-        if (exchange := current()) is not None and exchange.lingers:
-            return None  # the call has ended
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # the body was a stream, and cannot be read a second time
         self._tokens.driver.guard.record_peer(response)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import open_subscription
+from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
-from syncmcp._concurrency.waits import EventQueue
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.parallel import run_all

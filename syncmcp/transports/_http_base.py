@@ -15,7 +15,7 @@ import urllib3.exceptions
 from syncmcp._base.checks import check_headers
 from syncmcp._base.text import redact
 from syncmcp._concurrency.pool import DaemonPool
-from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
 from syncmcp._http.errors import explain
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
@@ -191,9 +191,6 @@ _OVERDUE = 0.25
 
 _POSTING_THREADS = 4
 
-MOST_LINGERING = 64
-"""How many exchanges may continue after their calls were cancelled; each occupies a thread."""
-
 
 class HttpSender(ABC):
     """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled.
@@ -273,26 +270,13 @@ class HttpSender(ABC):
             _log.debug("%s was not accepted: %s", out.method or "a response", error)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """Abort the exchange of `out`, in any phase; see `Transport.cancel`.
-
-        An exchange that lingers continues, if its request was sent.
-        """
+        """Abort the exchange of `out`, in any phase; see `Transport.cancel`."""
         with self._lock:
             exchange: AbortableExchange | None = out.state
             if exchange is None:  # `send` has not started, and will find this one
                 exchange = out.state = AbortableExchange(out.deadline)
-            elif out.linger_seconds and self._may_linger(exchange):
-                exchange.lingers, exchange.deadline = True, Deadline(out.linger_seconds)
-                self._enforce_deadline(exchange)
-                return "unknown"
             self._open_exchanges.discard(exchange)
         return "unknown" if exchange.abort() else "not_sent"
-
-    def _may_linger(self, exchange: AbortableExchange) -> bool:
-        """Whether a cancelled exchange may continue; called with the lock held."""
-        if not exchange.sent or exchange.lingers or exchange not in self._open_exchanges:
-            return False
-        return sum(each.lingers for each in self._open_exchanges) < MOST_LINGERING
 
     def describe(self) -> str:
         """See `Transport`. Always empty: the errors contain what an HTTP server responded."""

@@ -38,15 +38,13 @@ class Outgoing:
         status: The HTTP status of an error response, set before its body is received; else 0.
         state: Private to the transport: how far the frame has been sent.
         batch: The batch frame that contains this frame, if it is sent in one.
-        linger_seconds: How long the exchange continues after its call was cancelled, because the
-            response matters all the same; mostly 0. Only HTTP transports read it.
         created_at: When the frame was made, by `time.monotonic()`.
         submitted: Whether the frame was passed to the transport.
     """
 
     __slots__ = (
-        "batch", "body", "created_at", "deadline", "headers", "id", "ids",
-        "linger_seconds", "method", "state", "status", "submitted",
+        "batch", "body", "created_at", "deadline", "headers", "id", "ids", "method", "state",
+        "status", "submitted",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +65,6 @@ class Outgoing:
         self.status = 0
         self.state: Any = None
         self.batch: Outgoing | None = None
-        self.linger_seconds = 0.0
         self.created_at = monotonic()
         self.submitted = False
 
@@ -170,7 +167,7 @@ class Transport(Protocol):
         ...
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """The outcome of `out` is no longer wanted: abort its exchange, unless it lingers.
+        """The outcome of `out` is no longer wanted: abort its exchange.
 
         Never blocks. Idempotent.
 

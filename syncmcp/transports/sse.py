@@ -175,7 +175,6 @@ class SseTransport(HttpSender):
         if not out.ids:
             self._post(out, exchange)
             return
-        out.linger_seconds = 0.0  # the response arrives on the stream, not in this exchange
         with self._lock:
             self._open_posts[out] = None
         try:

@@ -441,7 +441,7 @@ def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
 def test_too_many_different_events_end_the_subscription(
     revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._concurrency.waits.BACKLOG", 3)
+    monkeypatch.setattr("syncmcp._concurrency.event_queue.BACKLOG", 3)
     server = shop()
     with syncmcp.connect(server, mode=revision) as client:
         events = client.listen(uris=["a:1"], timeout=PATIENCE)

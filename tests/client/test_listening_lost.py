@@ -443,7 +443,7 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
     with syncmcp.connect(server) as client:
         events = client.listen(tools=True)
         monkeypatch.setattr(
-            "syncmcp._concurrency.waits.acquire", lambda *_: _thread.interrupt_main()
+            "syncmcp._concurrency.event_queue.acquire", lambda *_: _thread.interrupt_main()
         )
         with pytest.raises(KeyboardInterrupt):
             next(events)

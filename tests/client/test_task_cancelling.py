@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -204,9 +203,8 @@ def test_a_server_that_goes_on_after_a_cancel_may_ask_something_new(
 
 
 def test_a_question_that_was_not_seen_before_the_cancel_is_shown_to_nobody(
-    office: Office, person: Person, monkeypatch: pytest.MonkeyPatch
+    office: Office, person: Person
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.exchange.MIN_WATCHED_INTERVAL", math.inf)
     office.tasks.poll_interval_ms = 3_600_000
     office.does_instead_of_cancelling(lambda task: None)
     with syncmcp.connect(office, mode=STATELESS, elicitation=person, **ON) as client:

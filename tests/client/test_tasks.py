@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import gc
-import math
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +40,6 @@ from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
-    WIRES,
     Clock,
     Wire,
     every_wire,
@@ -598,9 +595,8 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio()
-    # Nobody looks at it, or listens, before it is given up: so there is no request under way.
+    # Nobody looks at it before it is given up: so there is no request under way.
     studio.tasks.poll_interval_ms = 3_600_000
-    monkeypatch.setattr("syncmcp._protocol.exchange.MIN_WATCHED_INTERVAL", math.inf)
     with wire.connect(studio, **ON) as client:
         token, event, parked = CancelToken(), threading.Event(), Parked(client)
         if way == "future":
@@ -611,7 +607,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
             if way == "Ctrl-C":
                 # As soon as the call waits for the next look.
                 monkeypatch.setattr(
-                    "syncmcp._client.driver.acquire", lambda *_: _thread.interrupt_main()
+                    "syncmcp._client.core.acquire", lambda *_: _thread.interrupt_main()
                 )
 
             clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
@@ -649,15 +645,15 @@ class Parked:
 
     def __init__(self, client: Client) -> None:
         self._event = threading.Event()
-        naps = client._core.pools.waits
-        begin = naps.begin
+        pools = client._core.pools
+        begin = pools.pause
 
         def watched(*args: Any) -> Any:
-            nap = begin(*args)
+            pause = begin(*args)
             self._event.set()
-            return nap
+            return pause
 
-        naps.begin = watched  # type: ignore[method-assign, assignment]
+        pools.pause = watched  # type: ignore[method-assign, assignment]
 
     def wait(self) -> None:
         assert self._event.wait(PATIENCE)
@@ -677,16 +673,11 @@ class Slow(Studio):
         assert self.told.wait(PATIENCE)
         return self.tasks.call_tool(params, context)
 
-    def has(self, calls: int) -> None:
-        """Wait until so many calls have come."""
-        assert self.stats.wait_for(lambda stats: stats.requests["tools/call"] == calls, PATIENCE)
 
-
-# With a stateless server over HTTP the end of the stream says it.
-@pytest.mark.parametrize("wire", [one for one in WIRES if one.announces], ids=str)
+@stateful_wires
 @pytest.mark.parametrize("way", ["call", "start", "future", "start future"])
 @pytest.mark.requirement("CAN-03")
-def test_a_call_that_becomes_a_task_after_it_was_given_up_is_cancelled_then(
+def test_a_call_that_becomes_a_task_after_it_was_given_up_is_left_to_its_server(
     wire: Wire, way: str
 ) -> None:
     studio, token = Slow(), CancelToken()
@@ -708,61 +699,10 @@ def test_a_call_that_becomes_a_task_after_it_was_given_up_is_cancelled_then(
         assert isinstance(outcome, RequestCancelled)
         assert outcome.delivery == "unknown"
         studio.told.set()
-        if wire.revision == STATEFUL:
-            assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] > 0, PATIENCE)
-            assert studio.stats.cancels == []
-        studio.running(0)
-
-
-def test_calls_that_were_given_up_and_are_read_on_take_the_place_of_no_others() -> None:
-    studio = Slow()
-    with Wire("http", STATEFUL).connect(studio, max_in_flight=2, **ON) as client:
-        for number in (1, 2):
-            token = CancelToken()
-            call = client.start_task.future("render", cancel=token)
-            studio.has(number)
-            token.cancel()
-            assert isinstance(call.exception(PATIENCE), RequestCancelled)
-        assert client.list_tools.future().result(PATIENCE).tools
-        studio.told.set()
-        studio.running(0)
-
-
-class Curious(Slow):
-    """Asks something before it says that a call is a task."""
-
-    refused: RpcError | None = None
-
-    def slowly(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        context.report_progress(1)
-        self.came.set()
-        assert self.told.wait(PATIENCE)
-        try:
-            context.elicit("Who?", {"type": "object", "properties": {}})
-        except RpcError as error:
-            self.refused = error
-        return self.tasks.call_tool(params, context)
-
-
-def test_nobody_is_asked_for_a_call_that_was_given_up() -> None:
-    studio, token = Curious(), CancelToken()
-    asked: list[object] = []
-
-    def person(request: Any, context: Any) -> ElicitResult:
-        asked.append(request)
-        return ElicitResult.decline()
-
-    with Wire("http", STATEFUL).connect(studio, elicitation=person, **ON) as client:
-        call = client.start_task.future("render", cancel=token)
-        assert studio.came.wait(PATIENCE)
-        token.cancel()
-        assert isinstance(call.exception(PATIENCE), RequestCancelled)
-        studio.told.set()
-        assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] > 0, PATIENCE)
-        studio.running(0)
-    assert asked == []
-    assert studio.refused is not None
-    assert "its call was cancelled" in str(studio.refused)
+        studio.running(1)
+        client.ping()  # what came before it has been read
+        assert studio.stats.requests["tasks/cancel"] == 0
+        assert studio.stats.cancels == []
 
 
 @every_wire
@@ -789,19 +729,11 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
     with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
-        naps = client._core.pools.waits
-        (nap,) = naps._waits
-        ended = threading.Event()
-        done = nap._on_wake
-
-        def told() -> None:
-            done()
-            ended.set()
-
-        nap._on_wake = told
+        (pause,) = filter(None, (each() for each in client._core.pools.closing._followers))
+        gone = is_gone(task)
         del task
-        gc.collect()
-        assert ended.wait(PATIENCE)
+        assert gone()
+        assert pause.wait(PATIENCE)
         assert studio.stats.tasks == 1
 
 
@@ -871,6 +803,25 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
         other.result(PATIENCE)
 
 
+def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_that_asked() -> None:
+    studio = Studio()
+    studio.gate.set()
+    results: list[str] = []
+
+    @studio.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.elicit("Who paints?", FORM)["action"])
+
+    def answer(request: Any, context: Any) -> ElicitResult:
+        results.append(client.call_tool.future("render").result(PATIENCE).text)
+        return ElicitResult.decline()
+
+    wire = Wire("http", STATEFUL)
+    with wire.connect(studio, max_in_flight=1, elicitation=answer) as client:
+        assert client.call_tool.future("ask").result(PATIENCE).text == "decline"
+    assert results == ["1 pictures"]
+
+
 # -- when it is looked at --------------------------------------------------------------------
 
 
@@ -899,14 +850,45 @@ def test_a_task_is_looked_at_as_often_as_the_server_wants(
 
 @stateful_wires
 @pytest.mark.requirement("TSK-06")
-def test_news_of_a_task_is_a_hint_to_look_at_it(wire: Wire) -> None:
+def test_news_of_a_task_goes_to_the_program_and_the_task_is_looked_at_in_its_time(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio, news, ended = Studio(), [], threading.Event()
+    studio.tasks.poll_interval_ms = 1_000_000
+    studio.tasks.notify = True
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks/status":
+            news.append(params["taskId"])
+            if params["status"] == "completed":
+                ended.set()
+
+    with wire.connect(studio, on_notification=hear) as client:
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+        parked = Parked(client)
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        parked.wait()
+        studio.gate.set()
+        assert ended.wait(PATIENCE)
+        tick()
+        assert (set(news), task.status) == ({task.id}, "working")
+        assert studio.stats.requests["tasks/get"] == 0
+        clock.advance(1001)
+        tick()
+        assert task.result(PATIENCE).text == "1 pictures"
+
+
+@both_eras
+def test_a_look_that_finds_the_end_ends_the_pause_of_those_who_wait(revision: Any) -> None:
     studio = Studio()
     studio.tasks.poll_interval_ms = 3_600_000
-    studio.tasks.notify = True
-    with wire.connect(studio) as client:
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
         task = client.start_task("render")
         assert task.wait(0) is False
         studio.gate.set()
+        studio.running(0)
+        assert task.refresh() == "completed"
         assert task.result(PATIENCE).text == "1 pictures"
 
 

@@ -480,34 +480,6 @@ def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire, w
         assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
 
 
-@WIRES
-@pytest.mark.requirement("CAN-03")
-def test_a_call_that_becomes_an_undeclared_task_after_it_was_given_up_is_cancelled(
-    wire: str,
-) -> None:
-    task = {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": None}
-    times = {"createdAt": "2026-11-01T00:00:00Z", "lastUpdatedAt": "2026-11-01T00:00:00Z"}
-    script = [
-        *s.handshake(STATELESS, capabilities={"tools": {}}),
-        s.expect("tools/call", label="call"),
-        s.expect("notifications/cancelled"),
-        s.reply({**task, **times}, to="call"),
-        s.expect("tasks/cancel"),
-        s.reply({"resultType": "complete"}),
-    ]
-    token = syncmcp.CancelToken()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=STATELESS, **ON) as client,
-    ):
-        call = client.call_tool.future("work", undeclared="try", cancel=token)
-        assert peer.requests("tools/call")
-        token.cancel()
-        assert isinstance(call.exception(PATIENCE), RequestCancelled)
-        (cancel,) = peer.requests("tasks/cancel")
-        assert cancel["params"]["taskId"] == "t-1"
-
-
 # -- skills ----------------------------------------------------------------------------------------
 
 

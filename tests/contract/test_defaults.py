@@ -22,7 +22,9 @@ UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 # Where each fixed bound is in the code.
 CONSTANTS = {
     "Notifications queued for a slow callback, per call": "_concurrency.pool.BACKLOG",
-    "Change events queued for a subscriber, equal ones counted once": "_concurrency.waits.BACKLOG",
+    "Change events queued for a subscriber, equal ones counted once": (
+        "_concurrency.event_queue.BACKLOG"
+    ),
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",

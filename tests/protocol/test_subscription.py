@@ -28,16 +28,6 @@ def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
     }
 
 
-def test_tasks_are_listened_to_by_their_ids_which_nobody_reads_in_a_log() -> None:
-    wanted = ChangeFilter(tasks=("t1", "t2"))
-    assert wanted.params() == {"notifications": {"taskIds": ["t1", "t2"]}}
-    granted = wanted.granted({"notifications": {"taskIds": ["t2", "t9", 5]}})
-    assert granted == ChangeFilter(tasks=("t2",))
-    assert wanted.difference(granted) == ChangeFilter(tasks=("t1",))
-    assert (wanted.missing_capability({}), str(wanted)) == (None, "2 tasks")
-    assert read_event("notifications/tasks", {"taskId": "t1"}) is None
-
-
 @pytest.mark.requirement("SUB-02")
 def test_there_is_always_a_filter() -> None:
     assert ChangeFilter().params() == {"notifications": {}}

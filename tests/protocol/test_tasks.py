@@ -18,15 +18,12 @@ from syncmcp._protocol.steps import (
     Pause,
     Send,
     SendAndForget,
-    WatchTask,
 )
-from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp._protocol.tasks import (
     DEFAULT_INTERVAL,
     EXTENSION,
     MAX_INTERVAL,
     MIN_INTERVAL,
-    MIN_WATCHED_INTERVAL,
     RELATED_TASK_KEY,
     created_task_id,
     related_task_id,
@@ -83,7 +80,6 @@ class Played:
         answer: Callable[[AnswerInput], Any] | None = None,
     ) -> None:
         self.effects: list[Effect] = []
-        self.hearing = 0
         self._steps = steps
         self._outcomes = list(outcomes)
         self._answer = answer or _agree
@@ -98,9 +94,6 @@ class Played:
                 value = None
                 if isinstance(effect, AnswerInput):
                     value = self._answer(effect)
-                elif isinstance(effect, WatchTask):
-                    self.hearing += 1
-                    value = self._hear_no_more
                 elif isinstance(effect, Send):
                     value = self._outcomes.pop(0)
                     if not isinstance(value, McpError):
@@ -112,9 +105,6 @@ class Played:
         except StopIteration as stop:
             assert not self._outcomes, "not everything was asked for"
             return stop.value
-
-    def _hear_no_more(self) -> None:
-        self.hearing -= 1
 
     def fail(self, kind: type[McpError]) -> Any:
         with pytest.raises(kind) as caught:
@@ -570,52 +560,33 @@ def test_a_look_has_a_limit_of_its_own() -> None:
     assert [one.timeout for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
 
 
-def seldom(seconds: float) -> dict[str, Any]:
-    return told("working", pollIntervalMs=seconds * 1000)
-
-
-@pytest.mark.parametrize("end", [told("completed", result=RESULT), ClosedError("closed")])
-def test_who_waits_for_long_hears_of_the_task_once_and_to_the_end(end: Any) -> None:
+def test_between_two_looks_there_is_a_pause_as_long_as_the_server_wants() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
-    played = Played(course.poll_until_done(), seldom(MIN_WATCHED_INTERVAL), seldom(9.0), end)
-    if isinstance(end, McpError):
-        played.fail(ClosedError)
-    else:
-        played.run()
-    heard = [one for one in played.effects if not isinstance(one, Send)]
-    assert heard == [WatchTask("t1"), Pause(MIN_WATCHED_INTERVAL, "t1"), Pause(9.0, "t1")]
-    assert played.hearing == 0
-
-
-def test_who_looks_often_need_not_hear_of_the_task() -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
-    played = Played(course.poll_until_done(), seldom(0.49), told("completed", result=RESULT))
+    ends = told("completed", result=RESULT)
+    looks = [told("working", pollIntervalMs=each) for each in (20, 9000)]
+    played = Played(course.poll_until_done(), *looks, ends)
     played.run()
-    assert Pause(0.49, "t1") in played.effects
-    assert WatchTask("t1") not in played.effects
+    pauses = [one for one in played.effects if not isinstance(one, Send)]
+    assert pauses == [Pause(0.02), Pause(9.0)]
 
 
-def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
-    course, ended = TaskPoller("t1", PARAMS, None, 10), []
+def test_what_withdraws_the_questions_of_a_task_ends_the_pause_before_the_next_look() -> None:
+    def at_first(callback: Callable[[], object]) -> Callable[[], object]:
+        raise AssertionError("the driver registers it")
+
+    def then(callback: Callable[[], object]) -> Callable[[], object]:
+        raise AssertionError("the driver registers it")
+
+    course = TaskPoller("t1", PARAMS, None, 10)
+    course.withdraw_on = at_first
     steps = course.poll_until_done()
-    reply = Reply(seldom(9.0), dialect_for(NEWEST, None, {EXTENSION: {}}))
+    working = Reply(told("working"), dialect_for(NEWEST, None, {EXTENSION: {}}))
     assert next(steps) == Send("tasks/get", ID)
-    assert steps.send(reply) == WatchTask("t1")
-    assert steps.send(lambda: ended.append(1)) == Pause(9.0, "t1")
+    assert steps.send(working) == Pause(1.0, at_first)
+    course.next_withdraw_on = then  # it is cancelled: that ends this pause, and not the next one
+    assert steps.send(None) == Send("tasks/get", ID)
+    assert steps.send(working) == Pause(1.0, then)
     steps.close()
-    assert ended == [1]
-
-
-@pytest.mark.requirement("TSX-07")
-def test_listening_to_tasks_declares_the_extension() -> None:
-    dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    _, params = dialect.request(
-        "subscriptions/listen", ChangeFilter(tasks=("t1",)).params(), 1, None, None
-    )
-    assert params is not None
-    assert params["notifications"] == {"taskIds": ["t1"]}
-    declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
-    assert declared == {EXTENSION: {}}
 
 
 def test_nothing_comes_after_the_end_of_a_task() -> None:
@@ -697,7 +668,7 @@ def test_messages_say_which_task_they_belong_to() -> None:
         assert related_task_id(params) is None
 
 
-def test_the_task_of_a_late_answer_is_known_in_both_shapes() -> None:
-    assert created_task_id(begun(CORE)) == created_task_id(begun(NEWEST)) == "t1"
+def test_a_result_says_which_task_it_created() -> None:
+    assert created_task_id(begun(CORE)) == "t1"
     for result in (RESULT, {"task": 5}, {"task": {"taskId": 5}}):
         assert created_task_id(result) is None

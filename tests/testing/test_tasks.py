@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -124,3 +125,23 @@ def test_listening_to_tasks_needs_the_extension_too() -> None:
         client.request("subscriptions/listen", wanted, timeout=PATIENCE)
     assert caught.value.code == -32021
     assert made.stats.listeners == 0
+
+
+def test_those_who_listen_to_a_task_are_told_of_it() -> None:
+    made = server()
+    made.tasks.notify = True
+    told: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks" and params["status"] == "cancelled":
+            told.put(params)
+
+    with syncmcp.connect(made, mode=STATELESS, roots=[], on_notification=hear, **ON) as client:
+        task = client.start_task("ask")
+        wanted = {"notifications": {"taskIds": [task.id]}}
+        listening = client.request.future("subscriptions/listen", wanted, timeout=None)
+        assert made.stats.wait_for(lambda stats: stats.listeners == 1, PATIENCE)
+        task.cancel()
+        assert told.get(timeout=PATIENCE)["taskId"] == task.id
+        listening.cancel()
+        assert made.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)

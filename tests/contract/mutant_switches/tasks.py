@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.steps import Send
-from syncmcp._protocol.tasks import ExtensionTasks
-from syncmcp.errors import InvalidQuestion, ProtocolError
+from syncmcp._protocol.steps import Pause, Send
+from syncmcp._protocol.tasks import AUGMENTED, ExtensionTasks
+from syncmcp.errors import InvalidQuestion, ProtocolError, RequestCancelled
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always, effects, result
 
@@ -39,12 +40,8 @@ def _refuses_tasks(original: Function) -> Function:
     return read
 
 
-def _only_after_news(original: Function) -> Function:
-    def begin(self: Any, pause: Any, deadline: Any, cancel: Any) -> None:
-        if pause.task is None:
-            original(self, pause, deadline, cancel)
-
-    return begin
+def _without_end(effect: Any) -> list[Any]:
+    return [effect._replace(seconds=math.inf) if isinstance(effect, Pause) else effect]
 
 
 def _lower_cursors(effect: Any) -> list[Any]:
@@ -102,9 +99,9 @@ def _asks_again(original: Function) -> Function:
 
 
 def _by_notification(original: Function) -> Function:
-    def post(self: Any, method: str, params: Any, undeclared: Any) -> None:
-        connection = self._live()
-        connection._notifier.cancelled(connection.next_id - 1, "the task")
+    def post(core: Any, method: str, params: Any, undeclared: Any) -> None:
+        connection, error = core.live_connection(), RequestCancelled("cancelled")
+        connection._notifier.cancelled(connection.next_id - 1, AUGMENTED, error)
 
     return post
 
@@ -123,17 +120,6 @@ def _undeclared(original: Function) -> Function:
     def request(self: Any, method: str, *rest: Any) -> Any:
         sent, made = original(self, method, *rest)
         if method.startswith("tasks/"):
-            key = "io.modelcontextprotocol/clientCapabilities"
-            made["_meta"] = {**made["_meta"], key: {}}
-        return sent, made
-
-    return request
-
-
-def _undeclared_listening(original: Function) -> Function:
-    def request(self: Any, method: str, given: Any, *rest: Any) -> Any:
-        sent, made = original(self, method, given, *rest)
-        if method == "subscriptions/listen" and "taskIds" in made["notifications"]:
             key = "io.modelcontextprotocol/clientCapabilities"
             made["_meta"] = {**made["_meta"], key: {}}
         return sent, made
@@ -173,8 +159,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-after-news",
         "a task is looked at only when the server says that it has changed",
-        "syncmcp._concurrency.waits:InterruptibleWait.begin",
-        _only_after_news,
+        "syncmcp._protocol.exchange:TaskPoller.poll_until_done",
+        effects(_without_end),
         ("TSK-06",),
     ),
     Mutant(
@@ -236,8 +222,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-requests-cancelled",
         "a call that asks to become a task is cancelled by a notification",
-        f"{CALLS}.may_notify_cancel",
-        result(lambda may_be_told: True),
+        "syncmcp._connection.task_calls:asks_for_task",
+        always(False),
         ("CAN-03",),
     ),
     Mutant(
@@ -259,13 +245,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "requests about tasks do not declare the extension",
         f"{STATELESS}.request",
         _undeclared,
-        ("TSX-07",),
-    ),
-    Mutant(
-        "task-listening-undeclared",
-        "listening to tasks does not declare the extension",
-        f"{STATELESS}.request",
-        _undeclared_listening,
         ("TSX-07",),
     ),
     Mutant(

@@ -44,5 +44,5 @@ ROWS = (
     Row("TSX-06", "MUST", STATELESS, f"{EXT_TASKS}#streamable-http-routing-headers",
         "Requests about a task carry its id in `Mcp-Name`."),
     Row("TSX-07", "MUST", STATELESS, f"{EXT_TASKS}#protocol-errors",
-        "Requests about tasks, and listening to them, declare the extension."),
+        "Requests about tasks declare the extension."),
 )
