@@ -128,7 +128,10 @@ class ClientCore:
             settings.retry, trusted=settings.trusted, reopens=isinstance(self._target, Http)
         )
         self.cache = ResultCache.from_option(
-            settings.cache, settings.target, extensions=settings.extensions, offer=handlers.offer
+            settings.cache,
+            settings.target,
+            extensions=settings.extensions,
+            offer=lambda: handlers.offer,
         )
         self.wire = WireLog(self.label, settings.target, settings.interceptors)
         self.retry_rules.on_retry = self.wire.on_repeat
@@ -329,7 +332,7 @@ class ClientCore:
             self._make_connection,
             self._transport_choice,
             self.settings.mode,
-            self.settings.client_hello(self.handlers.offer()),
+            self.settings.client_hello(self.handlers.offer),
             last_revision,
             deadline,
             self.settings.probe_timeout,

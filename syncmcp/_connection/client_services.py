@@ -65,6 +65,7 @@ class HandlerRegistry:
     Attributes:
         question_handlers: The handlers of questions that the specification defines. Replaced,
             never changed.
+        offer: The questions that servers may ask now.
         schemas: The cached schemas of the server's tools.
     """
 
@@ -89,6 +90,7 @@ class HandlerRegistry:
         self.on_notification = on_notification
         self.on_handler_error = on_handler_error
         self.question_handlers = question_handlers
+        self.offer = offer_of(question_handlers)
         self.schemas = ToolSchemaCache()
         # Guards changes of `question_handlers`: each value is made of the one before it.
         self.changing = threading.RLock()
@@ -113,17 +115,14 @@ class HandlerRegistry:
         """
         with self.changing:
             handlers = replaced(self.question_handlers, **changed)
-            check(offer_of(handlers))
-            self.question_handlers = handlers
+            offer = offer_of(handlers)
+            check(offer)
+            self.question_handlers, self.offer = handlers, offer
 
     def renew(self) -> None:
         """After a fork, in the child: replace locks that threads of the parent may hold."""
         self.changing = threading.RLock()
         self._lock = threading.RLock()
-
-    def offer(self) -> OfferedCapabilities:
-        """The questions that servers may ask now."""
-        return offer_of(self.question_handlers)
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a request."""

@@ -33,7 +33,7 @@ from syncmcp._connection.pending_request import (
 )
 from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
-from syncmcp._connection.task_calls import TaskCallTracker, asks_for_task
+from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_for_task
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
@@ -163,7 +163,7 @@ class Connection:
     def facts(self, now: float) -> dict[str, Any]:
         """The state of the connection as plain values; see `Dump`."""
         with self._lock:
-            calls, waiting = self._table.open_calls(), self._table.queued
+            calls, waiting = self._table.open_calls(), len(self._table.queued)
         transport = self.transport
         tail = transport.stderr_tail() if isinstance(transport, HasStderr) else ""
         return {
@@ -272,7 +272,7 @@ class Connection:
         Raises:
             McpError: The request was not registered, and nothing was sent.
         """
-        if not self.of_this_process:
+        if self._generation != timing.fork_generation:
             raise ForkedError(
                 "this client belongs to the parent process; make a new one after a fork",
                 server=self.label,
@@ -284,8 +284,9 @@ class Connection:
         options = call.options
         call.check_sendable(self.label)
         if offer is None:
-            offer = offer_of(self.services.handlers.for_call(options.handlers))
+            offer = self.services.handlers.offer
             if options.handlers is not None:
+                offer = offer_of(self.services.handlers.for_call(options.handlers))
                 self.agreed.check_declared(offer)
         with self._lock:
             if self.close_error is not None:
@@ -326,7 +327,8 @@ class Connection:
         if call.interception is None:
             self._watch_limits(call)
         send_now = send_now and not call.released
-        if call.join_batch(self, dialect, ready=send_now) or not send_now:
+        in_batch = options.batch_slot is not None and call.join_batch(self, dialect, ready=send_now)
+        if in_batch or not send_now:
             return
         if call.waiter is not None or not call.delegate_send(self._send):
             self._send(out)
@@ -341,7 +343,8 @@ class Connection:
         # A loop and no recursion: a failed frame lets queued ones follow, and those may fail, too.
         while queue:
             out = queue.popleft()
-            self._wire.sent(out)
+            out.submitted = True
+            self._wire.record("sent", out.body)
             try:
                 self.transport.send(out)
             except McpError as error:
@@ -453,11 +456,12 @@ class Connection:
             return bool(out.ids) and not any(map(self._table.get, out.ids))
 
     def _on_response(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
-        about = (out or self._frames.frame_of_error()) if jsonrpc.lacks_id(message) else None
-        if about is not None and about.ids:
-            for id in about.ids:  # it is the response to the requests whose stream it came on
-                self._on_response(message._replace(id=id), out)
-            return
+        if message.id is None and jsonrpc.lacks_id(message):
+            about = out or self._frames.frame_of_error()
+            if about is not None and about.ids:
+                for id in about.ids:  # it is the response to the requests whose stream it came on
+                    self._on_response(message._replace(id=id), out)
+                return
         outcome = outcome_of_response(message, out, self.label)
         if (call := self._take(message.id, outcome)) is None:
             _log.debug("[%s] a response without an open request, id %r", self.label, message.id)
@@ -468,8 +472,13 @@ class Connection:
         if isinstance(outcome, ServerError):
             outcome.method = call.method
             self.services.visits.register_from_error(outcome)
-        settle = partial(self._settle, call, outcome)
+        params = call.params
+        of_task = call.method in TASK_REQUESTS or (params is not None and "task" in params)
+        if call.callback_queue is None and not of_task:
+            self._release(call)
+            return
         # Callbacks for earlier notifications run before the call returns.
+        settle = partial(self._release, call)
         for queue in self._tasks.answered(call, outcome):
             self._timeouts.finishing(call)
             settle = partial(queue.finish, settle)
@@ -571,8 +580,10 @@ class Connection:
                 return None, None
             # Stored under the lock: a thread that finds the call taken finds its outcome here.
             call.outcome = outcome
-            following = self._next_in_line()
-            idle_callbacks = () if len(self._table) else tuple(self._idle_callbacks)
+            following = self._next_in_line() if self._table.queued else None
+            idle_callbacks = tuple(self._idle_callbacks)
+            if idle_callbacks and len(self._table):
+                idle_callbacks = ()
         for callback in idle_callbacks:
             callback()
         return call, following

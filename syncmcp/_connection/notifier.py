@@ -72,7 +72,8 @@ class Notifier:
             )
         body = jsonrpc.encode_notification(method, params)
         out = Outgoing(body, method, None, {}, deadline)
-        self._wire.sent(out)
+        out.submitted = True
+        self._wire.record("sent", out.body)
         self._transport.send(out)
 
     def cancelled(self, id: int, method: str, error: RequestTimeout | RequestCancelled) -> None:
@@ -117,7 +118,8 @@ class Notifier:
         self, send: Callable[[Outgoing], object], body: bytes, method: str | None
     ) -> None:
         out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
-        self._wire.sent(out)
+        out.submitted = True
+        self._wire.record("sent", out.body)
         try:
             send(out)
         except McpError as error:  # mostly a lost connection, which its owner learns otherwise

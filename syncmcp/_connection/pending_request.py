@@ -197,7 +197,7 @@ class PendingRequest:
             RequestCancelled: Its token is cancelled.
             RequestTimeout: Its deadline has passed.
         """
-        cancel = self.options.cancel
+        cancel, at = self.options.cancel, self.deadline.at
         if cancel is not None and cancel.cancelled:
             raise RequestCancelled(
                 "cancelled",
@@ -206,7 +206,7 @@ class PendingRequest:
                 method=self.method,
                 delivery="not_sent",
             )
-        if self.deadline.expired:
+        if at is not None and monotonic() >= at:
             raise RequestTimeout(
                 "no time is left to send it",
                 seconds=self.deadline.seconds,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.transports.base import Outgoing
 
-_TASK_METHODS = frozenset((AUGMENTED, CANCEL, GET, RESULT))
+TASK_REQUESTS = frozenset((CANCEL, GET, RESULT))
+"""The requests about a task whose responses are recorded here."""
 
 MAX_REMEMBERED = 1024
 """How many calls that became tasks are remembered."""
@@ -42,10 +43,11 @@ class TaskCallTracker:
     def answered(self, call: PendingRequest, result: Any) -> list[CallbackQueue]:
         """Record a response; return the callback queues that must be empty before it is settled."""
         before = [] if call.callback_queue is None else [call.callback_queue]
-        if call.method not in _TASK_METHODS or not isinstance(result, dict):
+        asked_for_task = asks_for_task(call)
+        if not (asked_for_task or call.method in TASK_REQUESTS) or not isinstance(result, dict):
             return before
         with self._lock:
-            if asks_for_task(call):
+            if asked_for_task:
                 task = created_task_id(result)
                 if task is not None:
                     self._task_calls[task] = call

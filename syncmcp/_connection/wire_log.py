@@ -18,7 +18,6 @@ from syncmcp.observe.metrics import Measured
 
 if TYPE_CHECKING:
     from syncmcp.interceptors import Interceptor
-    from syncmcp.transports.base import Outgoing
 
 _log = logging.getLogger("syncmcp.wire")
 
@@ -84,13 +83,8 @@ class WireLog:
             for frame in self.frames()
         ]
 
-    def sent(self, out: Outgoing) -> None:
-        """Record a frame that is passed to the transport. Never raises."""
-        out.submitted = True
-        self.record("sent", out.body)
-
     def record(self, direction: Direction, frame: bytes) -> None:
-        """Record a frame. Never raises."""
+        """Record a frame that is passed to the transport, or was read. Never raises."""
         size = len(frame)
         self._frames.append((monotonic(), direction, size, frame[:KEPT_BYTES]))
         if _log.isEnabledFor(logging.DEBUG):

@@ -221,6 +221,10 @@ class RequestTable(Generic[C, Q]):
 
     Whoever *takes* a call settles it; later takers get `None`. So each call is settled once. The
     table has no lock: its connection guards it.
+
+    Attributes:
+        next_id: The id of the next request.
+        queued: The ids of the calls that wait for a free slot.
     """
 
     def __init__(self, first_id: int, max_in_flight: int) -> None:
@@ -229,9 +233,10 @@ class RequestTable(Generic[C, Q]):
         self._calls: dict[int, C] = {}
         # Calls of `LISTEN`, which stay open until the subscription ends.
         self._subscriptions: dict[int, C] = {}
-        # The ids of registered calls that wait for a free slot, and which of them still wait.
+        # The ids of registered calls that wait for a free slot, in order; `queued` says which of
+        # them still wait.
         self._queue: deque[int] = deque()
-        self._queued: set[int] = set()
+        self.queued: set[int] = set()
         self._questions: dict[Id, Q] = {}
 
     def __len__(self) -> int:
@@ -254,16 +259,11 @@ class RequestTable(Generic[C, Q]):
             self._subscriptions[id] = call
             return True
         self._calls[id] = call
-        if skip_queue or len(self._calls) - len(self._queued) <= self._max:
+        if skip_queue or len(self._calls) - len(self.queued) <= self._max:
             return True
         self._queue.append(id)
-        self._queued.add(id)
+        self.queued.add(id)
         return False
-
-    @property
-    def queued(self) -> int:
-        """The number of queued calls."""
-        return len(self._queued)
 
     def open_calls(self) -> list[C]:
         """All open calls, subscriptions included."""
@@ -290,15 +290,18 @@ class RequestTable(Generic[C, Q]):
         if key is None:
             return None
         call = self._calls.pop(key, None) or self._subscriptions.pop(key, None)
-        self._queued.discard(key)
+        if key in self.queued:
+            self.queued.remove(key)
+            if not self.queued:
+                self._queue.clear()
         return call
 
     def next_queued(self) -> C | None:
         """After a `take`: remove the first call from the queue, which may be sent now."""
-        while self._queue and len(self._calls) - len(self._queued) < self._max:
+        while self._queue and len(self._calls) - len(self.queued) < self._max:
             id = self._queue.popleft()
-            if id in self._queued:
-                self._queued.remove(id)
+            if id in self.queued:
+                self.queued.remove(id)
                 return self._calls[id]
         return None
 
@@ -308,7 +311,7 @@ class RequestTable(Generic[C, Q]):
         self._calls.clear()
         self._subscriptions.clear()
         self._queue.clear()
-        self._queued.clear()
+        self.queued.clear()
         return calls
 
     @property

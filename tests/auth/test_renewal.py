@@ -315,7 +315,7 @@ def test_what_is_no_login_in_a_store_is_an_error(spoil: Callable[[Any], Any]) ->
         value: Any = store.load(key)
         spoil(value)
         store.save(key, value)
-        with pytest.raises(AuthError, match="log in again"):
+        with pytest.raises(AuthError, match="sign in again"):
             call(resource, OAuth(receiver=None, store=store))
 
 

@@ -72,7 +72,7 @@ def test_the_error_says_why_nobody_is_asked_and_who_can_be(resource: ResourceSer
     auth = OAuth(receiver=Person())
     for _ in range(3):
         call(resource, auth)
-    with pytest.raises(LoginRequired, match=r"last 3 sign-ins led to nothing .* by login\(\)"):
+    with pytest.raises(LoginRequired, match=r"last 3 sign-ins led to nothing.* only login\(\)"):
         call(resource, auth)
 
 

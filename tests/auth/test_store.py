@@ -418,7 +418,7 @@ def test_a_wait_ends_at_its_deadline_and_in_words(store: TokenStore) -> None:
     first = Locker(store)
     assert first.locked.wait(WAIT)
     with (
-        pytest.raises(RequestTimeout, match="others worked") as caught,
+        pytest.raises(RequestTimeout, match="held by another") as caught,
         store.lock(KEY, Deadline(0.05)),
     ):
         pass

@@ -273,7 +273,7 @@ def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
             client.on_tools_changed(heard, debounce=0)
             server.list_changed("tools")
             message = said.get(timeout=PATIENCE)
-            assert "what has changed was not fetched: tools/list" in message
+            assert "a refresh after a change failed: tools/list" in message
             server.list_changed("tools")
             assert heard.wait(1) == [[]]
     finally:

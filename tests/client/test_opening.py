@@ -740,7 +740,7 @@ def test_a_client_whose_server_became_one_that_ignores_the_handshake_forgets_wha
     with Scripted(refuses, ignores, opening(NEW)) as peer:
         client = Client(Stdio(*peer.command), open_timeout=3.0)
         client.open().close()
-        with pytest.raises(RequestTimeout, match=r"not probed.*the next opening does"):
+        with pytest.raises(RequestTimeout, match=r"not probed.*the next opening probes"):
             client.open()
         client.close()
         with client:

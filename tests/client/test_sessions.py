@@ -337,7 +337,7 @@ def test_a_new_session_may_be_of_another_revision_and_lack_what_the_old_one_had(
         server.forget()
         assert client.call_tool("fast").text == "session-2"
         assert client.server.revision == "2025-03-26"
-        assert "was not asked again" in caplog.text
+        assert "was not restored" in caplog.text
         with pytest.raises(NotSupported):
             client.subscribe_resource("a:2")
         structured = {"content": [], "structuredContent": {"n": 1}}

@@ -181,7 +181,7 @@ def test_the_form_may_name_its_dialect_and_close_itself() -> None:
         ({"type": "string", "title": 5}, "'title'"),
         ({"type": "string", "description": ["x"]}, "'description'"),
         ({"type": "string", "title": "x" * 10_001}, "10000"),
-        ({"type": "string", "title": "\ud800"}, "half a character"),
+        ({"type": "string", "title": "\ud800"}, "a lone surrogate"),
         ({"type": "string", "pattern": "(?=a)b"}, "'pattern'"),
         ({"type": "string", "pattern": r"(a)\1"}, "'pattern'"),
         ({"type": "string", "pattern": "("}, "'pattern'"),

@@ -231,7 +231,7 @@ def test_plain_http_leads_to_this_computer_only(server: str, url: str) -> None:
     "address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES + LINK_ADDRESSES + NOBODYS_ADDRESSES
 )
 def test_a_public_server_may_not_name_an_address_that_is_not(address: str) -> None:
-    assert "it leads to an address" in refused(guard(PUBLIC), literal(address)).reason
+    assert "it leads to a" in refused(guard(PUBLIC), literal(address)).reason
 
 
 @pytest.mark.requirement("SEC-01")
@@ -274,7 +274,7 @@ def test_the_user_can_allow_private_addresses(address: str) -> None:
 @pytest.mark.parametrize("address", NOBODYS_ADDRESSES)
 def test_nobody_can_allow_an_address_that_is_nobodys(address: str) -> None:
     for judge in (guard(OWN), guard(PUBLIC, allow_private=True)):
-        assert "nobody" in refused(judge, literal(address)).reason
+        assert "reserved" in refused(judge, literal(address)).reason
 
 
 def test_the_error_is_one_of_signing_in_and_keeps_its_facts() -> None:
@@ -304,7 +304,7 @@ def test_a_name_that_leads_into_a_private_network_is_refused_when_it_is_used() -
 )
 def test_a_public_server_names_no_name_that_leads_to_an_address_that_is_not(address: str) -> None:
     judge = guard(PUBLIC, hidden_example=[address])
-    with pytest.raises(UnsafeUrl, match="it leads to an address"):
+    with pytest.raises(UnsafeUrl, match="it leads to a"):
         addresses(judge, "https://hidden.example/", "hidden.example")
 
 
@@ -315,7 +315,7 @@ def test_a_server_at_home_names_no_name_that_leads_to_cloud_metadata_or_to_nobod
     server: str, address: str
 ) -> None:
     judge = guard(server, hidden_example=[address])
-    with pytest.raises(UnsafeUrl, match=r"local link|nobody"):
+    with pytest.raises(UnsafeUrl, match=r"local link|reserved"):
         addresses(judge, "https://hidden.example/", "hidden.example")
 
 
