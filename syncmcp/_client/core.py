@@ -493,10 +493,7 @@ class ClientCore:
         deadline: Deadline,
         ends_on: RegisterCallback | None = None,
     ) -> None:
-        """Sleep, at most for `seconds`.
-
-        Ends early if the call is cancelled or expires, if the client is closed, or on `ends_on`.
-        """
+        """Sleep; ends early if the call is cancelled or expires, on `ends_on`, or on `close`."""
         if not seconds:
             return
         # A lock that is released once is the cheapest thing a thread can wait for.
