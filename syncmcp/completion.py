@@ -17,8 +17,8 @@ from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, Usage
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from syncmcp._client.arguments import Completable
     from syncmcp._client.client import Client
-    from syncmcp._client.operations import Completable
     from syncmcp.types import Completion
 
     _Key: TypeAlias = tuple[str, str, frozenset[tuple[str, str]]]

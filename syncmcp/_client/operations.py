@@ -8,15 +8,15 @@ before anything is sent if the revision lacks the feature, or if the server does
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, validate
+from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
 from syncmcp._client.requests import result_or_questions
@@ -39,19 +39,15 @@ from syncmcp.errors import (
     NotSupported,
     ResourceNotFound,
     ServerError,
-    UsageError,
 )
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._connection.tool_schemas import OutputCheck
     from syncmcp.types import (
         CallToolResult,
         CompleteResult,
-        CompletionReference,
         GetPromptResult,
         ListPromptsResult,
         ListResourcesResult,
@@ -59,146 +55,11 @@ if TYPE_CHECKING:
         ListToolsResult,
         LoggingLevel,
         Prompt,
-        PromptReference,
         ReadResourceResult,
         Resource,
         ResourceTemplate,
-        ResourceTemplateReference,
         Tool,
     )
-
-__all__ = ["Completable", "completion_params", "prompt_params", "uri_of"]
-
-
-# Arguments that name a resource, a prompt or an argument, checked before anything is sent.
-#
-# With an object from a list (a `Prompt`, say), the names of its arguments are checked, too.
-
-
-Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate | str"
-"""A prompt or template whose arguments can be completed; a string is its name or URI template."""
-
-# Strings that are URI templates for sure: `demo://...` and `urn:isbn:{isbn}`.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
-_LIKE_URI = re.compile(r"[{}]|://")
-
-
-def uri_of(resource: str | Resource) -> str:
-    """The URI of a resource, unchanged.
-
-    Raises:
-        UsageError: `resource` is neither a resource nor a URI.
-    """
-    if not isinstance(resource, str):
-        if not isinstance(resource, types.Resource):
-            raise UsageError(f"uri is a string, a Resource or a ResourceLink, not {resource!r}")
-        resource = resource.uri
-    text(resource, "uri")
-    return resource
-
-
-def prompt_params(prompt: str | Prompt, arguments: Mapping[str, str] | None) -> dict[str, Any]:
-    """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
-
-    Raises:
-        UsageError: An argument is no string. With a `Prompt`: one is missing or unknown.
-    """
-    described = prompt if isinstance(prompt, types.Prompt) else None
-    name: Any = prompt if described is None else described.name
-    text(name, "name")
-    if arguments is not None:
-        arguments = _strings(arguments, "arguments")
-    if described is not None and described.arguments is not None:
-        given = arguments or {}
-        _known(given, (argument.name for argument in described.arguments), f"prompt {name!r}")
-        missing = [
-            argument.name
-            for argument in described.arguments
-            if argument.required and argument.name not in given
-        ]
-        if missing:
-            raise UsageError(f"prompt {name!r} needs {', '.join(map(repr, missing))}")
-    return {"name": name} if arguments is None else {"name": name, "arguments": arguments}
-
-
-def completion_params(
-    ref: Completable, argument_name: str, value: str, context: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """The parameters of `completion/complete` (server/utilities/completion).
-
-    Raises:
-        UsageError: A parameter is invalid. With a `Prompt` or `ResourceTemplate`: an argument is
-            unknown.
-    """
-    text(argument_name, "argument_name")
-    if not isinstance(value, str):
-        raise UsageError(f"value is a string, not {value!r}")
-    settled = None if context is None else _strings(context, "context")
-    params: dict[str, Any] = {
-        "ref": _reference(ref, (argument_name, *(settled or ()))).to_wire(),
-        "argument": {"name": argument_name, "value": value},
-    }
-    if settled is not None:
-        params["context"] = {"arguments": settled}
-    return params
-
-
-def _named(ref: str) -> PromptReference | ResourceTemplateReference:
-    """A reference from a string: to a prompt by its name, or to a URI template.
-
-    A string that begins with a scheme is a URI template if ``//`` follows the scheme, or if it has
-    an expression in braces.
-
-    Raises:
-        UsageError: The string is empty or ambiguous.
-    """
-    text(ref, "ref")
-    if _URI.match(ref):
-        return types.ResourceTemplateReference(uri=ref)
-    if _LIKE_URI.search(ref):
-        raise UsageError(
-            f"{ref!r} may be the name of a prompt or a URI template: say which, with"
-            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
-        )
-    return types.PromptReference(name=ref)
-
-
-def _reference(
-    ref: Completable, names: Iterable[str]
-) -> PromptReference | ResourceTemplateReference:
-    if isinstance(ref, str):
-        return _named(ref)
-    if isinstance(ref, types.Prompt):
-        if ref.arguments is not None:
-            known = (argument.name for argument in ref.arguments)
-            _known(names, known, f"prompt {ref.name!r}")
-        return types.PromptReference(name=ref.name)
-    if isinstance(ref, types.ResourceTemplate):
-        _known(names, ref.template.variables, f"template {ref.uri_template!r}")
-        return types.ResourceTemplateReference(uri=ref.uri_template)
-    if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
-        raise UsageError(
-            "ref is the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
-            f" PromptReference or a ResourceTemplateReference, not {ref!r}"
-        )
-    return ref
-
-
-def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
-    possible = list(known)
-    for name in names:
-        if name not in possible:
-            has = ", ".join(map(repr, possible)) or "none"
-            raise UsageError(f"{what} has no argument {name!r}; it has {has}")
-
-
-def _strings(arguments: object, name: str) -> dict[str, str]:
-    if not isinstance(arguments, Mapping):
-        raise UsageError(f"{name} is a mapping or None, not {arguments!r}")
-    for key, value in arguments.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise UsageError(f"{name} are strings by name, and {key!r} is {value!r}")
-    return dict(arguments)
 
 
 # -- tools

@@ -64,11 +64,7 @@ _log = logging.getLogger("syncmcp.connection")
 
 
 class Connection:
-    """One transport from `open` to its end. An ended connection is replaced, never reopened.
-
-    Attributes:
-        close_error: The error that ended the connection; `None` while it is open.
-    """
+    """One transport from `open` to its end. An ended connection is replaced, never reopened."""
 
     def __init__(
         self,
@@ -91,17 +87,16 @@ class Connection:
         lock = self._lock = threading.RLock()
         table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
         self._table = table
+        # What ended the connection; `None` while it is open.
         self.close_error: McpError | None = None
         self._draining = False
         self._closed = Latch()
         self._idle_callbacks: list[Callable[[], object]] = []
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
-        self.interceptors = (
-            InterceptorChain(interceptors, self.label, services.callback_pool)
-            if interceptors
-            else None
-        )
+        self.interceptors: InterceptorChain | None = None
+        if interceptors:
+            self.interceptors = InterceptorChain(interceptors, self.label, services.callback_pool)
         self._notifications = NotificationDispatcher(services, self.interceptors)
         self._tasks = TaskCallTracker(table, lock)
         self.router = NotificationRouter(services, table, lock, self._tasks)
@@ -327,10 +322,9 @@ class Connection:
         if call.interception is None:
             self._watch_limits(call)
         send_now = send_now and not call.released
-        in_batch = options.batch_slot is not None and call.join_batch(self, dialect, ready=send_now)
-        if in_batch or not send_now:
+        if options.batch_slot is not None and call.join_batch(self, dialect, ready=send_now):
             return
-        if call.waiter is not None or not call.delegate_send(self._send):
+        if send_now and (call.waiter is not None or not call.delegate_send(self._send)):
             self._send(out)
 
     def send_batch(self, outs: Sequence[Outgoing]) -> None:
@@ -581,9 +575,8 @@ class Connection:
             # Stored under the lock: a thread that finds the call taken finds its outcome here.
             call.outcome = outcome
             following = self._next_in_line() if self._table.queued else None
-            idle_callbacks = tuple(self._idle_callbacks)
-            if idle_callbacks and len(self._table):
-                idle_callbacks = ()
+            idle = self._idle_callbacks and not len(self._table)
+            idle_callbacks = tuple(self._idle_callbacks) if idle else ()
         for callback in idle_callbacks:
             callback()
         return call, following

@@ -276,7 +276,7 @@ def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> N
 
 @pytest.mark.requirement("XHD-15")
 @pytest.mark.parametrize(
-    ("status", "hint"), [(413, "request is too large"), (431, "arguments that the tool wants")]
+    ("status", "hint"), [(413, "request is too large"), (431, "the tool schema mirrors")]
 )
 def test_headers_too_large_for_the_server_end_in_an_error_that_says_so(
     status: int, hint: str

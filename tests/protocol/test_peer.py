@@ -123,7 +123,7 @@ def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None
     table = peer(max_in_flight=2)
     waiters = [Waiter() for _ in range(5)]
     assert [table.register(waiter) for waiter in waiters] == [True, True, False, False, False]
-    assert table.queued == 3
+    assert len(table.queued) == 3
     assert table.next_queued() is None
     table.take(waiters[1].id)
     assert table.next_queued() is waiters[2]
