@@ -166,21 +166,12 @@ def _request(
     deadline: Deadline,
     on_attempt: Callable[[int], object] | None,
 ) -> Reply:
-    method, params, offer, within, session = send
-    if within is not None:
-        deadline = deadline.sooner(within)
-
-    def attempt(connection: Connection) -> Reply:
-        if session is not None:
-            session.check(connection)
-        options.altered = False
-        result = connection.request(method, params, options, deadline, offer=offer)
-        return Reply(result, connection.dialect, options.altered)
-
-    cacheable = core.cache is not None and method in CACHEABLE_REQUESTS
+    if send.timeout is not None:
+        deadline = deadline.sooner(send.timeout)
+    cacheable = core.cache is not None and send.method in CACHEABLE_REQUESTS
     store_reply = reply_handler(send, core, options) if cacheable else None
     try:
-        reply = with_retries(send, core, options, deadline, attempt, on_attempt)
+        reply: Reply = with_retries(send, core, options, deadline, None, on_attempt)
     except McpError as error:
         if core.cache is not None:
             core.cache.note_failure(send, error)
@@ -196,7 +187,10 @@ def _get_negotiated(
     def attempt(connection: Connection) -> NegotiatedState:
         return connection.agreed
 
-    return with_retries(Send(meet.method, None), core, options, deadline, attempt)
+    agreed: NegotiatedState = with_retries(
+        Send(meet.method, None), core, options, deadline, attempt
+    )
+    return agreed
 
 
 def with_retries(
@@ -204,28 +198,39 @@ def with_retries(
     core: ClientCore,
     options: ResolvedOptions,
     deadline: Deadline,
-    attempt: Callable[[Connection], R],
+    attempt: Callable[[Connection], Any] | None = None,
     on_attempt: Callable[[int], object] | None = None,
-) -> R:
-    """Attempt a request as often as the retry rules allow; return the result of `attempt`.
+) -> Any:
+    """Attempt a request as often as the retry rules allow.
 
     Args:
         send: The request.
         core: The core of the client.
         options: The options of the call.
         deadline: The deadline of all attempts.
-        attempt: Makes the request on a connection.
+        attempt: Makes the request on a connection; `None` sends it and waits for the reply.
         on_attempt: Called with the number of attempts each time that the request is sent again.
 
+    Returns:
+        The result of `attempt`, or the `Reply`.
+
     Raises:
-        McpError: What `attempt` raises.
+        McpError: The last attempt failed.
     """
     retries: RetryState | None = None
     while True:
         connection: Connection | None = None
         try:
             connection = core.ensure_connection(deadline, options.cancel)
-            return attempt(connection)
+            if attempt is not None:
+                return attempt(connection)
+            if send.session is not None:
+                send.session.check(connection)
+            options.altered = False
+            result = connection.request(
+                send.method, send.params, options, deadline, offer=send.offer
+            )
+            return Reply(result, connection.agreed.dialect, options.altered)
         except McpError as error:
             if retries is None:
                 retries = RetryState(

@@ -80,8 +80,6 @@ def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dic
         UsageError: The `_meta` in `params` is no mapping or has an invalid key, or the trace
             context does not have the shape of one.
     """
-    if not meta and "_meta" not in params:
-        return {}
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
         raise UsageError(f"_meta is a mapping, not {given!r}")

@@ -170,7 +170,7 @@ class Stateful:
         if method in _WITHOUT_PROGRESS and not meta:
             return method, params
         params = dict(params) if params else {}
-        merged = merge_meta(params, meta)
+        merged = merge_meta(params, meta) if meta or "_meta" in params else {}
         if method not in _WITHOUT_PROGRESS:
             # Also without a progress callback: progress resets the idle timeout of the call.
             merged["progressToken"] = id
