@@ -11,7 +11,7 @@ import json
 import time
 from typing import Any
 
-from tests.system.bench import overshoot, picture, programs, report
+from tests.system.bench import calls, overshoot, picture, programs, report
 from tests.system.bench.figures import Figures, Samples
 from tests.system.bench.measure import http_server, machine, measure_programs, measure_rows
 from tests.system.bench.rows import PROGRAMS, ROWS
@@ -55,7 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, help=f"rounds of each row (default {PAIRS})")
     parser.add_argument("--revision", choices=(STATELESS, STATEFUL), default=STATELESS)
     parser.add_argument(
-        "--only", metavar="WORD", help="the rows with this word in their key; or: overshoot"
+        "--only", metavar="WORD", help="the rows with this word in their key; or: overshoot, calls"
     )
     parser.add_argument(
         "--docs", action="store_true", help="also write the table and the picture of the docs"
@@ -83,8 +83,9 @@ def _main() -> None:
     with http_server() as port:
         measure_rows(rows, arguments.revision, port, pairs, run.take)
         measure_programs(whole_programs, arguments.revision, port, pairs, run.take)
-    calls = overshoot.QUICK_CALLS if arguments.quick else overshoot.CALLS
-    late = _late(calls) if (arguments.only or "") in "overshoot" else []
+    number = overshoot.QUICK_CALLS if arguments.quick else overshoot.CALLS
+    late = _late(number) if (arguments.only or "") in "overshoot" else []
+    counted = calls.main() if (arguments.only or "") in "calls" else {}
     unwanted = programs.loaded_by_import()
     print(f"import syncmcp loads of what it should not: {', '.join(unwanted) or 'nothing'}")
     summary = {
@@ -97,7 +98,8 @@ def _main() -> None:
         "machine": machine(),
         "unwanted_imports": unwanted,
         "rows": run.rows,
-        "overshoot": {"aim": overshoot.AIM, "calls": calls, "phases": late},
+        "overshoot": {"aim": overshoot.AIM, "calls": number, "phases": late},
+        "calls": counted,
     }
     _write(summary, run.samples, arguments.docs)
 

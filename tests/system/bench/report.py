@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tests.system.bench.calls import WAYS
+
 WIRES = {"stdio": "stdio", "json": "HTTP, JSON", "sse": "HTTP, event stream"}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
@@ -105,7 +107,22 @@ def markdown(summary: Mapping[str, Any]) -> str:
         if loaded
         else "`import syncmcp` loads neither `requests` nor `jsonschema` nor any user interface."
     )
-    return "\n".join([*lines, "", measured + imports, "", *_deadlines(summary["overshoot"])])
+    late, counted = _deadlines(summary["overshoot"]), _calls(summary["calls"])
+    return "\n".join([*lines, "", measured + imports, "", *late, "", *counted])
+
+
+def _calls(counted: Mapping[str, Any]) -> list[str]:
+    """How much of Python a tool call runs."""
+    lines = [
+        "Python functions that one tool call enters, over all threads, and how many files of the "
+        "library they are in:",
+        "",
+        _cells(["", "functions", "files"]),
+        _cells(["---", "---:", "---:"]),
+    ]
+    for key, one in counted.items():
+        lines.append(_cells([WAYS[key].title, f"{one['calls']:g}", str(one["files"])]))
+    return lines
 
 
 def _deadlines(overshoot: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -145,3 +147,26 @@ def test_the_page_says_which_phase_ends_too_late() -> None:
     table = report.markdown(summary)
     assert "| JSON | 120.0 ms | 1.50 s | - | - | missed |" in table
     assert "| SSE | 10.0 ms | 1.50 s | - | - | met |" in table
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there, comprehensions are functions, too")
+def test_a_tool_call_enters_no_more_functions_and_files_than_these() -> None:
+    program = [sys.executable, "-m", "tests.system.bench.calls"]
+    ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    counted = json.loads(ran.stdout.splitlines()[-1])
+    ceilings = {
+        "stdio": (80, 25),
+        "stdio_futures": (126, 30),
+        "json": (500, 28),
+        "json_futures": (585, 33),
+        "sse": (562, 30),
+    }
+    assert counted.keys() == ceilings.keys()
+    more = {
+        key: one
+        for key, one in counted.items()
+        if one["calls"] > ceilings[key][0] or one["files"] > ceilings[key][1]
+    }
+    assert more == {}
+    # The functions of other packages count, too: there cannot be as few as none.
+    assert all(one["calls"] > 20 for one in counted.values())
