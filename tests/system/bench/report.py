@@ -113,9 +113,12 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 def _calls(counted: Mapping[str, Any]) -> list[str]:
     """How much of Python a tool call runs."""
-    lines = [
+    explained = (
         "Python functions that one tool call enters, over all threads, and how many files of the "
-        "library they are in:",
+        "library they are in:"
+    )
+    lines = [
+        explained,
         "",
         _cells(["", "functions", "files"]),
         _cells(["---", "---:", "---:"]),
