@@ -84,6 +84,8 @@ def _adapt(token: Token) -> None:
             token.info = ""
         case "list_item_open" if token.info:  # the number as it was written
             token.attrSet("value", token.info)
+        case _:
+            pass
 
 
 # Pictures in messages: shown only if their first bytes identify a raster image.
