@@ -9,7 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._client.driver import Suspended, abort_steps, name_server, run, with_cache
+from syncmcp._client.driver import (
+    Suspended,
+    abort_steps,
+    compute,
+    name_server,
+    run,
+    with_cache,
+)
 from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
@@ -133,6 +140,9 @@ class PreparedCall(Generic[R]):
         except StopIteration as stop:
             settle(self.future, stop.value, None)
             return
+        except (RequestCancelled, RequestTimeout) as error:
+            settle(self.future, None, error)
+            return
         name_request(
             self.future,
             None if connection is None else connection.label,
@@ -187,6 +197,13 @@ def _first_effect_of(
     send = next(steps)
     if isinstance(send, WatchTask):
         send = steps.send(core.task_watcher.watch(send.task))
+    elif isinstance(send, Compute):
+        try:
+            value = compute(send, core, options, Deadline(options.timeout))
+        except McpError as error:
+            send = steps.throw(error)
+        else:
+            send = steps.send(value)
     while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
             if isinstance(send, GetNegotiated):
@@ -196,7 +213,7 @@ def _first_effect_of(
             break
         except NotSupported as error:
             send = steps.throw(error)
-    # No operation asks questions or computes first; following a task may begin with a pause.
+    # No operation asks questions first; following a task may begin with a pause.
     assert isinstance(send, (Send, GetNegotiated, Pause))
     return send
 
@@ -490,7 +507,12 @@ class _CallbackRun(Generic[R]):
             self._pending_wait.wake()
 
     def _compute(self, work: Compute) -> None:
-        self._advance(work.function(), None)
+        try:
+            value = compute(work, self._core, self._options, self._deadline, self._future)
+        except McpError as error:
+            self._advance(None, error)
+        else:
+            self._advance(value, None)
 
     def _answer_input(self, ask: AnswerInput, connection: Connection) -> None:
         responder = InputResponder(

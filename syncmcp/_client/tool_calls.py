@@ -97,8 +97,7 @@ def check_input(
     known = core.schemas.find(name)
     error: McpError | None = None
     if known is not None:
-        # Directly, as no request was sent: this is still the thread of the caller.
-        error = known.input_error(given, core.label)
+        error = yield Compute(partial(known.input_error, given, core.label), "not_sent")
         if error is None:
             return
     elif core.schemas.complete:
@@ -108,7 +107,7 @@ def check_input(
         if newer is None:
             return
         if newer is not known:
-            error = yield Compute(partial(newer.input_error, given, core.label))
+            error = yield Compute(partial(newer.input_error, given, core.label), "not_sent")
     if error is not None:
         raise error
 
