@@ -37,7 +37,7 @@ CONSTANTS = {
     "Schema: depth of its JSON": "_protocol.schema.MAX_DEPTH",
     "Schema: values": "_protocol.schema.MAX_SIZE",
     "Schema: subschemas": "_protocol.schema.MAX_SUBSCHEMAS",
-    "Schema: characters of one reference": "_protocol.schema.MAX_REFERENCE",
+    "Schema: characters of one reference": "_protocol.schema.words.MAX_REFERENCE",
     "Schema: characters of one pattern, repetitions unrolled": (
         "_protocol.schema.patterns.MAX_PATTERN"
     ),

@@ -14,7 +14,6 @@ from typing import Any, Final
 import jsonschema
 from jsonschema_specifications import REGISTRY
 from referencing import Resource, Specification
-from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import specification_with
 
 from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
@@ -26,6 +25,7 @@ from syncmcp._protocol.schema.words import (
     Problem,
     Run,
     quoted,
+    resolve,
     too_deep,
     words_of,
 )
@@ -39,8 +39,6 @@ MAX_SIZE: Final = 500_000
 """How many values, names of members not counted, there may be in it."""
 MAX_SUBSCHEMAS: Final = 20_000
 """How many schemas there may be in it."""
-MAX_REFERENCE: Final = 2_000
-"""The longest reference, in characters."""
 
 DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 """The dialect of a schema that does not say (spec: basic, "Schema Dialect")."""
@@ -67,6 +65,8 @@ _NAMED: Final = (
     *("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"),
     "properties",
 )
+# References whose target depends on how a check came to them: any anchor may be meant.
+_DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
 # Words with schemas that only references apply.
 _KEPT: Final = frozenset(("$defs", "contentSchema", "definitions"))
 # Words that say nothing about a value. Servers write into them what they like.
@@ -174,17 +174,19 @@ class _Compiler:
         dialect, shallow, self._metaschema = _dialect(uri)
         self._uri = uri
         self._run = run
-        self._knowledge = Knowledge(dialect)
-        self._shallow = Knowledge(shallow)
+        self._examined: set[int] = set()
+        self._knowledge = Knowledge(dialect, self._examined)
+        self._shallow = Knowledge(shallow, None)
         self._shapes: dict[str, Place] = {}
         self._pattern_size = 0
-        self._examined: set[int] = set()
+        self._dynamic = False
 
     def compile(self, schema: Any) -> Schema:
         waiting = [schema]
         while waiting:
             part = waiting.pop()
             self._examine(part)
+            self._dynamic |= isinstance(part, dict) and not _DYNAMIC.isdisjoint(part)
             waiting += _parts(self._metaschema, part)
         try:
             registry = REGISTRY.with_resource(_HERE, self._resource(schema)).crawl()
@@ -229,7 +231,7 @@ class _Compiler:
     def _follow_references(self, schema: Any, resolver: Any) -> None:
         """See that all references that are applied lead to schemas, and take in their patterns."""
         dialect = self._knowledge.dialect
-        words = self._metaschema.keys() - _KEPT
+        words = self._metaschema.keys() - (() if self._dynamic else _KEPT)
         waiting, followed = [(schema, resolver)], set()
         while waiting:
             part, resolver = waiting.pop()
@@ -239,7 +241,7 @@ class _Compiler:
             self._examine(part)  # it may be where nobody looks for schemas
             applied = dialect.applied(part)
             for word in REFERENCES & applied.keys() & dialect.words.keys():
-                found = _resolve(applied[word], resolver)
+                found = resolve(word, applied[word], resolver)
                 waiting.append((found.contents, found.resolver))
             for pattern in (*applied.get("patternProperties", ()), applied.get("pattern")):
                 if pattern is not None:
@@ -248,31 +250,6 @@ class _Compiler:
                 (inner, resolver.in_subresource(self._resource(inner)))
                 for inner in _parts(words, applied)
             ]
-
-
-def _resolve(reference: Any, resolver: Any) -> Any:
-    """Find what a reference leads to, in this schema or among the metaschemas.
-
-    Raises:
-        UnsupportedSchema: That is no schema, or not there.
-    """
-    if not isinstance(reference, str):
-        raise UnsupportedSchema("a reference is no text")
-    if len(reference) > MAX_REFERENCE:
-        raise UnsupportedSchema(f"a reference has more than {MAX_REFERENCE:,} characters")
-    where = f"the reference {quoted(reference)} leads"
-    try:
-        found = resolver.lookup(reference)
-    except (PointerToNowhere, NoSuchAnchor, InvalidAnchor):
-        raise UnsupportedSchema(f"{where} nowhere") from None
-    except Unresolvable:
-        raise UnsupportedSchema(f"{where} out of the schema; nothing is fetched") from None
-    except (AttributeError, LookupError, TypeError, ValueError):
-        # What a pointer goes through need not be what `referencing` takes it for.
-        raise UnsupportedSchema(f"{where} nowhere") from None
-    if not isinstance(found.contents, (dict, bool)):
-        raise UnsupportedSchema(f"{where} to no schema")
-    return found
 
 
 @cache

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jsonschema import Draft202012Validator
+from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
 from syncmcp._protocol.schema.patterns import Pattern
@@ -29,6 +30,8 @@ MAX_STEPS: Final = 2_000_000
 """How many steps one check may take; a step is about half a microsecond."""
 MAX_NESTING: Final = 400
 """How many subschemas may be under way at one time, each within another."""
+MAX_REFERENCE: Final = 2_000
+"""The longest reference, in characters."""
 LOOK_EVERY: Final = 10_000
 """After how many steps a check finds out whether it is still wanted."""
 
@@ -139,10 +142,16 @@ class Dialect(NamedTuple):
 
 
 class Knowledge:
-    """What all checks by one schema share."""
+    """What all checks by one schema share.
 
-    def __init__(self, dialect: Dialect) -> None:
+    Args:
+        dialect: Its dialect.
+        known: The ids of the subschemas that were found to be well-formed; `None` for any.
+    """
+
+    def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
         self.dialect = dialect
+        self.known = known
         self.patterns: dict[str, Pattern] = {}
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
 
@@ -216,15 +225,20 @@ class Place:
         return self.evolve(schema=schema).iter_errors(instance, path)
 
     def refer(self, word: str, reference: str) -> Place:
-        """The place that a reference leads to, which is known to be there."""
+        """The place that a reference leads to.
+
+        Raises:
+            UnsupportedSchema: It leads elsewhere than when the schema was compiled, and not well:
+                that may depend on how the check came here.
+        """
         key = f"{word} {reference}"
         place = self._inner.get(key)
         if place is None:
             self.run.spend(_LOOK_UP)
-            if word == "$recursiveRef":
-                found = lookup_recursive_ref(self.resolver)
-            else:
-                found = self.resolver.lookup(reference)
+            found = resolve(word, reference, self.resolver)
+            known, schema = self.knowledge.known, found.contents
+            if known is not None and isinstance(schema, dict) and id(schema) not in known:
+                raise UnsupportedSchema("a reference leads to what was no schema before")
             place = self._inner[key] = self._further(found.contents, found.resolver)
         return place
 
@@ -242,6 +256,34 @@ class Place:
 
     def _further(self, schema: Any, resolver: Any) -> Place:
         return Place(schema, resolver, self.knowledge, self.run, self._depth + 1)
+
+
+def resolve(word: str, reference: Any, resolver: Any) -> Any:
+    """Find what a reference leads to, in this schema or among the metaschemas.
+
+    Raises:
+        UnsupportedSchema: That is no schema, or not there.
+    """
+    if not isinstance(reference, str):
+        raise UnsupportedSchema("a reference is no text")
+    if len(reference) > MAX_REFERENCE:
+        raise UnsupportedSchema(f"a reference has more than {MAX_REFERENCE:,} characters")
+    where = f"the reference {quoted(reference)} leads"
+    try:
+        if word == "$recursiveRef":
+            found = lookup_recursive_ref(resolver)
+        else:
+            found = resolver.lookup(reference)
+    except (PointerToNowhere, NoSuchAnchor, InvalidAnchor):
+        raise UnsupportedSchema(f"{where} nowhere") from None
+    except Unresolvable:
+        raise UnsupportedSchema(f"{where} out of the schema; nothing is fetched") from None
+    except (AttributeError, LookupError, TypeError, ValueError):
+        # What a pointer goes through need not be what `referencing` takes it for.
+        raise UnsupportedSchema(f"{where} nowhere") from None
+    if not isinstance(found.contents, (dict, bool)):
+        raise UnsupportedSchema(f"{where} to no schema")
+    return found
 
 
 def identity(value: Any, run: Run, depth: int = 0) -> Hashable:

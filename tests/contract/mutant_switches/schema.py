@@ -40,9 +40,9 @@ def _guess_the_dialect(original: Function) -> Function:
 
 
 def _permit_what_is_elsewhere(original: Function) -> Function:
-    def resolve(reference: Any, resolver: Any) -> Any:
+    def resolve(word: str, reference: Any, resolver: Any) -> Any:
         try:
-            return original(reference, resolver)
+            return original(word, reference, resolver)
         except UnsupportedSchema:
             return SimpleNamespace(contents=True, resolver=resolver)
 
@@ -50,7 +50,7 @@ def _permit_what_is_elsewhere(original: Function) -> Function:
 
 
 def _fetch_what_is_elsewhere(original: Function) -> Function:
-    def resolve(reference: Any, resolver: Any) -> Any:
+    def resolve(word: str, reference: Any, resolver: Any) -> Any:
         uri = str(reference)
         if uri.startswith("http://127.0.0.1:"):  # a test of it must not reach anybody else
             with suppress(OSError), urlopen(uri, timeout=0.5):
@@ -114,14 +114,14 @@ MUTANTS = (
     Mutant(
         "elsewhere-is-anything",
         "a reference that leads out of the schema allows everything",
-        f"{SCHEMA}:_resolve",
+        f"{SCHEMA}:resolve",
         _permit_what_is_elsewhere,
         ("SCHM-07",),
     ),
     Mutant(
         "elsewhere-is-fetched",
         "a reference that leads out of the schema is fetched unasked",
-        f"{SCHEMA}:_resolve",
+        f"{SCHEMA}:resolve",
         _fetch_what_is_elsewhere,
         ("SCHM-05", "SCHM-06"),
     ),

@@ -163,6 +163,16 @@ def test_a_reference_to_nothing_is_refused(reference: str, part: str) -> None:
     assert part in refusal(schema)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_part_that_is_reached_in_two_ways_is_no_way_out(order: int) -> None:
+    # By the second way its own reference is relative to a URI that nobody knows.
+    part = {"$id": "https://example.com/part", "properties": {"b": {"$ref": "#/known"}}}
+    odd = {"properties": {"a": part}}
+    ways = [{"$ref": "#/odd"}, {"$ref": "#/odd/properties/a"}][::order]
+    with pytest.raises(UnsupportedSchema, match="#/known"):
+        compile_schema({"known": {}, "odd": odd, "allOf": ways}).problem({"a": {"b": 1}, "b": 1})
+
+
 def test_what_a_reference_makes_a_schema_of_must_be_one() -> None:
     assert "'minLength'" in refusal({"$ref": "#/odd/one", "odd": {"one": {"minLength": "x"}}})
 
