@@ -477,9 +477,9 @@ def _contains(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) ->
     found = len(_matching(place.evolve(schema=said), value))
     limits = {} if place.knowledge.dialect.old else schema
     if found < (least := limits.get("minContains", 1)):
-        return (Problem(f"has {found} of the items of which it wants at least {least}"),)
+        return (Problem(f"has {found} of the items of which it wants at least {cut(str(least))}"),)
     if found > (most := limits.get("maxContains", math.inf)):
-        return (Problem(f"has {found} of the items of which it wants at most {most}"),)
+        return (Problem(f"has {found} of the items of which it wants at most {cut(str(most))}"),)
     return ()
 
 
