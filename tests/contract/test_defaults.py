@@ -32,12 +32,12 @@ CONSTANTS = {
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
     "Interval of polling a task, at least": "_protocol.tasks.MIN_INTERVAL",
     "Interval of polling a task, at most": "_protocol.tasks.MAX_INTERVAL",
-    "Schema: steps of one check": "_protocol.schema.words.MAX_STEPS",
-    "Schema: nesting within one check": "_protocol.schema.words.MAX_NESTING",
+    "Schema: steps of one check": "_protocol.schema.place.MAX_STEPS",
+    "Schema: nesting within one check": "_protocol.schema.place.MAX_NESTING",
     "Schema: depth of its JSON": "_protocol.schema.MAX_DEPTH",
     "Schema: values": "_protocol.schema.MAX_SIZE",
     "Schema: subschemas": "_protocol.schema.MAX_SUBSCHEMAS",
-    "Schema: characters of one reference": "_protocol.schema.words.MAX_REFERENCE",
+    "Schema: characters of one reference": "_protocol.schema.place.MAX_REFERENCE",
     "Schema: characters of one pattern, repetitions unrolled": (
         "_protocol.schema.patterns.MAX_PATTERN"
     ),

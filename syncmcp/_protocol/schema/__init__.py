@@ -17,8 +17,7 @@ from referencing import Resource, Specification
 from referencing.jsonschema import specification_with
 
 from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
-from syncmcp._protocol.schema.words import (
-    REFERENCES,
+from syncmcp._protocol.schema.place import (
     Dialect,
     Knowledge,
     Place,
@@ -27,8 +26,8 @@ from syncmcp._protocol.schema.words import (
     quoted,
     resolve,
     too_deep,
-    words_of,
 )
+from syncmcp._protocol.schema.words import REFERENCES, words_of
 from syncmcp.errors import UnsupportedSchema
 
 __all__ = ["DIALECTS", "Problem", "Schema", "compile_schema"]

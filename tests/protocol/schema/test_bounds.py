@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.schema import compile_schema
-from syncmcp._protocol.schema.words import MAX_NESTING, MAX_STEPS, Run
+from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS, Run
 from syncmcp.errors import UnsupportedSchema
 
 pytestmark = pytest.mark.requirement("SCHM-08")
@@ -107,7 +107,7 @@ def test_a_fan_of_references_runs_out_of_steps() -> None:
 def test_a_fan_of_alternatives_runs_out_of_steps(
     word: str, last: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.words.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
     compiled = compile_schema(fan_out(word, 60, last))
     with pytest.raises(UnsupportedSchema, match="steps"):
         compiled.problem(1)
@@ -116,7 +116,7 @@ def test_a_fan_of_alternatives_runs_out_of_steps(
 def test_a_fan_of_references_that_counts_what_it_has_seen_runs_out_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.words.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
     schema = fan_out("anyOf", 60, {"properties": {"a": {}}})
     compiled = compile_schema({**schema, "unevaluatedProperties": False})
     with pytest.raises(UnsupportedSchema, match="steps"):
