@@ -9,7 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._client.driver import Suspended, abort_steps, look_up, name_server, reply_handler, run
+from syncmcp._client.driver import (
+    Suspended,
+    abort_steps,
+    compute,
+    look_up,
+    name_server,
+    reply_handler,
+    run,
+)
 from syncmcp._client.retrying import RetryState, can_reconnect
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
@@ -132,6 +140,9 @@ class PreparedCall(Generic[R]):
         except StopIteration as stop:
             settle(self.future, stop.value, None)
             return
+        except (RequestCancelled, RequestTimeout) as error:
+            settle(self.future, None, error)
+            return
         name_request(
             self.future,
             None if connection is None else connection.label,
@@ -184,8 +195,16 @@ def _first_effect_of(
 ) -> Send | GetNegotiated | Pause:
     """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
-    while isinstance(send, CacheLookup):
-        send = steps.send(look_up(send, core, options))
+    while isinstance(send, (CacheLookup, Compute)):
+        if isinstance(send, CacheLookup):
+            send = steps.send(look_up(send, core, options))
+            continue
+        try:
+            value = compute(send, core, options, Deadline(options.timeout))
+        except McpError as error:
+            send = steps.throw(error)
+        else:
+            send = steps.send(value)
     while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
             if isinstance(send, GetNegotiated):
@@ -195,7 +214,7 @@ def _first_effect_of(
             break
         except NotSupported as error:
             send = steps.throw(error)
-    # No operation asks questions or computes first; following a task may begin with a pause.
+    # No operation asks questions first; following a task may begin with a pause.
     assert isinstance(send, (Send, GetNegotiated, Pause))
     return send
 
@@ -499,7 +518,12 @@ class _CallbackRun(Generic[R]):
             self._pause.cancel()
 
     def _compute(self, work: Compute) -> None:
-        self._advance(work.function(), None)
+        try:
+            value = compute(work, self._core, self._options, self._deadline, self._future)
+        except McpError as error:
+            self._advance(None, error)
+        else:
+            self._advance(value, None)
 
     def _answer_input(self, ask: AnswerInput, connection: Connection) -> None:
         responder = InputResponder(

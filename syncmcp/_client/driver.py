@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._client.retrying import RetryState, can_reconnect
+from syncmcp._concurrency.futures import is_cancelled
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp._connection.connection import Connection
@@ -26,10 +27,11 @@ from syncmcp._protocol.steps import (
     SendAndForget,
     Steps,
 )
-from syncmcp.errors import McpError, RequestCancelled, UsageError
+from syncmcp.errors import ClosedError, McpError, RequestCancelled, RequestTimeout, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
+    from syncmcp._concurrency.futures import RequestFuture
 
 R = TypeVar("R")
 
@@ -103,6 +105,39 @@ def reply_handler(
     return core.cache.reply_handler(send, options)
 
 
+def compute(
+    work: Compute,
+    core: ClientCore,
+    options: ResolvedOptions,
+    deadline: Deadline,
+    future: RequestFuture[Any] | None = None,
+) -> Any:
+    """Call the function of a `Compute` on this thread, until something ends the call.
+
+    Raises:
+        RequestCancelled: The token of the call, or its `future`, was cancelled meanwhile.
+        RequestTimeout: Its deadline passed meanwhile.
+        ClosedError: The client was closed meanwhile.
+        McpError: What the function raises.
+    """
+    token, pools, delivery = options.cancel, core.pools, work.delivery
+
+    def look() -> None:
+        if token is not None and token.cancelled:
+            raise RequestCancelled("cancelled", reason=token.reason, delivery=delivery)
+        if future is not None and is_cancelled(future):
+            raise RequestCancelled("cancelled by the caller", delivery=delivery)
+        if deadline.expired:
+            seconds = deadline.seconds or 0.0
+            raise RequestTimeout(
+                f"not done within {seconds:g} s", seconds=seconds, delivery=delivery
+            )
+        if pools.closing.cancelled:
+            raise ClosedError("the client was closed", delivery=delivery)
+
+    return work.function(look)
+
+
 def abort_steps(
     steps: Steps[Any], core: ClientCore, options: ResolvedOptions, error: McpError
 ) -> None:
@@ -137,7 +172,7 @@ def _drive(
                 elif isinstance(effect, AnswerInput):
                     value = _answer_input(effect, core, options, deadline)
                 elif isinstance(effect, Compute):
-                    value = effect.function()
+                    value = compute(effect, core, options, deadline)
                 elif isinstance(effect, SendAndForget):
                     core.send_and_forget(*effect, options.undeclared)
                 elif isinstance(effect, GetNegotiated):

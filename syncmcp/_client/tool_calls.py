@@ -98,8 +98,7 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
     known = core.schemas.find(name)
     error: McpError | None = None
     if known is not None:
-        # Directly, as no request was sent: this is still the thread of the caller.
-        error = known.input_error(given, core.label)
+        error = yield Compute(partial(known.input_error, given, core.label), "not_sent")
         if error is None:
             return
     elif core.schemas.complete:
@@ -109,7 +108,7 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
         if newer is None:
             return
         if newer is not known:
-            error = yield Compute(partial(newer.input_error, given, core.label))
+            error = yield Compute(partial(newer.input_error, given, core.label), "not_sent")
     if error is not None:
         raise error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
@@ -60,8 +60,11 @@ class LazySchema:
         self._compiled: Schema | UnsupportedSchema | None = None
         self._warned = False
 
-    def compiled(self) -> Schema:
+    def compiled(self, look: Callable[[], object] = lambda: None) -> Schema:
         """The compiled schema.
+
+        Args:
+            look: Called now and then; what it raises ends the work.
 
         Raises:
             UnsupportedSchema: The library cannot check values by this schema.
@@ -71,7 +74,7 @@ class LazySchema:
             from syncmcp._protocol.schema import compile_schema
 
             try:
-                self._compiled = compile_schema(self.source)
+                self._compiled = compile_schema(self.source, look)
             except UnsupportedSchema as error:
                 self._compiled = fresh(error)  # without its traceback, which refers to frames
         if isinstance(self._compiled, UnsupportedSchema):
@@ -110,15 +113,20 @@ class ToolSchemas:
             and self.task_support == support
         )
 
-    def output_error(self, result: CallToolResult, server: str) -> McpError | None:
-        """The error of a result that does not fit the output schema; `None` if it fits."""
+    def output_error(
+        self, result: CallToolResult, server: str, look: Callable[[], object]
+    ) -> McpError | None:
+        """The error of a result that does not fit the output schema; `None` if it fits.
+
+        `look` is called now and then; what it raises ends the check.
+        """
         if self.output is None:
             return None
         facts = {"server": server, "method": "tools/call", "tool": self.name, "result": result}
         if not result.has_data:
             return InvalidOutput("there is no structured content, but an output schema", **facts)
         try:
-            problem = self.output.compiled().problem(result.structured_content)
+            problem = self.output.compiled(look).problem(result.structured_content, look)
         except UnsupportedSchema as error:
             if error.backtracking:
                 self.output.warn_unchecked("result", self.name, server)
@@ -128,11 +136,19 @@ class ToolSchemas:
             return None
         return InvalidOutput(f"the structured content does not fit its schema: {problem}", **facts)
 
-    def input_error(self, arguments: Mapping[str, Any], server: str) -> McpError | None:
-        """The error of arguments that do not fit the input schema; `None` if they fit."""
+    def input_error(
+        self,
+        arguments: Mapping[str, Any],
+        server: str,
+        look: Callable[[], object] = lambda: None,
+    ) -> McpError | None:
+        """The error of arguments that do not fit the input schema; `None` if they fit.
+
+        `look` is called now and then; what it raises ends the check.
+        """
         facts = {"server": server, "method": "tools/call", "tool": self.name}
         try:
-            problem = self.input.compiled().problem(dict(arguments))
+            problem = self.input.compiled(look).problem(dict(arguments), look)
         except UnsupportedSchema as error:
             if error.backtracking:
                 self.input.warn_unchecked("input", self.name, server)

@@ -150,7 +150,11 @@ class CacheLookup(NamedTuple):
 class Compute(NamedTuple):
     """Call a CPU-bound function that does not block; the outcome is its return value."""
 
-    function: Callable[[], Any]
+    function: Callable[[Callable[[], None]], Any]
+    """It is given a function to call now and then, which raises what ends the call meanwhile."""
+
+    delivery: Delivery = "unknown"
+    """How far the request has come, for these errors."""
 
 
 Effect = Send | AnswerInput | Pause | CacheLookup | Compute | SendAndForget | GetNegotiated

@@ -23,8 +23,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp._connection.tool_schemas import ToolSchemaCache
-from syncmcp._protocol.schema import Schema, compile_schema
-from syncmcp._protocol.schema.document import DIALECTS
+from syncmcp._protocol.schema import DIALECTS, Schema, compile_schema
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, Tool
@@ -319,9 +318,9 @@ def test_a_list_that_was_on_its_way_when_it_changed_is_not_kept() -> None:
 def test_a_schema_is_compiled_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
 
-    def compiling(schema: Any) -> Schema:
+    def compiling(schema: Any, look: Callable[[], object]) -> Schema:
         compiled.append(schema)
-        return compile_schema(schema)
+        return compile_schema(schema, look)
 
     monkeypatch.setattr("syncmcp._protocol.schema.compile_schema", compiling)
     with syncmcp.connect(forecasting()) as client:
@@ -339,10 +338,10 @@ def test_no_check_holds_up_the_thread_that_reads(
     check = Schema.problem
     inside, gate = threading.Event(), threading.Event()
 
-    def slow(self: Schema, value: Any) -> Any:
+    def slow(self: Schema, value: Any, look: Callable[[], object]) -> Any:
         inside.set()
         assert gate.wait(PATIENCE)
-        return check(self, value)
+        return check(self, value, look)
 
     with Wire("stdio", mode).connect(server) as client:
         client.list_tools()
@@ -428,9 +427,9 @@ def test_a_good_schema_with_a_pattern_beyond_us_costs_nobody_a_result(
 @pytest.mark.requirement("SCHM-04")
 def test_the_documentation_lists_the_dialects() -> None:
     page = (DOCS / "structured-output.md").read_text(encoding="utf-8")
-    for uri, dialect in DIALECTS.items():
+    for uri, name in DIALECTS.items():
         assert f"`{uri}`" in page
-        assert dialect.name.removeprefix("JSON Schema ") in page
+        assert name.removeprefix("JSON Schema ") in page
 
 
 @pytest.mark.requirement("SCHM-10")

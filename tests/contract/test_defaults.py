@@ -34,14 +34,18 @@ CONSTANTS = {
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
     "Interval of polling a task, at least": "_protocol.tasks.MIN_INTERVAL",
     "Interval of polling a task, at most": "_protocol.tasks.MAX_INTERVAL",
-    "Schema: steps of one check": "_protocol.schema.run.MAX_STEPS",
-    "Schema: nesting within one check": "_protocol.schema.run.MAX_NESTING",
-    "Schema: depth of its JSON": "_protocol.schema.document.MAX_DEPTH",
-    "Schema: values": "_protocol.schema.document.MAX_SIZE",
-    "Schema: subschemas": "_protocol.schema.document.MAX_SUBSCHEMAS",
-    "Schema: characters of one reference": "_protocol.schema.document.MAX_REFERENCE",
-    "Schema: characters of one pattern, repetitions unrolled": "_protocol.schema.run.MAX_PATTERN",
-    "Schema: characters of all patterns, repetitions unrolled": "_protocol.schema.run.MAX_PATTERNS",
+    "Schema: steps of one check": "_protocol.schema.place.MAX_STEPS",
+    "Schema: nesting within one check": "_protocol.schema.place.MAX_NESTING",
+    "Schema: depth of its JSON": "_protocol.schema.MAX_DEPTH",
+    "Schema: values": "_protocol.schema.MAX_SIZE",
+    "Schema: subschemas": "_protocol.schema.MAX_SUBSCHEMAS",
+    "Schema: characters of one reference": "_protocol.schema.place.MAX_REFERENCE",
+    "Schema: characters of one pattern, repetitions unrolled": (
+        "_protocol.schema.patterns.MAX_PATTERN"
+    ),
+    "Schema: characters of all patterns, repetitions unrolled": (
+        "_protocol.schema.patterns.MAX_PATTERNS"
+    ),
     "Nesting of a tool's schema that a model is given": "llm._tools.MAX_DEPTH",
     "Fields of a form": "handlers.forms.MAX_FIELDS",
     "Characters of a URI template": "templates.MAX_TEMPLATE",

@@ -1,229 +1,314 @@
-"""Makes checks of schemas."""
+"""JSON Schema for what a server wrote: compiled once, and every check of a value has an end.
+
+Both sides of a check come from a server: the schema and the value. So nothing is ever fetched, no
+pattern backtracks, and depth, size and steps are counted.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
-from syncmcp._protocol.schema.document import DEFAULT, Dialect, Document, Target, dialect_of
-from syncmcp._protocol.schema.keywords import LAST_MAKERS, MAKERS
-from syncmcp._protocol.schema.run import (
-    MAX_PATTERNS,
-    MAX_STEPS,
-    Check,
-    Pattern,
+import jsonschema
+from jsonschema_specifications import REGISTRY
+from referencing import Resource, Specification
+from referencing.jsonschema import specification_with
+
+from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
+from syncmcp._protocol.schema.place import (
+    Dialect,
+    Knowledge,
+    Place,
     Problem,
     Run,
-    Seen,
-    anything,
-    nothing,
+    quoted,
+    resolve,
     too_deep,
 )
+from syncmcp._protocol.schema.words import REFERENCES, words_of
 from syncmcp.errors import UnsupportedSchema
 
-__all__ = ["Problem", "Schema", "compile_schema"]
+__all__ = ["DIALECTS", "Problem", "Schema", "compile_schema"]
 
+MAX_DEPTH: Final = 200
+"""How deep the JSON of a schema may be nested."""
+MAX_SIZE: Final = 500_000
+"""How many values, names of members not counted, there may be in it."""
+MAX_SUBSCHEMAS: Final = 20_000
+"""How many schemas there may be in it."""
 
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect of a schema that does not say (spec: basic, "Schema Dialect")."""
+
+DIALECTS: Final[Mapping[str, str]] = {
+    DEFAULT: "JSON Schema 2020-12",
+    "https://json-schema.org/draft/2019-09/schema": "JSON Schema 2019-09",
+    "http://json-schema.org/draft-07/schema": "JSON Schema draft-07",
+    "http://json-schema.org/draft-06/schema": "JSON Schema draft-06",
+    "http://json-schema.org/draft-04/schema": "JSON Schema draft-04",
+}
+"""The names of the dialects, by what ``$schema`` says without an empty fragment."""
+
+# Where a schema is that does not say.
+_HERE: Final = "schema:"
+
+# Where there are schemas in a schema: as a value, in an array, by name.
+_ONE: Final = (
+    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if"),
+    *("items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+)
+_MANY: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_NAMED: Final = (
+    *("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"),
+    "properties",
+)
+# References whose target depends on how a check came to them: any anchor may be meant.
+_DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
+# Words with schemas that only references apply.
+_KEPT: Final = frozenset(("$defs", "contentSchema", "definitions"))
+# Words that say nothing about a value. Servers write into them what they like.
+_REMARKS: Final = frozenset(
+    (
+        *("$comment", "$schema", "contentEncoding", "contentMediaType", "default", "deprecated"),
+        *("description", "examples", "format", "readOnly", "title", "writeOnly"),
+    )
+)
+# Lists that old metaschemas want something in, and generators leave empty.
+_MAY_BE_EMPTY: Final = frozenset(("items", "required"))
 
 
 class Schema:
-    """A compiled schema. Never changes; any thread may use it."""
+    """A compiled schema. Any thread may use it."""
 
-    def __init__(self, check: Check, dialect: Dialect) -> None:
-        self._check = check
-        self.dialect = dialect.name
+    def __init__(self, schema: Any, resolver: Any, knowledge: Knowledge) -> None:
+        self._schema = schema
+        self._resolver = resolver
+        self._knowledge = knowledge
+        self.dialect = knowledge.dialect.name
 
-    def problem(self, value: Any) -> Problem | None:
+    def problem(self, value: Any, look: Callable[[], object] = lambda: None) -> Problem | None:
         """Say why `value` does not fit; `None` if it does.
+
+        Args:
+            value: Any JSON value.
+            look: Called now and then, on this thread. What it raises ends the check.
 
         Raises:
             UnsupportedSchema: To find out takes too many steps, or goes too deep.
         """
         try:
-            return self._check(value, Run(MAX_STEPS), None)
+            place = Place(self._schema, self._resolver, self._knowledge, Run(look))
+            return next(place.iter_errors(value), None)
         except RecursionError:
             # The caller's own stack may leave less room than there are levels allowed.
             raise too_deep() from None
 
 
-def compile_schema(schema: Any) -> Schema:
+def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Schema:
     """Compile a schema, in the dialect that it names; 2020-12 if it names none.
+
+    Args:
+        schema: What a server wrote.
+        look: Called now and then, on this thread. What it raises ends the work.
 
     Raises:
         UnsupportedSchema: It is no schema, or one that cannot be checked with here.
     """
-    dialect = dialect_of(schema)
+    uri = dialect_of(schema)
     if not isinstance(schema, (dict, bool)):
         raise UnsupportedSchema("it is neither an object nor a boolean")
+    measure(schema)
     try:
-        return Schema(_Compiler(Document(schema, dialect)).compile(), dialect)
+        return _Compiler(uri, Run(look)).compile(schema)
     except RecursionError:
         raise too_deep() from None
 
 
-class _Cell:
-    """A schema that is referred to: references can be made before it is compiled."""
+def dialect_of(schema: Any) -> str:
+    """The URI of the dialect that a schema says it is written in, or of the default.
 
-    __slots__ = ("base", "check")
+    Raises:
+        UnsupportedSchema: It is another one than those here.
+    """
+    said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
+    if not isinstance(said, str):
+        raise UnsupportedSchema("'$schema' is no text")
+    uri = said.removesuffix("#")
+    for known in (uri, uri.replace("https:", "http:", 1)):
+        if known in DIALECTS:
+            return known
+    raise UnsupportedSchema(f"its dialect is {quoted(said)}, which is not known here")
 
-    def __init__(self, base: str) -> None:
-        self.base = base
-        self.check: Check = nothing
 
-    def follow(self, value: Any, run: Run, seen: Seen | None) -> Problem | None:
-        """Check by it. References are what makes a schema endless, so each is counted."""
-        run.spend(1)
-        run.descend()
-        run.scope.append(self.base)
-        problem = self.check(value, run, seen)
-        run.scope.pop()
-        run.nesting -= 1
-        return problem
+def measure(schema: Any) -> None:
+    """Bound a schema before anything else is done with it.
+
+    Raises:
+        UnsupportedSchema: It is too deep, or too large.
+    """
+    level: list[Any] = [schema]
+    size = depth = 0
+    while level:
+        size += len(level)
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise UnsupportedSchema(f"it is nested more than {MAX_DEPTH} levels deep")
+        if size > MAX_SIZE:
+            raise UnsupportedSchema(f"it has more than {MAX_SIZE:,} values in it")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+        level = below
 
 
 class _Compiler:
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self._cells: dict[tuple[int, str], _Cell] = {}
-        self._waiting: deque[tuple[_Cell, Target]] = deque()
-        self._patterns: dict[str, Pattern] = {}
+    """Looks at every subschema once, before any value is there: what nobody reaches counts, too."""
+
+    def __init__(self, uri: str, run: Run) -> None:
+        dialect, shallow, self._metaschema = _dialect(uri)
+        self._uri = uri
+        self._run = run
+        self._examined: set[int] = set()
+        self._knowledge = Knowledge(dialect, self._examined)
+        self._shallow = Knowledge(shallow, None)
+        self._shapes: dict[str, Place] = {}
         self._pattern_size = 0
+        self._dynamic = False
 
-    def compile(self) -> Check:
-        root = self.cell(self.document.root)
-        # Not by recursion: a chain of references may be as long as it likes.
-        while self._waiting:
-            cell, target = self._waiting.popleft()
-            cell.check = _Place(self, target.base).check(target.schema)
-        return root.follow
+    def compile(self, schema: Any) -> Schema:
+        waiting = [schema]
+        while waiting:
+            part = waiting.pop()
+            self._examine(part)
+            self._dynamic |= isinstance(part, dict) and not _DYNAMIC.isdisjoint(part)
+            waiting += _parts(self._metaschema, part)
+        try:
+            registry = REGISTRY.with_resource(_HERE, self._resource(schema)).crawl()
+            resolver = registry.resolver(_HERE).in_subresource(self._resource(schema))
+            self._follow_references(schema, resolver)
+        except ValueError:
+            raise UnsupportedSchema("there is something in it that is no URI") from None
+        return Schema(schema, resolver, self._knowledge)
 
-    def cell(self, target: Target) -> _Cell:
-        key = (id(target.schema), target.base)
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = _Cell(target.base)
-            self._waiting.append((cell, target))
-        return cell
+    def _resource(self, schema: Any) -> Resource[Any]:
+        return self._knowledge.dialect.specification.create_resource(schema)
 
-    def pattern(self, pattern: str) -> Pattern:
-        compiled = self._patterns.get(pattern)
-        if compiled is None:
-            compiled = self._patterns[pattern] = Pattern(pattern)
+    def _examine(self, schema: Any) -> None:
+        """Check one subschema, but for those in it."""
+        if isinstance(schema, bool) or id(schema) in self._examined:
+            return
+        self._examined.add(id(schema))
+        if len(self._examined) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"it consists of more than {MAX_SUBSCHEMAS:,} schemas")
+        for word in self._metaschema.keys() & schema.keys():
+            if word in _MAY_BE_EMPTY and schema[word] == []:
+                continue
+            shape = self._shapes.get(word)
+            if shape is None:
+                shape = Place(*self._metaschema[word], self._shallow, self._run)
+                self._shapes[word] = shape
+            for problem in shape.iter_errors(schema[word], word):
+                raise UnsupportedSchema(f"it is no {DIALECTS[self._uri]}: {problem}")
+        if schema.get("multipleOf") == math.inf:
+            raise UnsupportedSchema("a number in it is too large")
+        named = "$schema" in schema and self._knowledge.dialect.specification.id_of(schema)
+        if named and dialect_of(schema) != self._uri:
+            raise UnsupportedSchema("there are schemas of two dialects in it")
+
+    def _add_pattern(self, pattern: str) -> None:
+        if pattern not in self._knowledge.patterns:
+            compiled = self._knowledge.patterns[pattern] = Pattern(pattern)
             self._pattern_size += compiled.size
             if self._pattern_size > MAX_PATTERNS:
                 raise UnsupportedSchema("its patterns are too large together")
-        return compiled
+
+    def _follow_references(self, schema: Any, resolver: Any) -> None:
+        """See that all references that are applied lead to schemas, and take in their patterns."""
+        dialect = self._knowledge.dialect
+        words = self._metaschema.keys() - (() if self._dynamic else _KEPT)
+        waiting, followed = [(schema, resolver)], set()
+        while waiting:
+            part, resolver = waiting.pop()
+            if isinstance(part, bool) or id(part) in followed:
+                continue
+            followed.add(id(part))
+            self._examine(part)  # it may be where nobody looks for schemas
+            applied = dialect.applied(part)
+            for word in REFERENCES & applied.keys() & dialect.words.keys():
+                found = resolve(word, applied[word], resolver)
+                waiting.append((found.contents, found.resolver))
+            for pattern in (*applied.get("patternProperties", ()), applied.get("pattern")):
+                if pattern is not None:
+                    self._add_pattern(pattern)
+            waiting += [
+                (inner, resolver.in_subresource(self._resource(inner)))
+                for inner in _parts(words, applied)
+            ]
 
 
-class _Place:
-    """The schemas of one resource; a `place.Place`."""
+@cache
+def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
+    """A dialect, and what its metaschema says.
 
-    def __init__(self, compiler: _Compiler, base: str) -> None:
-        self._compiler = compiler
-        self._base = base
-
-    @property
-    def _dialect(self) -> Dialect:
-        return self._compiler.document.dialect
-
-    @property
-    def integers_are_written(self) -> bool:
-        return self._dialect.id_word == "id"
-
-    @property
-    def contains_counts(self) -> bool:
-        return self._dialect is DEFAULT
-
-    def pattern(self, pattern: str) -> Pattern:
-        return self._compiler.pattern(pattern)
-
-    def check(self, schema: Any) -> Check:
-        if isinstance(schema, bool):
-            return anything if schema else nothing
-        document = self._compiler.document
-        base = document.base_of(schema, self._base)
-        if base != self._base:
-            # Another resource begins here.
-            return self._compiler.cell(Target(schema, base)).follow
-        # Without the words of other dialects, whose values may be anything.
-        known = {word: schema[word] for word in schema.keys() & self._dialect.words.keys()}
-        checks = [self._reference(word, known[word]) for word in _REFERENCES if word in known]
-        if checks and self._dialect.lone_ref:
-            return checks[0]
-        for word, make in MAKERS.items():
-            if word in known:
-                check = make(known[word], known, self)
-                if check is not None:
-                    checks.append(check)
-        last = [
-            make(known[word], known, self) for word, make in LAST_MAKERS.items() if word in known
-        ]
-        return _together(checks, last)
-
-    def _reference(self, word: str, reference: str) -> Check:
-        document = self._compiler.document
-        target = document.resolve(reference, self._base)
-        cell = self._compiler.cell(target)
-        if not isinstance(target.schema, dict):
-            return cell.follow
-        if word == "$dynamicRef":
-            name = target.schema.get("$dynamicAnchor")
-            if name is not None and reference.endswith(f"#{name}"):
-                return self._dynamic(cell, document.dynamic_targets(name))
-        elif word == "$recursiveRef" and target.schema.get("$recursiveAnchor") is True:
-            return self._dynamic(cell, document.recursive_targets())
-        return cell.follow
-
-    def _dynamic(self, start: _Cell, targets: list[Target]) -> Check:
-        """A reference to whichever of `targets` was entered first on the way."""
-        by_base = {target.base: self._compiler.cell(target) for target in targets}
-
-        def follow(value: Any, run: Run, seen: Seen | None) -> Problem | None:
-            run.spend(len(run.scope))
-            for base in run.scope:
-                if base in by_base:
-                    return by_base[base].follow(value, run, seen)
-            return start.follow(value, run, seen)
-
-        return follow
+    Returns:
+        The dialect; the one in which a metaschema does not go on to the schemas in a schema; and by
+        word, what the metaschema says of it, and the resolver of references in that.
+    """
+    root = REGISTRY.resolver().lookup(uri)
+    parts = [root.resolver.lookup(part["$ref"]) for part in root.contents.get("allOf", ())]
+    metaschema = {
+        word: (said, part.resolver)
+        for part in parts or [root]
+        for word, said in part.contents["properties"].items()
+        if word not in _REMARKS
+    }
+    metaschema["definitions"] = root.contents["properties"]["definitions"], root.resolver
+    validator = jsonschema.validators.validator_for({"$schema": uri})
+    theirs = specification_with(uri)
+    specification: Specification[Any] = Specification(  # type: ignore[call-arg]
+        name=theirs.name,
+        id_of=lambda contents: (isinstance(contents, dict) and theirs.id_of(contents)) or None,
+        subresources_of=lambda schema: map(_without_dialect, _parts(metaschema, schema)),
+        anchors_in=lambda _, contents: theirs.anchors_in(contents),
+        maybe_in_subresource=theirs.maybe_in_subresource,
+    )
+    words = words_of(validator)
+    dialect = Dialect(DIALECTS[uri], words, validator.TYPE_CHECKER, specification)
+    shallow = {**words, "$ref": _to_shape, "$dynamicRef": _is_schema, "$recursiveRef": _is_schema}
+    del shallow["uniqueItems"]  # a name that is required twice harms nobody
+    return dialect, dialect._replace(words=shallow), metaschema
 
 
-def _together(checks: list[Check], last: list[Check]) -> Check:
-    """All of `checks`, and then `last` with the knowledge of what they have looked at."""
-    if last:
-
-        def check_and_count(value: Any, run: Run, seen: Seen | None) -> Problem | None:
-            run.descend()
-            own = Seen()
-            for check in (*checks, *last):
-                problem = check(value, run, own)
-                if problem is not None:
-                    run.nesting -= 1
-                    return problem
-            run.nesting -= 1
-            if seen is not None:
-                seen.add(own)
-            return None
-
-        return check_and_count
-    if not checks:
-        return anything
-    if len(checks) == 1:
-        return checks[0]
-
-    def check_all(value: Any, run: Run, seen: Seen | None) -> Problem | None:
-        for check in checks:
-            problem = check(value, run, seen)
-            if problem is not None:
-                return problem
-        return None
-
-    return check_all
+def _parts(words: Container[str], schema: Any) -> Iterator[Any]:
+    """The schemas that the values of a schema's words are, or consist of."""
+    for word, said in schema.items() if isinstance(schema, dict) else ():
+        if word not in words:
+            continue
+        found: Iterable[Any] = ()
+        if isinstance(said, list) and word in _MANY:
+            found = said
+        elif isinstance(said, dict):
+            found = said.values() if word in _NAMED else [said] if word in _ONE else ()
+        yield from (part for part in found if isinstance(part, dict))
 
 
-# JSON Schema for what a server wrote: compiled once, and every check of a value has an end.
-#
-# Both sides of a check come from a server: the schema and the value. So nothing is ever fetched,
-# no pattern backtracks, and depth, size and steps are counted. The words of the dialects stand in
-# `dialect`, what each of them demands of a value in `keyword`, references in `document`.
+def _without_dialect(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that `referencing` takes for one of the dialect of the schema around it."""
+    if "$schema" not in schema:
+        return schema
+    return {word: said for word, said in schema.items() if word != "$schema"}
+
+
+def _to_shape(place: Place, said: str, value: Any, schema: Any) -> Iterable[Problem]:
+    if said == "#":
+        return _is_schema(place, said, value, schema)
+    return place.refer("$ref", said).iter_errors(value)
+
+
+def _is_schema(_place: Place, _said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
+    return () if isinstance(value, (dict, bool)) else (Problem("is no schema"),)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from syncmcp._protocol.schema.document import DEFAULT, DIALECTS
+from syncmcp._protocol.schema import DEFAULT
 from syncmcp.errors import InvalidOutput, UnsupportedSchema
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always
@@ -19,7 +20,7 @@ TOOLS = "syncmcp._connection.tool_schemas"
 
 
 def _assume_draft_7(original: Function) -> Function:
-    older = DIALECTS["http://json-schema.org/draft-07/schema"]
+    older = "http://json-schema.org/draft-07/schema"
 
     def dialect_of(schema: Any) -> Any:
         named = isinstance(schema, dict) and "$schema" in schema
@@ -39,30 +40,31 @@ def _guess_the_dialect(original: Function) -> Function:
 
 
 def _permit_what_is_elsewhere(original: Function) -> Function:
-    def add(self: Any, uri: str, reference: str) -> None:
+    def resolve(word: str, reference: Any, resolver: Any) -> Any:
         try:
-            original(self, uri, reference)
+            return original(word, reference, resolver)
         except UnsupportedSchema:
-            self._resources[uri] = True
+            return SimpleNamespace(contents=True, resolver=resolver)
 
-    return add
+    return resolve
 
 
 def _fetch_what_is_elsewhere(original: Function) -> Function:
-    def add(self: Any, uri: str, reference: str) -> None:
+    def resolve(word: str, reference: Any, resolver: Any) -> Any:
+        uri = str(reference)
         if uri.startswith("http://127.0.0.1:"):  # a test of it must not reach anybody else
             with suppress(OSError), urlopen(uri, timeout=0.5):
                 pass
-        self._resources[uri] = True
+        return SimpleNamespace(contents=True, resolver=resolver)
 
-    return add
+    return resolve
 
 
 def _objects_only(original: Function) -> Function:
-    def output_error(self: Any, result: Any, server: str) -> Any:
+    def output_error(self: Any, result: Any, server: str, look: Any) -> Any:
         if not isinstance(result.structured_content, dict):
             return InvalidOutput("no object", result=result)
-        return original(self, result, server)
+        return original(self, result, server, look)
 
     return output_error
 
@@ -91,49 +93,49 @@ MUTANTS = (
     Mutant(
         "draft-7-assumed",
         "a schema that names no dialect is read as draft-07",
-        f"{SCHEMA}.document:dialect_of",
+        f"{SCHEMA}:dialect_of",
         _assume_draft_7,
         ("SCHM-01",),
     ),
     Mutant(
         "one-dialect-for-all",
         "every schema is read as 2020-12, whatever it names",
-        f"{SCHEMA}.document:dialect_of",
+        f"{SCHEMA}:dialect_of",
         always(DEFAULT),
         ("SCHM-02", "SCHM-03"),
     ),
     Mutant(
         "dialect-guessed",
         "an unknown dialect is taken for 2020-12",
-        f"{SCHEMA}.document:dialect_of",
+        f"{SCHEMA}:dialect_of",
         _guess_the_dialect,
         ("SCHM-03",),
     ),
     Mutant(
         "elsewhere-is-anything",
         "a reference that leads out of the schema allows everything",
-        f"{SCHEMA}.document:Document._add_metaschema",
+        f"{SCHEMA}:resolve",
         _permit_what_is_elsewhere,
         ("SCHM-07",),
     ),
     Mutant(
         "elsewhere-is-fetched",
         "a reference that leads out of the schema is fetched unasked",
-        f"{SCHEMA}.document:Document._add_metaschema",
+        f"{SCHEMA}:resolve",
         _fetch_what_is_elsewhere,
         ("SCHM-05", "SCHM-06"),
     ),
     Mutant(
         "schemas-of-any-size",
         "a schema may be as deep and as large as it likes",
-        f"{SCHEMA}.document:measure",
+        f"{SCHEMA}:measure",
         always(None),
         ("SCHM-08",),
     ),
     Mutant(
         "patterns-of-any-size",
         "a pattern may be as large as it likes",
-        f"{SCHEMA}.run:MAX_PATTERN",
+        f"{SCHEMA}.patterns:MAX_PATTERN",
         lambda original: 10**9,
         ("SCHM-08",),
     ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
 
 from syncmcp._protocol.schema import compile_schema
-from syncmcp._protocol.schema.run import MAX_NESTING, MAX_STEPS, Run
+from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS, Run
 from syncmcp.errors import UnsupportedSchema
 
 pytestmark = pytest.mark.requirement("SCHM-08")
@@ -106,7 +107,7 @@ def test_a_fan_of_references_runs_out_of_steps() -> None:
 def test_a_fan_of_alternatives_runs_out_of_steps(
     word: str, last: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
     compiled = compile_schema(fan_out(word, 60, last))
     with pytest.raises(UnsupportedSchema, match="steps"):
         compiled.problem(1)
@@ -115,7 +116,7 @@ def test_a_fan_of_alternatives_runs_out_of_steps(
 def test_a_fan_of_references_that_counts_what_it_has_seen_runs_out_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
     schema = fan_out("anyOf", 60, {"properties": {"a": {}}})
     compiled = compile_schema({**schema, "unevaluatedProperties": False})
     with pytest.raises(UnsupportedSchema, match="steps"):
@@ -208,11 +209,108 @@ def test_patterns_on_long_texts_are_paid_for() -> None:
         compile_schema({"anyOf": patterns}).problem("z" * 500_000)
 
 
-def test_each_item_and_member_is_a_step() -> None:
-    steps = Run(10)
-    steps.spend(10)
+@pytest.mark.parametrize(
+    ("word", "last"),
+    [
+        ("allOf", {"not": {"const": "a"}}),
+        ("allOf", {"pattern": "x$"}),
+        ("anyOf", {"enum": ["a"]}),
+        ("oneOf", {"pattern": "^y"}),
+    ],
+)
+def test_a_text_of_thirty_mib_ends_a_fan_of_references_within_a_second(
+    word: str, last: dict[str, Any]
+) -> None:
+    schema = fan_out(word, 8, last)
+    compiled, text = compile_schema(schema), "x" * (30 << 20)
+    assert len(json.dumps(schema)) < 620
+    began = process_time()
+    with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
+        compiled.problem(text)
+    assert process_time() - began < 1
+
+
+def test_a_long_chain_into_what_is_no_schema_is_followed_within_a_second() -> None:
+    deep: Any = {"type": "integer"}
+    for _ in range(80):
+        deep = {"x": {"not": deep}}
+    pointers = ["#/odd" + "/x/not" * (number % 75) for number in range(1_200)]
+    schema = {"odd": deep, "anyOf": [{"$ref": pointer} for pointer in pointers]}
+    assert 280_000 < len(json.dumps(schema)) < 300_000
+    began = process_time()
+    compiled = compile_schema(schema)
+    assert process_time() - began < 1
+    assert compiled.problem(1) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "fits"),
+    [
+        ("1e400", "0", None),
+        ("1e308", f"1{'0' * 400}", True),
+        ("1e-300", f"1{'0' * 400}", True),
+        ("0.7", f"1{'0' * 400}", False),
+        ("7", f"7{'0' * 400}", True),
+        (f"1{'0' * 400}", f"1{'0' * 401}", True),
+        (f"1{'0' * 400}", "1.5", False),
+        ("3", "1e400", False),
+    ],
+)
+def test_numbers_beyond_any_float_have_a_verdict(
+    written: str, value: str, fits: bool | None
+) -> None:
+    schema = json.loads(f'{{"multipleOf": {written}}}')
+    if fits is None:
+        with pytest.raises(UnsupportedSchema, match="too large"):
+            compile_schema(schema)
+        return
+    problem = compile_schema(schema).problem(json.loads(value))
+    assert (problem is None) is fits
+    assert len(str(problem)) < 100
+
+
+class Unwanted(Exception):
+    """What ends a check from outside."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (fan_out("anyOf", 60, {"type": "string"}), 1),
+        ({"items": {"type": "integer"}}, [1] * 50_000),
+        ({"uniqueItems": True}, [[number] for number in range(50_000)]),
+        ({"const": {}}, {str(number): 1 for number in range(50_000)}),
+        ({"pattern": "a"}, "x" * (30 << 20)),
+        ({"additionalProperties": {"type": "integer"}}, {str(n): 1 for n in range(50_000)}),
+        ({"unevaluatedProperties": {"type": "integer"}}, {str(n): 1 for n in range(50_000)}),
+    ],
+)
+def test_a_check_finds_out_that_it_is_not_wanted_any_more(schema: Any, value: Any) -> None:
+    compiled, looks = compile_schema(schema), 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        raise Unwanted
+
+    with pytest.raises(Unwanted):
+        compiled.problem(value, look)
+    assert looks == 1
+
+
+def test_so_does_compiling() -> None:
+    def look() -> None:
+        raise Unwanted
+
+    with pytest.raises(Unwanted):
+        compile_schema({"anyOf": [{"type": "integer", "minimum": n} for n in range(5_000)]}, look)
+
+
+def test_as_many_steps_as_there_may_be_are_taken() -> None:
+    run = Run(lambda: None)
+    run.spend(MAX_STEPS)
     with pytest.raises(UnsupportedSchema, match="steps"):
-        steps.spend(1)
+        run.spend(1)
 
 
 def test_a_large_result_is_within_the_steps() -> None:

@@ -102,8 +102,8 @@ def test_a_word_with_a_value_that_it_cannot_have_is_refused(word: str, value: ob
 @pytest.mark.parametrize(
     ("schema", "part"),
     [
-        ({"type": "text"}, "no type 'text'"),
-        ({"type": ["null", "text"]}, "no type 'text'"),
+        ({"type": "text"}, "['type']"),
+        ({"type": ["null", "text"]}, "['type']"),
         ({"allOf": [7]}, "'allOf'"),
         ({"properties": {"a": 7}}, "'properties'"),
         ({"$schema": D7, "items": [7]}, "'items'"),
@@ -145,13 +145,17 @@ def test_a_reference_that_leads_out_of_the_schema_is_refused(reference: str) -> 
         ("#/allOf/x", "leads nowhere"),
         ("#b", "leads nowhere"),
         ("#/allOf", "no schema"),
-        ("http://[", "no URI"),
+        ("#/allOf/0/0", "leads nowhere"),
+        ("#/$id/0", "no schema"),
+        ("#/required/0/x", "leads nowhere"),
+        ("http://[", "leads nowhere"),
         (f"#{'x' * 3000}", "2,000 characters"),
     ],
 )
 def test_a_reference_to_nothing_is_refused(reference: str, part: str) -> None:
     schema = {
         "$id": "https://example.com/",
+        "required": ["a"],
         "allOf": [{}],
         "$defs": {"a": {}},
         "not": {"$ref": reference},
@@ -159,8 +163,40 @@ def test_a_reference_to_nothing_is_refused(reference: str, part: str) -> None:
     assert part in refusal(schema)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_part_that_is_reached_in_two_ways_is_no_way_out(order: int) -> None:
+    # By the second way its own reference is relative to a URI that nobody knows.
+    part = {"$id": "https://example.com/part", "properties": {"b": {"$ref": "#/known"}}}
+    odd = {"properties": {"a": part}}
+    ways = [{"$ref": "#/odd"}, {"$ref": "#/odd/properties/a"}][::order]
+    with pytest.raises(UnsupportedSchema, match="#/known"):
+        compile_schema({"known": {}, "odd": odd, "allOf": ways}).problem({"a": {"b": 1}, "b": 1})
+
+
 def test_what_a_reference_makes_a_schema_of_must_be_one() -> None:
     assert "'minLength'" in refusal({"$ref": "#/odd/one", "odd": {"one": {"minLength": "x"}}})
+
+
+@pytest.mark.parametrize("dialect", [D4, D7])
+def test_a_list_that_generators_leave_empty_is_no_reason_to_refuse(dialect: str) -> None:
+    compiled = compile_schema({"$schema": dialect, "items": [], "required": []})
+    assert compiled.problem([1]) is None
+    assert compiled.problem({}) is None
+
+
+@pytest.mark.parametrize("other", [D7, "https://example.com/mine", 7, None])
+def test_a_dialect_that_an_unnamed_part_names_is_not_the_one_it_is_read_in(other: Any) -> None:
+    # Generators put whole schemas into others, with what the root of each says.
+    part = {"$schema": other, "prefixItems": [{"type": "integer"}], "pattern": "^(a+)+$"}
+    compiled = compile_schema({"properties": {"a": part}})
+    assert compiled.problem({"a": ["1"]}) is not None
+    assert compiled.problem({"a": "a" * 5_000 + "!"}) is not None
+
+
+def test_what_only_references_apply_may_lead_out_while_there_is_none() -> None:
+    lost = {"$ref": "https://example.com/a", "pattern": "(?=a)"}
+    assert compile_schema({"$defs": {"a": lost}}).problem(1) is None
+    assert "nothing is fetched" in refusal({"$ref": "#/$defs/a", "$defs": {"a": lost}})
 
 
 def test_a_metaschema_of_another_dialect_is_refused() -> None:

@@ -27,7 +27,7 @@ from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
 from syncmcp._base import checks
 from syncmcp._client import pages
 from syncmcp._protocol import jsonrpc, schema
-from syncmcp._protocol.schema import run
+from syncmcp._protocol.schema import place as places
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
@@ -614,12 +614,14 @@ def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
 
 def plant_depth_without_bound(patch: pytest.MonkeyPatch) -> None:
     """Neither is a level counted, nor is the end of the stack caught."""
-    patch.setattr(run, "MAX_NESTING", 10**9)
-    patch.setattr(
-        schema.Schema,
-        "problem",
-        lambda self, value: self._check(value, run.Run(run.MAX_STEPS), None),
-    )
+    patch.setattr(places, "MAX_NESTING", 10**9)
+
+    def problem(self: schema.Schema, value: Any, look: Callable[[], object]) -> Any:
+        run = places.Run(look)
+        place = places.Place(self._schema, self._resolver, self._knowledge, run)
+        return next(place.iter_errors(value), None)
+
+    patch.setattr(schema.Schema, "problem", problem)
 
 
 MEMORY: Final = WAYS[0]

@@ -1,0 +1,206 @@
+"""Patterns of JSON Schema (ECMA-262) for an engine that never backtracks.
+
+The engine's time is linear in the text, but its factor is the size of the pattern once all of its
+counted repetitions are written out. So that is counted before the engine sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from syncmcp.errors import UnsupportedSchema
+
+MAX_PATTERN: Final = 2_000
+"""The longest pattern, in characters, and the largest, with its repetitions written out."""
+MAX_PATTERNS: Final = 10_000
+"""The largest that all patterns of a schema may be together."""
+
+# Size times length that take the engine, in its slowest way to match, about as long as one step.
+_PER_STEP: Final = 200
+
+# What has a meaning of its own to the engine where ECMA-262 has none, or none beyond ASCII.
+_ESCAPES: Final = {
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": r"[\s\uFEFF]",
+    "S": r"[^\s\uFEFF]",
+    "0": r"\x00",
+}
+_ANY_CHARACTER: Final = r"[^\n\r\u2028\u2029]"
+_REPETITION: Final = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
+_PROPERTY: Final = re.compile(r"\\[pP]\{[A-Za-z0-9_=]+\}")
+_CONTROL: Final = re.compile(r"\\c([A-Za-z])")
+_GROUP: Final = re.compile(r"\((\?(:|<[A-Za-z_][A-Za-z0-9_]*>)?)?")
+
+# Rough sizes of what a single character of text is matched with.
+_PLAIN: Final = 1
+_WIDE: Final = 5
+_UNICODE: Final = 20
+
+
+class Pattern:
+    """A pattern, ready to be searched for in texts.
+
+    Attributes:
+        size: How large it is with its repetitions written out.
+
+    Raises:
+        UnsupportedSchema: It is too large, or needs an engine that backtracks.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > MAX_PATTERN:
+            raise UnsupportedSchema(f"a pattern has more than {MAX_PATTERN:,} characters")
+        reader = _Reader(pattern)
+        reader.read()
+        self.size = reader.size
+        schema = core_schema.str_schema(pattern=reader.text, regex_engine="rust-regex")
+        try:
+            self._matches = SchemaValidator(schema).isinstance_python
+        except SchemaError as error:
+            if _is_pattern(pattern):
+                raise UnsupportedSchema(
+                    "a pattern cannot be matched without backtracking", backtracking=True
+                ) from error
+            raise UnsupportedSchema("a pattern is none") from error
+
+    def cost(self, text: str) -> float:
+        """How many steps it takes to search `text`."""
+        return 1 + self.size * len(text) / _PER_STEP
+
+    def is_in(self, text: str) -> bool:
+        """Whether some part of `text` matches."""
+        return self._matches(text)
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Whether an engine that backtracks would take it; it is compiled, and never used."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+class _Reader:
+    """Translates a pattern and takes its size, from left to right."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._parts: list[str] = []
+        self.size = 0
+        # The size of what a repetition would repeat, and of what stands before each open group.
+        self._last = 0
+        self._outside: list[int] = []
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+        return "".join(self._parts)
+
+    def read(self) -> None:
+        """Read all of it.
+
+        Raises:
+            UnsupportedSchema: It is no pattern, or too large.
+        """
+        while self._at < len(self._pattern):
+            self._piece(self._pattern[self._at])
+            if self.size > MAX_PATTERN:
+                raise UnsupportedSchema("a pattern is too large with its repetitions written out")
+
+    def _piece(self, char: str) -> None:
+        match char:
+            case "\\":
+                self._escape(inside=False)
+            case "[":
+                self._class()
+            case "(":
+                self._outside.append(self.size)
+                self.size = 0
+                found = _GROUP.match(self._pattern, self._at)
+                assert found is not None  # it may be a bare parenthesis
+                self._take(found[0], found[0])
+            case ")":
+                if not self._outside:
+                    raise UnsupportedSchema("a pattern closes a group that it did not open")
+                self._last = self.size
+                self.size += self._outside.pop()
+                self._take(char, char)
+            case "{":
+                self._brace()
+            case ".":
+                self._atom(char, _ANY_CHARACTER, _WIDE)
+            case "}":
+                self._atom(char, r"\}", _PLAIN)
+            case "*" | "+" | "?" | "|":
+                self._take(char, char)
+            case _:
+                self._atom(char, char, _PLAIN)
+
+    def _take(self, original: str, translated: str) -> None:
+        self._at += len(original)
+        self._parts.append(translated)
+
+    def _atom(self, original: str, translated: str, size: int) -> None:
+        self._take(original, translated)
+        self.size += size
+        self._last = size
+
+    def _brace(self) -> None:
+        found = _REPETITION.match(self._pattern, self._at)
+        if found is None:
+            self._atom("{", r"\{", _PLAIN)
+            return
+        times = max(int(found[3] or 0), int(found[1]), 1)
+        self.size += self._last * (times - 1)
+        self._last *= times
+        self._take(found[0], found[0])
+
+    def _escape(self, *, inside: bool) -> None:
+        """An escape; `inside` a class it is part of what the class counts as."""
+        unicode = _PROPERTY.match(self._pattern, self._at)
+        control = _CONTROL.match(self._pattern, self._at)
+        whole = self._pattern[self._at : self._at + 2]
+        translated, size = _ESCAPES.get(whole[1:], whole), _PLAIN
+        if unicode is not None:
+            whole = translated = unicode[0]
+            size = _UNICODE
+        elif control is not None:
+            whole = control[0]
+            translated = f"\\x{ord(control[1]) % 32:02x}"
+        elif whole == r"\b":
+            translated = r"\x08" if inside else r"(?-u:\b)"
+        elif whole in {r"\D", r"\W", r"\S"}:
+            size = _WIDE
+        self._atom(whole, translated, size)
+
+    def _class(self) -> None:
+        opened = "[^" if self._pattern.startswith("[^", self._at) else "["
+        if self._pattern.startswith("]", self._at + len(opened)):
+            # Nothing at all, and anything at all.
+            self._atom(f"{opened}]", r"[\s\S]" if opened == "[^" else r"[^\s\S]", _WIDE)
+            return
+        before = self.size
+        self._take(opened, opened)
+        while not self._pattern.startswith("]", self._at):
+            char = self._pattern[self._at : self._at + 1]
+            if char == "\\":
+                self._escape(inside=True)
+            elif not char:
+                raise UnsupportedSchema("a pattern has a class that does not end")
+            elif char in "[&~" or self._pattern.startswith("--", self._at):
+                self._take(char, f"\\{char}")  # the engine has sets of sets
+            else:
+                self._take(char, char)
+        self._take("]", "]")
+        # A class is one state, however many characters it names.
+        widest = _WIDE if opened == "[^" else _PLAIN
+        self._last = max(widest, min(self.size - before, _UNICODE))
+        self.size = before + self._last
