@@ -17,6 +17,7 @@ from syncmcp._protocol.revisions import (
     STATELESS,
     dialect_for,
     newest_common,
+    tool_failed,
 )
 from syncmcp.errors import ProtocolError, UsageError
 
@@ -380,3 +381,16 @@ def test_models_answer_with_lists_since_they_may_use_tools() -> None:
 def test_a_stateful_result_has_no_kind(revision: str) -> None:
     result = {"resultType": "of a later revision"}
     assert speaking(revision).read_result("tools/call", result) is result
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ({"isError": True}, True),
+        ({"isError": False}, False),
+        ({"isError": "true"}, False),
+        ({}, False),
+    ],
+)
+def test_a_tool_failed_if_its_result_says_so(result: dict[str, Any], failed: bool) -> None:
+    assert tool_failed(result) is failed

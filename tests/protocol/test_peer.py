@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from syncmcp._protocol.jsonrpc import RequestTable
+from syncmcp._protocol.jsonrpc import RequestTable, own_id
 
 
 class Waiter:
@@ -337,3 +337,19 @@ def test_a_request_that_lasts_ends_with_the_connection() -> None:
     table.register(lasting)
     assert table.take_all() == [lasting]
     assert table.get(lasting.id) is None
+
+
+def test_a_queue_whose_calls_were_all_cancelled_is_empty() -> None:
+    table = peer(max_in_flight=1)
+    waiters = [Waiter() for _ in range(3)]
+    assert [table.register(waiter) for waiter in waiters] == [True, False, False]
+    for waiter in waiters[1:]:
+        assert table.take(waiter.id) is waiter
+    assert not table.queued
+    assert table.take(waiters[0].id) is waiters[0]
+    assert table.next_queued() is None
+
+
+@pytest.mark.parametrize(("id", "expected"), [(3, 3), ("4", 4), ("x", None), (True, None)])
+def test_an_id_may_come_back_as_a_string(id: object, expected: int | None) -> None:
+    assert own_id(id) == expected

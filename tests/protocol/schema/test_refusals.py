@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.schema import compile_schema
+from syncmcp._protocol.schema.place import resolve
 from syncmcp.errors import UnsupportedSchema
 
 D4 = "http://json-schema.org/draft-04/schema#"
@@ -201,3 +202,18 @@ def test_what_only_references_apply_may_lead_out_while_there_is_none() -> None:
 
 def test_a_metaschema_of_another_dialect_is_refused() -> None:
     assert "two dialects" in refusal({"$ref": D7})
+
+
+def test_a_reference_to_a_part_that_was_not_examined_is_refused() -> None:
+    schema = compile_schema({"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}})
+    assert schema.problem(7) is None
+    known = schema._knowledge.known
+    assert isinstance(known, set)
+    known.clear()
+    with pytest.raises(UnsupportedSchema, match="no schema before"):
+        schema.problem(7)
+
+
+def test_a_reference_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UnsupportedSchema, match="no text"):
+        resolve("$ref", 7, None)

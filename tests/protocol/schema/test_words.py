@@ -341,3 +341,23 @@ def test_a_missing_member_is_named() -> None:
     problem = compile_schema({"dependentRequired": {"a": ["b"]}}).problem({"a": 1})
     assert problem is not None
     assert problem.missing == "b"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({"if": True, "then": {"type": "integer"}}, "x", False),
+        ({"if": False, "else": {"type": "integer"}}, 1, True),
+        ({"allOf": [True], "unevaluatedProperties": False}, {"a": 1}, False),
+        (
+            {"$schema": D2019, "items": [{}], "additionalItems": {}, "unevaluatedItems": False},
+            [1, 2],
+            True,
+        ),
+        ({"$schema": D2019, "items": [{}], "unevaluatedItems": False}, [1, 2], False),
+    ],
+)
+def test_booleans_and_lists_of_schemas_count_as_schemas(
+    schema: dict[str, Any], value: Any, fits: bool
+) -> None:
+    assert (compile_schema(schema).problem(value) is None) is fits
