@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-import jsonschema
+from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY
 from referencing import Resource, Specification
 from referencing.jsonschema import specification_with
@@ -259,7 +259,7 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
         The dialect; the one in which a metaschema does not go on to the schemas in a schema; and by
         word, what the metaschema says of it, and the resolver of references in that.
     """
-    root = REGISTRY.resolver().lookup(uri)
+    root: Any = REGISTRY.resolver().lookup(uri)
     parts = [root.resolver.lookup(part["$ref"]) for part in root.contents.get("allOf", ())]
     metaschema = {
         word: (said, part.resolver)
@@ -268,7 +268,7 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
         if word not in _REMARKS
     }
     metaschema["definitions"] = root.contents["properties"]["definitions"], root.resolver
-    validator = jsonschema.validators.validator_for({"$schema": uri})
+    validator = validator_for({"$schema": uri})
     theirs = specification_with(uri)
     specification: Specification[Any] = Specification(  # type: ignore[call-arg]
         name=theirs.name,
