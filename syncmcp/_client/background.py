@@ -49,7 +49,7 @@ from syncmcp._protocol.steps import (
     SendAndForget,
     Steps,
 )
-from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
+from syncmcp.errors import ClosedError, McpError, NotSupported, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
@@ -509,13 +509,21 @@ class _CallbackRun(Generic[R]):
 
     def _sleep(self, pause: Pause) -> None:
         # The timer thread must not write: the steps continue on a pool thread.
-        go_on = partial(self._guarded_step, self._advance, None, None)
+        go_on = partial(self._guarded_step, self._after_pause)
         pools, cancel = self._core.pools, self._options.cancel
         over = partial(pools.workers.run, go_on)
         self._pause = pools.pause(*pause, self._deadline, cancel, over)
         if is_cancelled(self._future):
             # Cancelled during this method: `_cancel` may have seen the previous pause.
             self._pause.cancel()
+
+    def _after_pause(self) -> None:
+        error: McpError | None = None
+        try:
+            self._core.live_connection()
+        except ClosedError as closed:  # that ended the pause; the connection is closed in a moment
+            error = closed
+        self._advance(None, error)
 
     def _compute(self, work: Compute) -> None:
         try:

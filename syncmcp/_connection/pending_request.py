@@ -197,7 +197,7 @@ class PendingRequest:
             RequestCancelled: Its token is cancelled.
             RequestTimeout: Its deadline has passed.
         """
-        cancel, at = self.options.cancel, self.deadline.at
+        cancel = self.options.cancel
         if cancel is not None and cancel.cancelled:
             raise RequestCancelled(
                 "cancelled",
@@ -206,7 +206,7 @@ class PendingRequest:
                 method=self.method,
                 delivery="not_sent",
             )
-        if at is not None and monotonic() >= at:
+        if self.deadline.expired:
             raise RequestTimeout(
                 "no time is left to send it",
                 seconds=self.deadline.seconds,

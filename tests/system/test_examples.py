@@ -311,7 +311,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
                 "log://all?a=1&b=2",
                 "'path' has segments",
                 "file:///home/me/../you\n{'city': 'New York'}\nNone\n",
-                "{'folder': 'a/b', 'name': 'c', 'line': '3'}",
+                "{'folder': 'a', 'path': 'b/c'}\n{'day': 'monday', 'limit': '3'}\n",
             ],
         ),
         ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
