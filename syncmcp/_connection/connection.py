@@ -18,7 +18,6 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.batching import BatchFrames
-from syncmcp._connection.intercepting import InterceptorChain
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
 from syncmcp._connection.notifier import Notifier
@@ -56,6 +55,7 @@ from syncmcp.transports.base import HasStderr, Outgoing, Transport
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._connection.client_services import ClientServices
+    from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.wire_log import WireLog
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
@@ -95,7 +95,9 @@ class Connection:
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
         self.interceptors: InterceptorChain | None = None
-        if interceptors:
+        if interceptors:  # most clients have none: the module is loaded for the others only
+            from syncmcp._connection.intercepting import InterceptorChain
+
             self.interceptors = InterceptorChain(interceptors, self.label, services.callback_pool)
         self._notifications = NotificationDispatcher(services, self.interceptors)
         self._tasks = TaskCallTracker(table, lock)
@@ -125,12 +127,8 @@ class Connection:
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
         if not dialect.stateful and (methods := self.services.handlers.request_methods()):
-            _log.warning(
-                "[%s] speaks %s, where servers send no requests: the handlers of %s never run",
-                self.label,
-                dialect.revision,
-                ", ".join(methods),
-            )
+            text = "[%s] speaks %s, where servers send no requests: the handlers of %s never run"
+            _log.warning(text, self.label, dialect.revision, ", ".join(methods))
 
     def ready(self) -> None:
         """The client is open: handlers of the server's requests may run from now on."""

@@ -1,4 +1,4 @@
-"""JSON Schema for what a server wrote: compiled once, and every check of a value has an end.
+"""Compiles the JSON Schemas of servers, and checks values with bounded time and memory.
 
 Both sides of a check come from a server: the schema and the value. So nothing is ever fetched, no
 pattern backtracks, and depth, size and steps are counted.
@@ -33,14 +33,14 @@ from syncmcp.errors import UnsupportedSchema
 __all__ = ["DIALECTS", "Problem", "Schema", "compile_schema"]
 
 MAX_DEPTH: Final = 200
-"""How deep the JSON of a schema may be nested."""
+"""The deepest nesting of the JSON of a schema."""
 MAX_SIZE: Final = 500_000
-"""How many values, names of members not counted, there may be in it."""
+"""The most values in a schema, without the names of members."""
 MAX_SUBSCHEMAS: Final = 20_000
-"""How many schemas there may be in it."""
+"""The most subschemas in a schema."""
 
 DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
-"""The dialect of a schema that does not say (spec: basic, "Schema Dialect")."""
+"""The dialect of a schema without ``$schema`` (spec: basic, "Schema Dialect")."""
 
 DIALECTS: Final[Mapping[str, str]] = {
     DEFAULT: "JSON Schema 2020-12",
@@ -49,12 +49,12 @@ DIALECTS: Final[Mapping[str, str]] = {
     "http://json-schema.org/draft-06/schema": "JSON Schema draft-06",
     "http://json-schema.org/draft-04/schema": "JSON Schema draft-04",
 }
-"""The names of the dialects, by what ``$schema`` says without an empty fragment."""
+"""The names of the dialects, by the URI in ``$schema`` without an empty fragment."""
 
-# Where a schema is that does not say.
+# The base URI of a schema without an identifier.
 _HERE: Final = "schema:"
 
-# Where there are schemas in a schema: as a value, in an array, by name.
+# The keywords whose value is a schema, an array of schemas, or an object of schemas.
 _ONE: Final = (
     *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if"),
     *("items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
@@ -64,18 +64,18 @@ _NAMED: Final = (
     *("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"),
     "properties",
 )
-# References whose target depends on how a check came to them: any anchor may be meant.
+# References whose target depends on the schemas around them in a check: any anchor may be meant.
 _DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
-# Words with schemas that only references apply.
+# Keywords whose schemas are applied by references only.
 _KEPT: Final = frozenset(("$defs", "contentSchema", "definitions"))
-# Words that say nothing about a value. Servers write into them what they like.
+# Annotations. They restrict no value, and servers write anything into them.
 _REMARKS: Final = frozenset(
     (
         *("$comment", "$schema", "contentEncoding", "contentMediaType", "default", "deprecated"),
         *("description", "examples", "format", "readOnly", "title", "writeOnly"),
     )
 )
-# Lists that old metaschemas want something in, and generators leave empty.
+# Lists that old metaschemas want to be non-empty, but that generators leave empty.
 _MAY_BE_EMPTY: Final = frozenset(("items", "required"))
 
 
@@ -89,14 +89,14 @@ class Schema:
         self.dialect = knowledge.dialect.name
 
     def problem(self, value: Any, look: Callable[[], object] = lambda: None) -> Problem | None:
-        """Say why `value` does not fit; `None` if it does.
+        """The first problem of `value`; `None` if it fits.
 
         Args:
             value: Any JSON value.
-            look: Called now and then, on this thread. What it raises ends the check.
+            look: Called every few thousand steps, on this thread; what it raises ends the check.
 
         Raises:
-            UnsupportedSchema: To find out takes too many steps, or goes too deep.
+            UnsupportedSchema: The check takes too many steps, or is nested too deeply.
         """
         try:
             place = Place(self._schema, self._resolver, self._knowledge, Run(look))
@@ -107,14 +107,14 @@ class Schema:
 
 
 def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Schema:
-    """Compile a schema, in the dialect that it names; 2020-12 if it names none.
+    """Compile a schema in the dialect of its ``$schema``, by default 2020-12.
 
     Args:
-        schema: What a server wrote.
-        look: Called now and then, on this thread. What it raises ends the work.
+        schema: The schema, as the server sent it.
+        look: Called every few thousand steps, on this thread; what it raises ends the compilation.
 
     Raises:
-        UnsupportedSchema: It is no schema, or one that cannot be checked with here.
+        UnsupportedSchema: It is not a schema, or values cannot be checked by it.
     """
     uri = dialect_of(schema)
     if not isinstance(schema, (dict, bool)):
@@ -127,10 +127,10 @@ def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Sc
 
 
 def dialect_of(schema: Any) -> str:
-    """The URI of the dialect that a schema says it is written in, or of the default.
+    """The URI of the dialect of a schema: that in ``$schema``, or the default.
 
     Raises:
-        UnsupportedSchema: It is another one than those here.
+        UnsupportedSchema: The dialect is not supported.
     """
     said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     if not isinstance(said, str):
@@ -143,7 +143,7 @@ def dialect_of(schema: Any) -> str:
 
 
 def measure(schema: Any) -> None:
-    """Bound a schema before anything else is done with it.
+    """Check the depth and the size of a schema, before anything else is done with it.
 
     Raises:
         UnsupportedSchema: It is too deep, or too large.
@@ -167,7 +167,7 @@ def measure(schema: Any) -> None:
 
 
 class _Compiler:
-    """Looks at every subschema once, before any value is there: what nobody reaches counts, too."""
+    """Checks every subschema once at compilation, even if no reference leads to it."""
 
     def __init__(self, uri: str, run: Run) -> None:
         dialect, shallow, self._metaschema = _dialect(uri)
@@ -199,7 +199,7 @@ class _Compiler:
         return self._knowledge.dialect.specification.create_resource(schema)
 
     def _examine(self, schema: Any) -> None:
-        """Check one subschema, but for those in it."""
+        """Check one subschema, without those inside it."""
         if isinstance(schema, bool) or id(schema) in self._examined:
             return
         self._examined.add(id(schema))
@@ -228,7 +228,7 @@ class _Compiler:
                 raise UnsupportedSchema("its patterns are too large together")
 
     def _follow_references(self, schema: Any, resolver: Any) -> None:
-        """See that all references that are applied lead to schemas, and take in their patterns."""
+        """Check that all applied references lead to schemas, and compile the patterns of these."""
         dialect = self._knowledge.dialect
         words = self._metaschema.keys() - (() if self._dynamic else _KEPT)
         waiting, followed = [(schema, resolver)], set()
@@ -237,7 +237,7 @@ class _Compiler:
             if isinstance(part, bool) or id(part) in followed:
                 continue
             followed.add(id(part))
-            self._examine(part)  # it may be where nobody looks for schemas
+            self._examine(part)  # a reference may lead to the value of any keyword
             applied = dialect.applied(part)
             for word in REFERENCES & applied.keys() & dialect.words.keys():
                 found = resolve(word, applied[word], resolver)
@@ -253,11 +253,11 @@ class _Compiler:
 
 @cache
 def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
-    """A dialect, and what its metaschema says.
+    """A dialect, and its metaschema by keyword.
 
     Returns:
-        The dialect; the one in which a metaschema does not go on to the schemas in a schema; and by
-        word, what the metaschema says of it, and the resolver of references in that.
+        The dialect; a variant for metaschemas, which does not descend into subschemas; and for each
+        keyword its part of the metaschema, with the resolver of references in that.
     """
     root: Any = REGISTRY.resolver().lookup(uri)
     parts = [root.resolver.lookup(part["$ref"]) for part in root.contents.get("allOf", ())]
@@ -280,12 +280,12 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
     words = words_of(validator)
     dialect = Dialect(DIALECTS[uri], words, validator.TYPE_CHECKER, specification)
     shallow = {**words, "$ref": _to_shape, "$dynamicRef": _is_schema, "$recursiveRef": _is_schema}
-    del shallow["uniqueItems"]  # a name that is required twice harms nobody
+    del shallow["uniqueItems"]  # a name that is required twice does no harm
     return dialect, dialect._replace(words=shallow), metaschema
 
 
 def _parts(words: Container[str], schema: Any) -> Iterator[Any]:
-    """The schemas that the values of a schema's words are, or consist of."""
+    """The subschemas of a schema, in the values of these keywords."""
     for word, said in schema.items() if isinstance(schema, dict) else ():
         if word not in words:
             continue
@@ -298,7 +298,7 @@ def _parts(words: Container[str], schema: Any) -> Iterator[Any]:
 
 
 def _without_dialect(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that `referencing` takes for one of the dialect of the schema around it."""
+    """A schema without ``$schema``, which `referencing` reads in the dialect around it."""
     if "$schema" not in schema:
         return schema
     return {word: said for word, said in schema.items() if word != "$schema"}

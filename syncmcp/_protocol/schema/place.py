@@ -1,7 +1,7 @@
-"""One check of one value: its budget, what it finds, and the places in a schema that it comes to.
+"""One check of one value: its budget, its problems, and the subschemas that it applies.
 
-A `Place` stands where `jsonschema` has its validator classes. Those leave their table of words for
-another one at any inner ``$schema``, and put the whole value into a message.
+A `Place` has the role of a validator object of `jsonschema`. A validator of `jsonschema` would use
+another table of keywords after an inner ``$schema``, and put the whole value into a message.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from referencing import Specification
 
 MAX_STEPS: Final = 2_000_000
-"""How many steps one check may take; a step is about half a microsecond."""
+"""The most steps of one check; a step takes about half a microsecond."""
 MAX_NESTING: Final = 400
-"""How many subschemas may be under way at one time, each within another."""
+"""The most subschemas that are applied at one time, each within another."""
 MAX_REFERENCE: Final = 2_000
 """The longest reference, in characters."""
 LOOK_EVERY: Final = 10_000
-"""After how many steps a check finds out whether it is still wanted."""
+"""After how many steps a check finds out whether its call has ended."""
 
-# What takes one step: characters that are read, members that are looked up.
+# One step: so many characters read, or so many members looked up.
 _CHARACTERS: Final = 100
 MEMBERS: Final = 16
-# The steps of making a place, and of finding what a reference leads to.
+# The steps of creating a place, and of resolving a reference.
 _PLACE: Final = 10
 _LOOK_UP: Final = 40
 
@@ -39,11 +39,11 @@ _LONGEST_NAME: Final = 60
 
 
 class Problem:
-    """Why a value does not fit.
+    """A reason why a value does not fit its schema.
 
     Attributes:
-        message: What is wrong with it, without the value: it may hold anything, secrets too.
-        missing: The name of the member that is missing there, if that is what is wrong.
+        message: The reason, without the value, which may contain secrets.
+        missing: The name of the missing member, if that is the reason.
     """
 
     __slots__ = ("_inside_out", "message", "missing")
@@ -54,13 +54,13 @@ class Problem:
         self._inside_out: list[str | int] = []
 
     def under(self, name: str | int) -> Problem:
-        """The same problem, seen from one level further out."""
+        """The same problem with a path that begins one level further out."""
         self._inside_out.append(name)
         return self
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where in the value, outermost name or index first."""
+        """The path to the part of the value: names and indexes, the outermost first."""
         return tuple(reversed(self._inside_out))
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def quoted(name: str) -> str:
 
 
 def too_deep() -> UnsupportedSchema:
-    """The check went in too deep."""
+    """The error of a check that is nested too deeply."""
     return UnsupportedSchema(f"the check is nested more than {MAX_NESTING} levels deep")
 
 
@@ -102,7 +102,7 @@ class Run:
         """Count steps before they are taken.
 
         Raises:
-            UnsupportedSchema: They are too many.
+            UnsupportedSchema: The budget is used up.
         """
         self._left -= steps
         if self._left < self._look_at:
@@ -113,11 +113,11 @@ class Run:
 
 
 Word = Callable[["Place", Any, Any, Mapping[str, Any]], Iterable[Problem]]
-"""Applies a word: given the place, what the schema says there, the value and the schema."""
+"""Applies a keyword: given the place, the value of the keyword, the checked value, the schema."""
 
 
 class Dialect(NamedTuple):
-    """What a check needs to know of a dialect."""
+    """The keywords, types and rules for references of a dialect."""
 
     name: str
     words: Mapping[str, Word]
@@ -126,20 +126,20 @@ class Dialect(NamedTuple):
 
     @property
     def old(self) -> bool:
-        """Whether it is older than 2019-09."""
+        """True if the dialect is older than 2019-09."""
         return "unevaluatedItems" not in self.words
 
     def applied(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """What counts of a schema: in old dialects there is nothing beside a ``$ref``."""
+        """The keywords that apply: in old dialects those beside ``$ref`` are ignored."""
         return {"$ref": schema["$ref"]} if self.old and "$ref" in schema else schema
 
 
 class Knowledge:
-    """What all checks by one schema share.
+    """The state that all checks by one schema share.
 
     Args:
         dialect: Its dialect.
-        known: The ids of the subschemas that were found to be well-formed; `None` for any.
+        known: The ids of the subschemas that were checked to be valid; `None` for all.
     """
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
@@ -149,7 +149,7 @@ class Knowledge:
         self._choices: dict[int, tuple[bool, frozenset[Hashable]]] = {}
 
     def choices(self, values: list[Any], run: Run) -> tuple[bool, frozenset[Hashable]]:
-        """Whether there are arrays or objects in an ``enum``, and what identifies its values."""
+        """Whether an ``enum`` contains arrays or objects, and the identities of its values."""
         found = self._choices.get(id(values))
         if found is None:
             nested = any(isinstance(value, (list, dict)) for value in values)
@@ -159,9 +159,9 @@ class Knowledge:
 
 
 class Place:
-    """A subschema, and how the check came to it; the validator that words are given.
+    """A subschema in one check; the validator that is passed to the functions of keywords.
 
-    It keeps the places that it leads to, so that all items of an array are checked in one place.
+    It caches the places that it leads to, so that all items of an array are checked by one place.
     """
 
     __slots__ = ("_depth", "_inner", "_words", "knowledge", "resolver", "run", "schema")
@@ -186,18 +186,18 @@ class Place:
         run.spend(_PLACE)
 
     def iter_errors(self, value: Any, path: str | int | None = None) -> Iterator[Problem]:
-        """Find the problems of `value`, which is at `path` in the value around it."""
+        """Yield the problems of `value`, which is at `path` in the value around it."""
         self.run.spend(1 + len(self._words))
         for word, said in self._words:
             for problem in word(self, said, value, self.schema):
                 yield problem if path is None else problem.under(path)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether `value` fits."""
+        """True if `value` fits."""
         return next(self.iter_errors(value), None) is None
 
     def evolve(self, *, schema: Any) -> Place:
-        """The place of a part of this schema."""
+        """The place of a subschema of this schema."""
         place = self._inner.get(id(schema))
         if place is None:
             resolver = self.resolver
@@ -214,15 +214,15 @@ class Place:
         path: str | int | None = None,
         schema_path: object = None,
     ) -> Iterator[Problem]:
-        """Find the problems of `instance` with a part of this schema."""
+        """Yield the problems of `instance` with a subschema of this schema."""
         return self.evolve(schema=schema).iter_errors(instance, path)
 
     def refer(self, word: str, reference: str) -> Place:
         """The place that a reference leads to.
 
         Raises:
-            UnsupportedSchema: It leads elsewhere than when the schema was compiled, and not well:
-                that may depend on how the check came here.
+            UnsupportedSchema: It leads to a part that was not checked at compilation: the target of
+                a dynamic reference depends on the schemas around it.
         """
         key = f"{word} {reference}"
         place = self._inner.get(key)
@@ -236,11 +236,11 @@ class Place:
         return place
 
     def is_type(self, value: Any, name: str) -> bool:
-        """Whether `value` is of a type."""
+        """True if `value` is of a type."""
         return self.knowledge.dialect.types.is_type(value, name)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Whether some part of `text` matches a pattern of the schema."""
+        """True if some part of `text` matches a pattern of the schema."""
         patterns = self.knowledge.patterns
         if pattern not in patterns:  # one of a metaschema: those of a schema were compiled with it
             patterns[pattern] = Pattern(pattern)
@@ -252,10 +252,10 @@ class Place:
 
 
 def resolve(word: str, reference: Any, resolver: Any) -> Any:
-    """Find what a reference leads to, in this schema or among the metaschemas.
+    """Resolve a reference, in this schema or among the metaschemas.
 
     Raises:
-        UnsupportedSchema: That is no schema, or not there.
+        UnsupportedSchema: The target does not exist, or is not a schema.
     """
     if not isinstance(reference, str):
         raise UnsupportedSchema("a reference is no text")

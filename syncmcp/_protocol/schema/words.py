@@ -1,8 +1,8 @@
-"""The words of `jsonschema`, as they are safe to apply to what servers wrote.
+"""The keywords of JSON Schema, in a form that is safe for schemas and values of servers.
 
-`jsonschema` has the dialects: their words, types and metaschemas. Its functions are used for the
-words that only lead to other schemas. The others would put the whole value into a message, compare
-each item with each, or match patterns that backtrack.
+`jsonschema` has the dialects: their keywords, types and metaschemas. Its functions are used for the
+keywords that only apply subschemas. Its other functions would put the whole value into a message,
+compare each item with each other one, or match patterns that backtrack.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from syncmcp._protocol.schema.place import MEMBERS, Place, Problem, Word, cut, i
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-# -- words that demand something themselves --------------------------------------------------------
+# -- assertions ----------------------------------------------------------------------------------
 
 
 def _limit(kind: type | tuple[type, ...], fits: Callable[[Any, Any], bool], text: str) -> Word:
-    """A word that sets values of a kind a limit; `text` says what is wrong with one beyond it."""
+    """A keyword that limits values of a kind; `text` is the problem of a value beyond the limit."""
 
     def word(_place: Place, said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
         if not isinstance(value, kind) or isinstance(value, bool) or fits(value, said):
@@ -42,7 +42,7 @@ _AT_MOST: Final = _limit(_NUMBER, lambda value, limit: value <= limit, "is above
 
 
 def _minimum(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
-    # In draft 4 another word says whether the limit itself is allowed.
+    # In draft-04 another keyword says whether the limit itself is allowed.
     word = _ABOVE if schema.get("exclusiveMinimum") is True else _AT_LEAST
     return word(place, said, value, schema)
 
@@ -61,7 +61,7 @@ def _is_multiple(value: Any, divisor: Any) -> bool:
 
 
 def _exact(number: Any) -> Fraction:
-    """A number as it is written, not as it is stored: a tenth is a tenth."""
+    """A number as it is written in JSON: 0.1 is exactly a tenth."""
     return Fraction(Decimal(repr(number)) if isinstance(number, float) else number)
 
 
@@ -112,11 +112,11 @@ def _required(place: Place, names: list[str], value: Any, _schema: Any) -> Itera
     return ()
 
 
-# -- words that lead to other schemas --------------------------------------------------------------
+# -- applicators ---------------------------------------------------------------------------------
 
 
 def _borrowed(function: Any) -> Word:
-    """A word as `jsonschema` applies it."""
+    """A keyword with the function of `jsonschema`."""
 
     def word(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
         if isinstance(said, (dict, list)):
@@ -231,7 +231,7 @@ def _property_names(place: Place, said: Any, value: Any, _schema: Any) -> Iterat
             yield Problem("has a name that it may not have").under(name)
 
 
-# -- words about what no other word has looked at --------------------------------------------------
+# -- unevaluated members and items ---------------------------------------------------------------
 
 
 def _unevaluated(word: str, kind: type[Any]) -> Word:
@@ -247,7 +247,7 @@ def _unevaluated(word: str, kind: type[Any]) -> Word:
 
 
 def _evaluated(place: Place, value: Any, besides: str | None = None) -> set[Any]:
-    """The names or indexes that a schema has looked at in `value`, which fits it."""
+    """The names or indexes in `value` that the schema, which it fits, has evaluated."""
     place.run.spend(1 + len(value) / MEMBERS)
     if isinstance(place.schema, bool):
         return set()
@@ -276,7 +276,7 @@ def _evaluated(place: Place, value: Any, besides: str | None = None) -> set[Any]
 
 
 def _same_value(place: Place, said: Mapping[str, Any], value: Any) -> Iterator[Place]:
-    """The places where a schema has the same value checked."""
+    """The places of the subschemas that are applied to the same value."""
     for word in REFERENCES & said.keys():
         yield place.refer(word, said[word])
     schemas = [schema for word in ("allOf", "anyOf", "oneOf") for schema in said.get(word, ())]
@@ -292,7 +292,7 @@ def _same_value(place: Place, said: Mapping[str, Any], value: Any) -> Iterator[P
 
 REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 
-# In the order in which they are applied: the cheap ones first.
+# In the order of their application: the cheap ones first.
 _OWN: Final[Mapping[str, Word]] = {
     "type": _type,
     "maxLength": _limit(str, lambda text, most: len(text) <= most, "has more than {} characters"),
@@ -335,7 +335,7 @@ _BORROWED: Final = ("properties", "prefixItems", "allOf", "if")
 
 
 def words_of(validator: type[Validator]) -> dict[str, Word]:
-    """The words of a dialect of `jsonschema`, each with the function that is safe to apply."""
+    """The keywords of a dialect of `jsonschema`, each with a function that is safe here."""
     theirs = validator.VALIDATORS
     borrowed = {word: _borrowed(theirs[word]) for word in _BORROWED if word in theirs}
     return {**{word: own for word, own in _OWN.items() if word in theirs}, **borrowed}
