@@ -116,7 +116,8 @@ docs: $(VENV)/.dev ## build docs/ into build/docs, warnings are errors
 	@$(STAGE) "documentation" $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
 
 # Several processes share the tests; tests/support/plugin_workers.py says how.
-PYTEST := $(BIN)/pytest -n auto --dist loadscope
+# A worker that the time limit of a test has ended is not replaced: pytest-xdist may then wait for ever.
+PYTEST := $(BIN)/pytest -n auto --dist loadscope --max-worker-restart=0
 
 .PHONY: protocol
 protocol: $(VENV)/.dev ## the protocol core's own tests, which must cover every branch of it
