@@ -86,7 +86,7 @@ def submit(
         NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
-    call = PreparedCall(steps, core, options, owner=owner, runs_user_code=runs_user_code)
+    call = PreparedCall(steps, core, options, deadline, owner=owner, runs_user_code=runs_user_code)
     call.start(deadline)
     return call.future
 
@@ -108,6 +108,14 @@ def send_and_forget(
 class PreparedCall(Generic[R]):
     """An operation whose arguments have been checked and whose first request is not sent yet.
 
+    Args:
+        steps: The operation.
+        core: The core of the client.
+        options: The options of the call.
+        deadline: Ends the check of the arguments. The operation itself gets one at `start`.
+        owner: The client; the running operation keeps it alive.
+        runs_user_code: See `submit`.
+
     Raises:
         UsageError: An argument is invalid.
         NotSupported: The server lacks the feature.
@@ -119,6 +127,7 @@ class PreparedCall(Generic[R]):
         steps: Steps[R],
         core: ClientCore,
         options: ResolvedOptions,
+        deadline: Deadline,
         *,
         owner: object,
         runs_user_code: bool,
@@ -136,7 +145,7 @@ class PreparedCall(Generic[R]):
         connection = core.live_connection()
         self.first_effect: Send | GetNegotiated | Pause | None = None
         try:
-            self.first_effect = _first_effect_of(self._steps, core, connection, options)
+            self.first_effect = _first_effect_of(steps, core, connection, options, deadline)
         except StopIteration as stop:
             settle(self.future, stop.value, None)
             return
@@ -191,7 +200,11 @@ class PreparedCall(Generic[R]):
 
 
 def _first_effect_of(
-    steps: Steps[Any], core: ClientCore, connection: Connection | None, options: ResolvedOptions
+    steps: Steps[Any],
+    core: ClientCore,
+    connection: Connection | None,
+    options: ResolvedOptions,
+    deadline: Deadline,
 ) -> Send | GetNegotiated | Pause:
     """Take the first step on the thread of the caller, so that invalid arguments raise there."""
     send = next(steps)
@@ -200,7 +213,7 @@ def _first_effect_of(
             send = steps.send(look_up(send, core, options))
             continue
         try:
-            value = compute(send, core, options, Deadline(options.timeout))
+            value = compute(send, core, options, deadline)
         except McpError as error:
             send = steps.throw(error)
         else:

@@ -204,7 +204,12 @@ class Batch:
             raise refusal
         # Without the lock: a cache store and a function for headers are code of the program.
         call = PreparedCall(
-            steps, self._core, options, owner=self._client, runs_user_code=runs_user_code
+            steps,
+            self._core,
+            options,
+            Deadline(options.timeout),
+            owner=self._client,
+            runs_user_code=runs_user_code,
         )
         collect(call.future, self._collector)
         with self._lock:

@@ -47,7 +47,6 @@ from syncmcp.handlers import (
 )
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.interceptors import Interceptor, as_interceptors
-from syncmcp.observe.diagnosis import Dump, threads
 from syncmcp.observe.logging import as_log_handler
 from syncmcp.tasks import StartTask
 from syncmcp.transports.base import TransportSource
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from syncmcp.cache import CacheStore
     from syncmcp.handlers import AnyElicitation, RootsHandler
     from syncmcp.handlers.roots import RootLike, Roots
+    from syncmcp.observe.diagnosis import Dump
     from syncmcp.servers_file.entry import ServerEntry
     from syncmcp.transports.base import InProcessServer
     from syncmcp.types import Implementation
@@ -418,6 +418,8 @@ class Client:
         the threads with their stacks, the newest frames and the end of the server's stderr; see
         `Dump`.
         """
+        from syncmcp.observe.diagnosis import Dump
+
         return Dump(_facts(self._core))
 
     # -- handlers (may be changed at any time, from any thread) ----------------------------------
@@ -544,6 +546,8 @@ def _situation(core: ClientCore) -> str:
 
 def _facts(core: ClientCore) -> dict[str, Any]:
     """The contents of a `Dump`, as plain values."""
+    from syncmcp.observe.diagnosis import threads
+
     now, connection = monotonic(), core.connection or core._opening
     dead = None if connection is None else connection.close_error
     negotiated, pools = core.negotiated, core._pools

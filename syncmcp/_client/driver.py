@@ -203,8 +203,7 @@ def _request(
 ) -> Reply:
     if send.timeout is not None:
         deadline = deadline.sooner(send.timeout)
-    cacheable = core.cache is not None and send.method in CACHEABLE_REQUESTS
-    store_reply = reply_handler(send, core, options) if cacheable else None
+    store_reply = reply_handler(send, core, options)
     try:
         reply: Reply = with_retries(send, core, options, deadline, None, on_attempt)
     except McpError as error:

@@ -23,6 +23,8 @@ from syncmcp import (
     RequestTimeout,
     TooManyRounds,
 )
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.connection import Connection
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -425,6 +427,41 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
     assert "unknown" in str(ended)
     assert orders == ["done"]
+
+
+@pytest.mark.parametrize("wire", [wire for wire in EVERY if wire.revision == NEW], ids=str)
+def test_a_future_between_two_rounds_ends_before_the_connection_is_closed(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, asked, ended = Server("shop"), list[str](), threading.Event()
+    between, close = threading.Event(), Connection.close
+
+    def pause(number: int) -> float:
+        between.set()
+        return 60.0
+
+    def close_late(self: Connection, deadline: Deadline) -> None:
+        ended.wait(PATIENCE)
+        close(self, deadline)
+
+    monkeypatch.setattr("syncmcp._protocol.exchange.repeat_delay", pause)
+
+    @server.tool()
+    def order(context: ToolContext) -> str:
+        context.pause_round()
+        asked.append("again")
+        return "never"
+
+    with wire.connect(server) as client:
+        monkeypatch.setattr(Connection, "close", close_late)
+        future = client.call_tool.future("order")
+        future.add_done_callback(lambda _: ended.set())
+        assert between.wait(PATIENCE)
+        client.close()
+        with pytest.raises(ClosedError) as caught:
+            future.result(PATIENCE)
+    assert caught.value.delivery == "unknown"
+    assert asked == []
 
 
 # -- several questions at once ---------------------------------------------------------------------
