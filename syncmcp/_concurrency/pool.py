@@ -183,7 +183,9 @@ class DaemonPool:
                 return None
             self._idle.append(inbox)
         try:
-            job = inbox.get(timeout=self._linger)
+            # In CPython 3.10 `get(timeout=0.0)` may block for ever: the time that is left, which is
+            # negative then, means "no limit" there.
+            job = inbox.get(block=self._linger > 0, timeout=self._linger)
         except Empty:
             with self._lock:
                 if inbox in self._idle:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -453,3 +453,29 @@ def test_the_reaper_does_what_is_put_before_it_even_after_a_failure(
     assert isinstance(reaper, Reaper)
     named = [thread for thread in threading.enumerate() if thread.name == "syncmcp-reaper"]
     assert len(named) == 1
+
+
+class TimedQueue(SimpleQueue[Any]):
+    """Notes the arguments of `get`."""
+
+    def __init__(self, waits: list[tuple[bool, float | None]]) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self._waits.append((block, timeout))
+        return super().get(block, timeout)
+
+
+def test_a_thread_that_must_not_linger_does_not_wait_for_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In CPython 3.10 to wait 0 seconds for a queue may take for ever.
+    waits: list[tuple[bool, float | None]] = []
+    monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: TimedQueue(waits))
+    threads: SimpleQueue[threading.Thread] = SimpleQueue()
+    DaemonPool("syncmcp-test", 1, linger=0.0).submit(
+        lambda: threads.put(threading.current_thread())
+    )
+    threads.get(timeout=PATIENCE).join(PATIENCE)
+    assert waits == [(False, 0.0)]
