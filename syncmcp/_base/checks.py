@@ -66,8 +66,9 @@ def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
     """
     try:
         # Models of the library accept wire names only; models of a program as their author chose.
-        read: Callable[[Any], M] = getattr(model, "from_wire", model.model_validate)
-        return read(raw)
+        if hasattr(model, "from_wire"):
+            return model.model_validate(raw, by_alias=True, by_name=False)
+        return model.model_validate(raw)
     except ValueError as error:
         raise InvalidOutput(
             f"the result does not fit {model.__name__}: {_first_problem(error)}", method=method

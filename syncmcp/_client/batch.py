@@ -12,12 +12,11 @@ from typing_extensions import ParamSpec, Unpack
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client import operations
-from syncmcp._client.background import PreparedCall
+from syncmcp._client.background import Frames, FutureDrive
 from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, any_request_options
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.batching import BatchAssembler, BatchSlot
 from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
@@ -111,7 +110,7 @@ class Batch:
         self._lock = threading.RLock()
         self._collector: int | None = None
         self._closed = False
-        self._calls: list[PreparedCall[Any]] = []
+        self._calls: list[FutureDrive[Any]] = []
 
     @property
     def _core(self) -> ClientCore:
@@ -203,13 +202,14 @@ class Batch:
         if (refusal := self._refusal()) is not None:
             raise refusal
         # Without the lock: a cache store and a function for headers are code of the program.
-        call = PreparedCall(
+        call = FutureDrive(
             steps,
             self._core,
             options,
             Deadline(options.timeout),
             owner=self._client,
             runs_user_code=runs_user_code,
+            collected=True,
         )
         collect(call.future, self._collector)
         with self._lock:
@@ -232,26 +232,25 @@ class Batch:
                 )
         return None
 
-    def _send(self, calls: list[PreparedCall[Any]]) -> None:
-        pool = self._core.pools.exchanges
-        wanted = [
-            call for call in calls if call.first_effect is not None and not call.future.done()
-        ]
-        for start in range(0, len(wanted), self._max_size):
-            part = wanted[start : start + self._max_size]
-            gathering = BatchAssembler(len(part), pool)
-            for index, call in enumerate(part):
-                slot = call.options.batch_slot = BatchSlot(gathering, index)
-                call_when_done(call.future, slot.discard)
+    def _send(self, calls: list[FutureDrive[Any]]) -> None:
+        frames: Frames = {}
         for call in calls:
-            _start(call, self._timeout)
+            _start(call, self._timeout, frames)
+        for connection, requests in frames.items():
+            for start in range(0, len(requests), self._max_size):
+                part = requests[start : start + self._max_size]
+                send = partial(connection.send_batch, part)
+                if connection.transport.blocking:
+                    self._core.pools.exchanges.run(send)
+                else:
+                    send()
 
 
 class _SequentialRun:
     """Starts each call after the call before it has ended."""
 
     def __init__(
-        self, calls: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
+        self, calls: list[FutureDrive[Any]], deadline: Deadline, workers: DaemonPool
     ) -> None:
         self._waiting = deque(calls)
         self._deadline = deadline
@@ -269,7 +268,7 @@ class _SequentialRun:
         # On a pool thread: the thread that settles the future may be one that must not send.
         call_when_done(call.future, partial(self._workers.run, self.start_next))
 
-    def _timeout_error(self, call: PreparedCall[Any]) -> RequestTimeout:
+    def _timeout_error(self, call: FutureDrive[Any]) -> RequestTimeout:
         seconds = self._deadline.seconds
         return RequestTimeout(
             f"not sent: the batch has taken {seconds:g} s",
@@ -280,15 +279,15 @@ class _SequentialRun:
         )
 
 
-def _cancel_all(calls: list[PreparedCall[Any]]) -> None:
+def _cancel_all(calls: list[FutureDrive[Any]]) -> None:
     for call in calls:
         call.future.cancel()
         call.fail(RequestCancelled("its batch was cancelled", delivery="not_sent"))
 
 
-def _start(call: PreparedCall[Any], timeout: float | None) -> None:
+def _start(call: FutureDrive[Any], timeout: float | None, frames: Frames | None = None) -> None:
     limits = [limit for limit in (call.options.timeout, timeout) if limit is not None]
     try:
-        call.start(Deadline(min(limits, default=None)))
+        call.start(Deadline(min(limits, default=None)), frames)
     except McpError as error:  # the client was closed
         call.fail(error)

@@ -53,6 +53,10 @@ class ResultCache:
         target: The server.
         extensions: The extensions that the client declares.
         offer: Returns the capabilities that the client offers at the moment.
+
+    Attributes:
+        runs_user_code: True if the store is code of the program, which the reader thread must not
+            run.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class ResultCache:
         offer: Callable[[], OfferedCapabilities],
     ) -> None:
         self._store = store
+        self.runs_user_code = not isinstance(store, MemoryCache)
         self._target = target
         # A secret part of the keys of private entries, so that no other client finds them.
         self._client_key = os.urandom(16).hex()
@@ -96,11 +101,6 @@ class ResultCache:
         if isinstance(store, type) or not isinstance(store, CacheStore):
             raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
         return cls(store, target, extensions=extensions, offer=offer)
-
-    @property
-    def runs_user_code(self) -> bool:
-        """True if the store is code of the program, which the reader thread must not run."""
-        return not isinstance(self._store, MemoryCache)
 
     # -- invalidation ------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
-    ForkedError,
     McpError,
     ProtocolError,
     RequestTimeout,
@@ -45,6 +44,7 @@ from syncmcp.errors import (
     SessionLost,
     TransportError,
     UsageError,
+    forked_error,
     fresh,
 )
 from syncmcp.handlers.context import ConnectedServer, HandlerContext, run_callbacks_with
@@ -560,10 +560,7 @@ class ClientCore:
             ForkedError: It belongs to the parent process.
         """
         if not self.of_this_process:
-            raise ForkedError(
-                "this client belongs to the parent process; make a new one after a fork",
-                server=self.label,
-            )
+            raise forked_error(self.label)
 
     def not_open(self) -> ClosedError:
         """The error of a call on a client that is not open."""

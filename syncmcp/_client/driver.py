@@ -1,15 +1,20 @@
-"""The blocking driver: performs the steps of an operation on the thread of the caller."""
+"""The driver of operations: performs the steps of one operation, one effect after the other.
+
+`Drive` performs what a thread can do while it has the operation: look into the cache, send a
+request and wait for the response, run a check. For what takes a thread nothing, a pause or the
+answers of a person, it leaves the effect pending. `run` waits for it on the thread of the caller;
+`FutureDrive` in `background.py` leaves the thread and is resumed on another one.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from syncmcp._client.retrying import RetryState, can_reconnect
-from syncmcp._concurrency.futures import is_cancelled
 from syncmcp._concurrency.pool import slot_released
-from syncmcp._concurrency.timing import Deadline, acquire
+from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.options import ResolvedOptions
@@ -31,29 +36,26 @@ from syncmcp.errors import ClosedError, McpError, RequestCancelled, RequestTimeo
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.futures import RequestFuture
 
 R = TypeVar("R")
 
-
-class Suspended(BaseException):
-    """Raised out of `run` when the steps pause, so that no thread waits."""
-
-    def __init__(self, pause: Pause) -> None:
-        super().__init__()
-        self.pause = pause
+PENDING: Final = object()
+"""The outcome of an effect that goes on without a thread; `Drive.resume` gets its outcome."""
 
 
-def run(
-    steps: Steps[R],
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    effect: Effect | None = None,
-    on_attempt: Callable[[int], object] | None = None,
-    *,
-    suspends: bool = False,
-) -> R:
+class Attempt(NamedTuple):
+    """An effect besides those of operations: call `function(connection)`; repeated like a request.
+
+    Attributes:
+        send: The request that the function makes; decides whether and how often it is repeated.
+        function: Makes the request on a connection; may block.
+    """
+
+    send: Send
+    function: Callable[[Connection], Any]
+
+
+def run(steps: Steps[R], core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> R:
     """Perform `steps` on this thread until they return.
 
     Args:
@@ -61,246 +63,326 @@ def run(
         core: The core of the client.
         options: The options of the call.
         deadline: The deadline of the whole operation.
-        effect: The first effect, if the steps were started already.
-        on_attempt: Called with the number of attempts each time that a request is sent again.
-        suspends: Raise `Suspended` where the steps pause, instead of blocking.
 
     Raises:
         McpError: What the steps raise.
     """
-    try:
-        if options.nested:
-            with slot_released():
-                return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
-        return _drive(steps, core, options, deadline, effect, on_attempt, suspends)
-    except Suspended:
-        raise
-    except McpError as error:
-        name_server(error, core)
-        raise
-    except BaseException as error:  # Ctrl-C, mostly
-        interrupted = RequestCancelled("interrupted", reason=type(error).__name__)
-        abort_steps(steps, core, options, interrupted)
-        raise
+    drive = BlockingDrive(steps, core, options, deadline)
+    if options.nested:
+        with slot_released():
+            return drive.run()
+    return drive.run()
 
 
-def name_server(error: BaseException, core: ClientCore) -> None:
-    """Set the server in an error that the steps raised themselves; not in a `UsageError`."""
-    if isinstance(error, McpError) and not isinstance(error, UsageError) and error.server is None:
-        error.server = core.label
+class Drive(Generic[R]):
+    """One running operation.
 
+    At any time either one thread performs its steps (`advance`), or one effect is pending.
 
-def look_up(lookup: CacheLookup, core: ClientCore, options: ResolvedOptions) -> Any:
-    """Perform a `CacheLookup`. Never blocks."""
-    assert core.cache is not None  # the steps of a client without a cache yield none
-    return core.cache.look_up(lookup, core.live_connection(), options)
-
-
-def reply_handler(
-    send: Send, core: ClientCore, options: ResolvedOptions
-) -> Callable[[Reply], None] | None:
-    """The function of the cache that stores the reply to a request, if it may be cached."""
-    if core.cache is None or send.method not in CACHEABLE_REQUESTS:
-        return None
-    return core.cache.reply_handler(send, options)
-
-
-def compute(
-    work: Compute,
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    future: RequestFuture[Any] | None = None,
-) -> Any:
-    """Call the function of a `Compute` on this thread, until something ends the call.
-
-    Raises:
-        RequestCancelled: The token of the call, or its `future`, was cancelled meanwhile.
-        RequestTimeout: Its deadline passed meanwhile.
-        ClosedError: The client was closed meanwhile.
-        McpError: What the function raises.
+    Args:
+        steps: The operation.
+        core: The core of the client.
+        options: The options of the call.
+        deadline: The deadline of the whole operation.
     """
-    token, pools, delivery = options.cancel, core.pools, work.delivery
 
-    def look() -> None:
+    def __init__(
+        self, steps: Steps[R], core: ClientCore, options: ResolvedOptions, deadline: Deadline
+    ) -> None:
+        self.options = options
+        self._steps = steps
+        self._core = core
+        self._deadline = deadline
+        # The steps of the retries while a request is repeated; see `_retry_steps`.
+        self._retry: Steps[Any] | None = None
+        # The effect that is performed or pending.
+        self._effect: Effect | None = None
+        # The connection of the last request; `None` if none could be opened.
+        self._connection: Connection | None = None
+        # Ends the pending effect, if anything but the token of the call has to.
+        self._abort_pending: Callable[[McpError], object] | None = None
+
+    def advance(
+        self, value: Any = None, error: McpError | None = None, effect: Effect | None = None
+    ) -> Any:
+        """Take steps until an effect is pending.
+
+        Begins with the outcome of the last effect, or with an `effect` that is not performed yet.
+
+        Returns:
+            The result of the operation, or `PENDING`.
+
+        Raises:
+            McpError: What the steps raise.
+        """
+        while True:
+            if effect is None:
+                steps = self._retry or self._steps
+                try:
+                    effect = steps.send(value) if error is None else steps.throw(error)
+                except StopIteration as stop:
+                    if self._retry is None:
+                        return stop.value
+                    self._retry, value, error = None, stop.value, None
+                    continue
+                except McpError as failure:
+                    if self._retry is None:
+                        self._name_server(failure)
+                        raise
+                    self._retry, value, error = None, None, failure
+                    continue
+            self._effect = effect
+            value = error = None
+            try:
+                if type(effect) is Send:
+                    value = self._request(effect)
+                else:
+                    value = _PERFORM[type(effect)](self, effect)
+            except McpError as failure:
+                error = self._failed(failure)
+            if value is PENDING:
+                return PENDING
+            effect = None
+
+    def resume(self, value: Any, error: McpError | None) -> None:
+        """Go on with the outcome of the pending effect. Any thread calls this; never blocks."""
+        raise NotImplementedError
+
+    def abort_pending(self, error: McpError) -> None:
+        """End the pending effect, if it is one that the token of the call does not end."""
+        abort, self._abort_pending = self._abort_pending, None
+        if abort is not None:
+            abort(error)
+
+    def abort_steps(self, error: McpError) -> None:
+        """End the steps with `error`; perform the `SendAndForget` effects that they still yield."""
+        try:
+            effect = self._steps.throw(error)
+            while isinstance(effect, SendAndForget):
+                self._send_and_forget(effect)
+                effect = next(self._steps)
+        except (McpError, StopIteration):
+            return
+        self._steps.close()
+
+    def _name_server(self, error: BaseException) -> None:
+        """Set the server in an error that the steps raised themselves; not in a `UsageError`."""
+        if isinstance(error, McpError) and not isinstance(error, UsageError):
+            error.server = error.server or self._core.label
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _request(self, send: Send) -> Any:
+        """Send a request on this thread and wait for its response."""
+        core, options, deadline = self._core, self.options, self._deadline
+        if send.timeout is not None:
+            deadline = deadline.sooner(send.timeout)
+        store_reply = None
+        if core.cache is not None and send.method in CACHEABLE_REQUESTS:
+            store_reply = core.cache.reply_handler(send, options)
+        connection = core.connection
+        if connection is None or connection.close_error is not None:
+            self._connection = None
+            connection = core.ensure_connection(deadline, options.cancel)
+        self._connection = connection
+        if send.session is not None:
+            send.session.check(connection)
+        options.altered = False
+        result = connection.request(send.method, send.params, options, deadline, offer=send.offer)
+        reply = Reply(result, connection.agreed.dialect, options.altered)
+        if store_reply is not None:
+            store_reply(reply)
+        return reply
+
+    def _get_negotiated(self, effect: GetNegotiated) -> NegotiatedState:
+        return self._reconnect().agreed
+
+    def _attempt(self, effect: Attempt) -> Any:
+        return effect.function(self._reconnect())
+
+    def _reconnect(self, look: object = None) -> Connection:
+        """Have a live connection for the next request; opens one if necessary."""
+        self._connection = None
+        self._connection = self._core.ensure_connection(self._deadline, self.options.cancel)
+        return self._connection
+
+    def _can_reconnect(self, look: object) -> bool:
+        return self._connection is None or can_reconnect(self._connection)
+
+    def _failed(self, error: McpError) -> McpError | None:
+        """The effect failed: begin to repeat it, if it is a request that failed for the first time.
+
+        Returns:
+            The error to throw into the steps; `None` if the steps of the retries begin instead.
+        """
+        effect = self._effect
+        if self._retry is not None or not isinstance(effect, (Send, GetNegotiated, Attempt)):
+            return error
+        self._retry = self._retry_steps(effect, error)
+        return None
+
+    def _retry_steps(self, effect: Any, error: McpError) -> Steps[Any]:
+        """Repeat a request as often as the rules allow, beginning with its first failure."""
+        send = effect
+        if not isinstance(effect, Send):
+            send = effect.send if isinstance(effect, Attempt) else Send(effect.method, None)
+        retries = RetryState(
+            send,
+            self.options,
+            self._deadline,
+            self._core.retry_rules,
+            self._core.label,
+            self._count_attempts,
+        )
+        while (pause := retries.next_delay(error, self._connection)) is not None:
+            if not (yield Compute(self._can_reconnect, "not_sent")):
+                retries.annotate(error)
+                break
+            retries.record_retry(error, pause)
+            yield Pause(pause)
+            try:
+                yield Compute(self._reconnect, "not_sent")
+                return (yield effect)
+            except McpError as failure:
+                error = failure
+        if self._core.cache is not None and isinstance(effect, Send):
+            self._core.cache.note_failure(effect, error)
+        raise error
+
+    def _count_attempts(self, attempts: int) -> None:
+        """A request is sent again; `attempts` counts the first time, too."""
+
+    def _send_and_forget(self, effect: SendAndForget) -> None:
+        self._core.send_and_forget(*effect, self.options.undeclared)
+
+    # -- what needs no connection ------------------------------------------------------------------
+
+    def _look_up(self, lookup: CacheLookup) -> Any:
+        cache = self._core.cache
+        assert cache is not None  # the steps of a client without a cache yield none
+        return cache.look_up(lookup, self._core.live_connection(), self.options)
+
+    def _compute(self, work: Compute) -> Any:
+        """Call the function of a `Compute` on this thread, until something ends the call.
+
+        Raises:
+            McpError: What the function, or `_check_wanted`, raises.
+        """
+        return work.function(partial(self._check_wanted, work))
+
+    def _check_wanted(self, work: Compute) -> None:
+        """Check that nothing has ended the call meanwhile.
+
+        Raises:
+            RequestCancelled: The token of the call was cancelled.
+            RequestTimeout: Its deadline has passed.
+            ClosedError: The client was closed.
+        """
+        token, deadline, delivery = self.options.cancel, self._deadline, work.delivery
         if token is not None and token.cancelled:
             raise RequestCancelled("cancelled", reason=token.reason, delivery=delivery)
-        if future is not None and is_cancelled(future):
-            raise RequestCancelled("cancelled by the caller", delivery=delivery)
         if deadline.expired:
             seconds = deadline.seconds or 0.0
             raise RequestTimeout(
                 f"not done within {seconds:g} s", seconds=seconds, delivery=delivery
             )
-        if pools.closing.cancelled:
+        if self._core.pools.closing.cancelled:
             raise ClosedError("the client was closed", delivery=delivery)
 
-    return work.function(look)
+    def _pause(self, pause: Pause) -> Any:
+        if not pause.seconds:
+            return None
+        # Whatever ended the pause is found by the next request of the steps.
+        over = self._core.pools.pause(
+            *pause, self._deadline, self.options.cancel, self._on_pause_over
+        )
+        self._abort_pending = lambda error: over.cancel()
+        return PENDING
 
+    def _on_pause_over(self) -> None:
+        """On the thread that ended the pause, perhaps the timer's; must not block."""
+        self.resume(None, None)
 
-def abort_steps(
-    steps: Steps[Any], core: ClientCore, options: ResolvedOptions, error: McpError
-) -> None:
-    """End `steps` with `error`; send the `SendAndForget` requests that they still yield."""
-    try:
-        effect = steps.throw(error)
-        while isinstance(effect, SendAndForget):
-            core.send_and_forget(*effect, options.undeclared)
-            effect = next(steps)
-    except (McpError, StopIteration):
-        return
-    steps.close()
+    def _answer_input(self, ask: AnswerInput) -> Any:
+        """Ask all questions at once. The deadline of the call is held until they are answered."""
+        connection = self._core.live_connection() or self._connection
+        assert connection is not None  # the questions came with a response
+        deadline = self._deadline
 
-
-def _drive(
-    steps: Steps[R],
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    effect: Effect | None,
-    on_attempt: Callable[[int], object] | None,
-    suspends: bool,
-) -> R:
-    try:
-        if effect is None:
-            effect = next(steps)
-        while True:
-            value: Any = None
-            try:
-                if isinstance(effect, Send):
-                    value = _request(effect, core, options, deadline, on_attempt)
-                elif isinstance(effect, AnswerInput):
-                    value = _answer_input(effect, core, options, deadline)
-                elif isinstance(effect, Compute):
-                    value = compute(effect, core, options, deadline)
-                elif isinstance(effect, SendAndForget):
-                    core.send_and_forget(*effect, options.undeclared)
-                elif isinstance(effect, GetNegotiated):
-                    value = _get_negotiated(effect, core, options, deadline)
-                elif isinstance(effect, CacheLookup):
-                    value = look_up(effect, core, options)
-                else:
-                    assert isinstance(effect, Pause)
-                    if suspends and effect.seconds:
-                        raise Suspended(effect)
-                    core.sleep(effect.seconds, options, deadline, effect.ends_on)
-            except McpError as error:
-                # The steps may raise another error, or continue.
-                effect = steps.throw(error)
+        def answered() -> None:
+            """On the thread of the last answer; must not block."""
+            self._abort_pending = None
+            deadline.release()
+            outcome = responder.outcome
+            if isinstance(outcome, McpError):
+                self.resume(None, outcome)
             else:
-                effect = steps.send(value)
-    except StopIteration as stop:
-        result: R = stop.value
+                self.resume(outcome, None)
+
+        responder = InputResponder(
+            ask, connection.questions, connection.dialect, self.options, deadline, answered
+        )
+        self._abort_pending = responder.cancel
+        deadline.hold(connection.services.human_timeout)
+        try:
+            responder.start()
+        except McpError:
+            deadline.release()
+            raise
+        return PENDING
+
+
+class BlockingDrive(Drive[R]):
+    """An operation that the thread of its caller performs, and waits for."""
+
+    # The outcome of a pending effect, once the latch is set.
+    _outcome: tuple[Any, McpError | None]
+    _resumed: Latch
+
+    def run(self) -> R:
+        """Perform the operation and return its result.
+
+        Raises:
+            McpError: What the steps raise.
+        """
+        try:
+            outcome = self.advance()
+            while outcome is PENDING:
+                # This may be a pool thread: the handlers that answer may need its slot.
+                with slot_released():
+                    self._resumed.wait(None)
+                value, error = self._outcome
+                outcome = self.advance(value, None if error is None else self._failed(error))
+        except McpError:
+            raise
+        except BaseException as error:  # Ctrl-C, mostly
+            interrupted = RequestCancelled("interrupted", reason=type(error).__name__)
+            self.abort_pending(interrupted)
+            self.abort_steps(interrupted)
+            raise
+        result: R = outcome
         return result
 
+    def resume(self, value: Any, error: McpError | None) -> None:
+        """See `Drive`."""
+        self._outcome = value, error
+        self._resumed.set()
 
-def _request(
-    send: Send,
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    on_attempt: Callable[[int], object] | None,
-) -> Reply:
-    if send.timeout is not None:
-        deadline = deadline.sooner(send.timeout)
-    store_reply = reply_handler(send, core, options)
-    try:
-        reply: Reply = with_retries(send, core, options, deadline, None, on_attempt)
-    except McpError as error:
-        if core.cache is not None:
-            core.cache.note_failure(send, error)
-        raise
-    if store_reply is not None:
-        store_reply(reply)
-    return reply
+    def _pause(self, pause: Pause) -> Any:
+        self._resumed = Latch()
+        return super()._pause(pause)
+
+    def _answer_input(self, ask: AnswerInput) -> Any:
+        self._resumed = Latch()
+        return super()._answer_input(ask)
 
 
-def _get_negotiated(
-    meet: GetNegotiated, core: ClientCore, options: ResolvedOptions, deadline: Deadline
-) -> NegotiatedState:
-    def attempt(connection: Connection) -> NegotiatedState:
-        return connection.agreed
-
-    agreed: NegotiatedState = with_retries(
-        Send(meet.method, None), core, options, deadline, attempt
-    )
-    return agreed
-
-
-def with_retries(
-    send: Send,
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    attempt: Callable[[Connection], Any] | None = None,
-    on_attempt: Callable[[int], object] | None = None,
-) -> Any:
-    """Attempt a request as often as the retry rules allow.
-
-    Args:
-        send: The request.
-        core: The core of the client.
-        options: The options of the call.
-        deadline: The deadline of all attempts.
-        attempt: Makes the request on a connection; `None` sends it and waits for the reply.
-        on_attempt: Called with the number of attempts each time that the request is sent again.
-
-    Returns:
-        The result of `attempt`, or the `Reply`.
-
-    Raises:
-        McpError: The last attempt failed.
-    """
-    retries: RetryState | None = None
-    while True:
-        connection: Connection | None = None
-        try:
-            connection = core.ensure_connection(deadline, options.cancel)
-            if attempt is not None:
-                return attempt(connection)
-            if send.session is not None:
-                send.session.check(connection)
-            options.altered = False
-            result = connection.request(
-                send.method, send.params, options, deadline, offer=send.offer
-            )
-            return Reply(result, connection.agreed.dialect, options.altered)
-        except McpError as error:
-            if retries is None:
-                retries = RetryState(
-                    send, options, deadline, core.retry_rules, core.label, on_attempt
-                )
-            pause = retries.next_delay(error, connection)
-            if pause is None:
-                raise
-            if connection is not None and not can_reconnect(connection):
-                retries.annotate(error)
-                raise
-            retries.record_retry(error, pause)
-        core.sleep(pause, options, deadline)
-
-
-def _answer_input(
-    ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline
-) -> Any:
-    """Block until all questions are answered. The deadline of the call is held meanwhile."""
-    connection = core.ensure_connection(deadline, options.cancel)
-    # A lock that is released once is the cheapest thing a thread can wait for.
-    answered = threading.Lock()
-    answered.acquire()
-    responder = InputResponder(
-        ask, connection.questions, connection.dialect, options, deadline, answered.release
-    )
-    deadline.hold(connection.services.human_timeout)
-    try:
-        responder.start()
-        # This may be a pool thread: the handlers that answer may need its slot.
-        with slot_released():
-            acquire(answered, None)
-    except BaseException as error:
-        if not isinstance(error, McpError):
-            responder.cancel(RequestCancelled("interrupted", reason=type(error).__name__))
-        raise
-    finally:
-        deadline.release()
-    return responder.result()
+_PERFORM: dict[type, Callable[[Drive[Any], Any], Any]] = {
+    AnswerInput: lambda drive, effect: drive._answer_input(effect),
+    Attempt: lambda drive, effect: drive._attempt(effect),
+    CacheLookup: lambda drive, effect: drive._look_up(effect),
+    Compute: lambda drive, effect: drive._compute(effect),
+    GetNegotiated: lambda drive, effect: drive._get_negotiated(effect),
+    Pause: lambda drive, effect: drive._pause(effect),
+    SendAndForget: lambda drive, effect: drive._send_and_forget(effect),
+}

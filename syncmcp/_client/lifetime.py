@@ -220,14 +220,12 @@ class Pools:
     """
 
     def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
-        # Callbacks. A blocked callback keeps its thread; other callbacks do not wait for it. The
-        # bound stops programs whose callbacks never return.
+        # Callbacks, and the steps of futures that may block. A blocked callback keeps its thread;
+        # other callbacks do not wait for it. The bound stops programs whose callbacks never return.
         self.workers = DaemonPool(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
         # A handler that calls the client lends its slot, so that any number of threads suffices.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
-        # One thread, for the steps of futures that run code of the program.
-        self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
         self.closing = CancelToken()
 
     def pause(
@@ -264,7 +262,6 @@ class Pools:
             "handlers": self.handlers.waiting,
             "callbacks": self.workers.waiting,
             "exchanges": self.exchanges.waiting,
-            "futures": self.resumer.waiting,
         }
 
     def close(self) -> None:
@@ -276,4 +273,3 @@ class Pools:
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()
-        self.resumer.close()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._client.driver import run, with_retries
+from syncmcp._client.driver import Attempt, run
 from syncmcp._client.session_state import UNSUBSCRIBE
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
@@ -34,7 +34,7 @@ from syncmcp.errors import (
 from syncmcp.transports.base import HasServerStream as HasStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Literal
 
     from syncmcp._client.core import ClientCore
@@ -243,6 +243,10 @@ def _send_if_connected(
         connection.request(method, {"uri": uri}, options, deadline)
 
 
+def _attempt(send: Send, function: Callable[[Connection], None]) -> Generator[Any, Any, None]:
+    yield Attempt(send, function)
+
+
 class StreamSubscription(SubscriptionBackend):
     """Since 2026-07-28: a subscription is a long request, which is repeated after a loss."""
 
@@ -266,7 +270,7 @@ class StreamSubscription(SubscriptionBackend):
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
         attempt = partial(self._send_listen, send.params, deadline)
-        with_retries(send, core, ResolvedOptions(None, None), deadline, attempt)
+        run(_attempt(send, attempt), core, ResolvedOptions(None, None), deadline)
         self._backoff.opened()
         refused = self.wanted.difference(self.granted)
         if self.granted == ChangeFilter():

@@ -26,7 +26,6 @@ from syncmcp._client.tool_calls import (
     check_output,
     get_negotiated,
     learn_headers,
-    may_need_task,
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
@@ -107,7 +106,8 @@ def call_tool(
         checks = checks.but(validate_output, validate_input)
     if checks.input:
         yield from check_input(core, name, arguments)
-    if may_need_task(core):
+    connection = core.connection
+    if connection is None or connection.agreed.tasks is not None:
         yield from ask_for_task(core, name, params)
     call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
     try:
@@ -385,7 +385,8 @@ def begin_tool(
     params = tool_params(name, arguments)
     if core.validation.input:
         yield from check_input(core, name, arguments)
-    if may_need_task(core):
+    connection = core.connection
+    if connection is None or connection.agreed.tasks is not None:
         yield from ask_for_task(core, name, params)
     call = partial(_begin, "tools/call", params, can, core)
     result: CallToolResult | InputRequired[CallToolResult]

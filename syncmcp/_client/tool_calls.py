@@ -31,8 +31,11 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     Raises:
         UsageError: An argument is invalid.
     """
-    text(name, "name")
-    check_mapping(arguments, "arguments")
+    # The types are compared first: this is on the way of every call.
+    if type(name) is not str or not name:
+        text(name, "name")
+    if type(arguments) is not dict:
+        check_mapping(arguments, "arguments")
     params: dict[str, Any] = {"name": name}
     if arguments is not None:
         params["arguments"] = arguments
@@ -46,12 +49,6 @@ def get_negotiated(core: ClientCore, method: str = AUGMENTED) -> Steps[Negotiate
         return connection.agreed
     agreed: NegotiatedState = yield GetNegotiated(method)
     return agreed
-
-
-def may_need_task(core: ClientCore) -> bool:
-    """True if `ask_for_task` has to look at the tool: for servers with tasks, and unknown ones."""
-    connection = core.connection
-    return connection is None or connection.agreed.tasks is not None
 
 
 def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:

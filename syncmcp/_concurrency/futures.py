@@ -98,8 +98,11 @@ class RequestFuture(concurrent.futures.Future[R]):
                 `with` block of the batch: waiting within the block would never end.
             McpError: The request failed.
         """
-        self._check_sent()
+        if self._collecting_thread is not None:
+            self._check_sent()
         try:
+            if self._finished:
+                return super().result(0)
             with lending_handler():
                 return super().result(timeout)
         except concurrent.futures.CancelledError as error:

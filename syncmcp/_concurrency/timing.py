@@ -178,15 +178,16 @@ class Deadline:
         at: The point in time, by `time.monotonic()`; `None` if there is no limit, or while the
             clock is held without a limit.
         seconds: The length it was made with; `None` for no limit.
+        held: How often `hold` is in force; the clock may run again if `patience` is used up.
     """
 
-    __slots__ = ("_held", "_held_seconds", "_left", "_resumes", "_since", "at", "seconds")
+    __slots__ = ("_held_seconds", "_left", "_resumes", "_since", "at", "held", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         """Set the deadline `seconds` from now; `None` means no limit."""
         self.seconds = seconds
         self.at = None if seconds is None else monotonic() + seconds
-        self._held = 0
+        self.held = 0
         self._left: float | None = None
         # While held: since when, and when the clock runs again although it is still held.
         self._since = 0.0
@@ -202,8 +203,8 @@ class Deadline:
                 then it runs again, and the deadline may expire. `None` for no limit.
         """
         with _hold_lock:
-            self._held += 1
-            if self._held == 1:
+            self.held += 1
+            if self.held == 1:
                 now, self._left = monotonic(), self.remaining()
                 self._since = now
                 self._resumes = (
@@ -217,18 +218,13 @@ class Deadline:
     def release(self) -> None:
         """End one `hold`. Waiting threads must then read `at` or `remaining` again."""
         with _hold_lock:
-            self._held -= 1
-            if self._held == 0 and self._left is not None:
+            self.held -= 1
+            if self.held == 0 and self._left is not None:
                 now = monotonic()
                 if self._resumes is not None:
                     now = min(now, self._resumes)
                     self._held_seconds += now - self._since
                 self.at = now + self._left
-
-    @property
-    def held(self) -> bool:
-        """True while `hold` is in force; the clock may run again if `patience` is used up."""
-        return self._held > 0
 
     def remaining(self) -> float | None:
         """Seconds left, never below zero; `None` if there is no limit."""

@@ -1,33 +1,20 @@
 """Batches: requests that share one frame (2025-03-26, basic, "Batching").
 
-Each of them is a request like any other, with an id, a deadline and an outcome of its own. They
-meet here before they are sent, and again if their frame failed and all of them are retried.
+Each of them is a request like any other, with an id, a deadline and an outcome of its own.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
-from syncmcp.transports.base import Outgoing, Transport
+from syncmcp.transports.base import Outgoing
 
-
-class BatchSender(Protocol):
-    """The connection, as batches see it."""
-
-    @property
-    def transport(self) -> Transport:
-        """What carries the frame."""
-        ...
-
-    def send_batch(self, outs: Sequence[Outgoing]) -> None:
-        """Send the requests that are still open in one frame."""
-        ...
+# "initialize" must not be part of a batch (2025-03-26, basic/lifecycle).
+ALONE = "initialize"
 
 
 class OpenRequest(Protocol):
@@ -47,105 +34,6 @@ class OpenRequests(Protocol):
     def sole_call(self) -> OpenRequest | None:
         """The open request, if there is exactly one."""
         ...
-
-
-class _Joined(NamedTuple):
-    out: Outgoing
-    headers: dict[str, str]
-
-
-class BatchAssembler:
-    """Collects requests that may share a frame, and sends it once none of them is missing.
-
-    It delays no request that cannot share the frame: one that is queued, whose revision has no
-    batches, that has other headers or another connection than the rest is sent alone.
-
-    Args:
-        size: How many requests are expected.
-        pool: Where a frame is sent whose exchange needs a thread.
-    """
-
-    def __init__(self, size: int, pool: DaemonPool) -> None:
-        self._pool = pool
-        # Guards everything below; held for changes only.
-        self._lock = threading.RLock()
-        self._missing = set(range(size))
-        self._joined: dict[int, _Joined] = {}
-        self._sender: BatchSender | None = None
-
-    def join(
-        self, index: int, sender: BatchSender, out: Outgoing, headers: Mapping[str, str]
-    ) -> bool:
-        """Add `out`, which may be sent now, to the batch; `False` if it has to be sent alone.
-
-        Args:
-            index: Its position in the frame.
-            sender: Its connection.
-            out: The request.
-            headers: The HTTP headers that its caller gave.
-        """
-        own = _Joined(out, dict(headers))
-        with self._lock:
-            if index not in self._missing:
-                return False
-            self._missing.remove(index)
-            if not self._joined:
-                self._sender = sender
-            first = next(iter(self._joined.values()), own)
-            fits = sender is self._sender and own.headers == first.headers
-            if fits:
-                self._joined[index] = own
-        self._send_if_complete()
-        return fits
-
-    def discard(self, index: int) -> None:
-        """Do not wait for this request. Never blocks."""
-        with self._lock:
-            self._missing.discard(index)
-        self._send_if_complete()
-
-    def expect_retry(self, index: int) -> None:
-        """Wait for this request again: it joins once more, or is discarded."""
-        with self._lock:
-            self._joined.pop(index, None)
-            self._missing.add(index)
-
-    def _send_if_complete(self) -> None:
-        with self._lock:
-            sender = self._sender
-            if self._missing or not self._joined or sender is None:
-                return
-            outs = [self._joined[index].out for index in sorted(self._joined)]
-            self._joined.clear()
-            self._sender = None
-        send = partial(sender.send_batch, outs)
-        if sender.transport.blocking:
-            # Not queued: the threads that the queue waits for may be waiting for this frame.
-            self._pool.run(send, at_once=True)
-        else:
-            send()
-
-
-class BatchSlot:
-    """The position of one request in a batch."""
-
-    __slots__ = ("_assembler", "_index")
-
-    def __init__(self, assembler: BatchAssembler, index: int) -> None:
-        self._assembler = assembler
-        self._index = index
-
-    def join(self, sender: BatchSender, out: Outgoing, headers: Mapping[str, str]) -> bool:
-        """See `BatchAssembler.join`."""
-        return self._assembler.join(self._index, sender, out, headers)
-
-    def discard(self) -> None:
-        """See `BatchAssembler.discard`."""
-        self._assembler.discard(self._index)
-
-    def expect_retry(self) -> None:
-        """See `BatchAssembler.expect_retry`."""
-        self._assembler.expect_retry(self._index)
 
 
 class BatchFrames:

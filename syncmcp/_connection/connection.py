@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
-from syncmcp._connection.batching import BatchFrames
+from syncmcp._connection.batching import ALONE, BatchFrames
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
 from syncmcp._connection.notifier import Notifier
@@ -27,8 +27,8 @@ from syncmcp._connection.pending_request import (
     TimeoutWatcher,
     close_error_for,
     connection_lost_for,
-    expect_retries,
-    outcome_of_response,
+    end_questions,
+    error_of_response,
 )
 from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
@@ -40,20 +40,19 @@ from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
-    ForkedError,
     McpError,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
     ServerError,
     SessionLost,
+    forked_error,
     fresh,
 )
 from syncmcp.handlers import offer_of
 from syncmcp.transports.base import HasStderr, Outgoing, Transport
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.wire_log import WireLog
@@ -85,8 +84,7 @@ class Connection:
         # Guards the table, the outcomes of calls and `close_error`. Held for updates only: no I/O,
         # no user code and no settling of a future happens under it.
         lock = self._lock = threading.RLock()
-        table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
-        self._table = table
+        table = self._table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
         # What ended the connection; `None` while it is open.
         self.close_error: McpError | None = None
         self._draining = False
@@ -197,14 +195,13 @@ class Connection:
             calls = self._table.take_all()
             for call in calls:
                 # A waiting thread may find the call taken before it is settled below.
-                call.outcome = close_error_for(error, call.method, "unknown")
+                call.taken, call.outcome = True, close_error_for(error, call.method, "unknown")
             self._timeouts.stop()
             idle_callbacks, self._idle_callbacks = self._idle_callbacks, []
         for callback in idle_callbacks:
             callback()
         self._closed.set()
         self.questions.close(error)
-        expect_retries(calls)
         for call in calls:
             delivery = self._abort(call.out) if call.out else "not_sent"
             self._settle(call, close_error_for(error, call.method, delivery))
@@ -243,15 +240,29 @@ class Connection:
         offer: OfferedCapabilities | None,
     ) -> Any:
         """The part of `request` that interceptors see; `dump` finds waiting threads by it."""
+        waiter = call.waiter
+        assert waiter is not None
         try:
             self.start(call, params, dialect, offer)
-            self._wait(call)
+            while True:
+                when = call.next_check()
+                if acquire(waiter, None if when is None else when - monotonic()):
+                    if call.released:
+                        break
+                    assert call.out is not None
+                    self._send(call.out)  # it was queued, and its exchange needs this thread
+                elif (late := call.overdue()) is not None:
+                    self.cancel(call, late)
+                    break
         except BaseException as error:
             # Mostly Ctrl-C. The server is notified, and the request leaves the table.
             if not isinstance(error, McpError):
                 self.cancel(call, RequestCancelled("interrupted", reason=type(error).__name__))
             raise
-        return call.result()
+        outcome = call.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def start(
         self,
@@ -259,23 +270,29 @@ class Connection:
         params: dict[str, Any] | None,
         dialect: Dialect | None = None,
         offer: OfferedCapabilities | None = None,
+        frame: list[Outgoing] | None = None,
     ) -> None:
         """Register a request and send it; its outcome is stored in `call`.
+
+        Args:
+            call: The request.
+            params: Its parameters.
+            dialect: See `request`.
+            offer: See `request`.
+            frame: If given, a request that may share a frame is added here instead of being sent;
+                see `send_batch`.
 
         Raises:
             McpError: The request was not registered, and nothing was sent.
         """
         if self._generation != timing.fork_generation:
-            raise ForkedError(
-                "this client belongs to the parent process; make a new one after a fork",
-                server=self.label,
-                method=call.method,
-            )
+            raise forked_error(self.label, call.method)
         method = call.method
         if dialect is None:
             dialect = self.agreed.check(method, call.options.undeclared)
         options = call.options
-        call.check_sendable(self.label)
+        if options.cancel is not None or call.deadline.expired:
+            call.check_sendable(self.label)
         if offer is None:
             offer = self.services.handlers.offer
             if options.handlers is not None:
@@ -316,13 +333,15 @@ class Connection:
         with self._lock:
             call.out = out
             # If the call was taken before now, its caller was told that it was not sent.
-            send_now = call.may_send and self._table.get(call.id) is call
+            send_now = call.may_send and not call.taken
         if call.interception is None:
             self._watch_limits(call)
         send_now = send_now and not call.released
-        if options.batch_slot is not None and call.join_batch(self, dialect, ready=send_now):
+        if not send_now:
             return
-        if send_now and (call.waiter is not None or not call.delegate_send(self._send)):
+        if frame is not None and not options.headers and method != ALONE:
+            frame.append(out)
+        elif call.pool is None or call.waiter is not None or not call.delegate_send(self._send):
             self._send(out)
 
     def send_batch(self, outs: Sequence[Outgoing]) -> None:
@@ -352,32 +371,14 @@ class Connection:
         """Cancel the call when its token is cancelled, and expire it at its deadline."""
         cancel = call.options.cancel
         if cancel is not None:
-            action = partial(self._token_cancelled, call, cancel)
-            call.unsubscribe = call_when_cancelled(cancel, action)
+            call.unsubscribe = call_when_cancelled(
+                cancel,
+                lambda: self.cancel(call, RequestCancelled("cancelled", reason=cancel.reason)),
+            )
         # A thread that blocks on `waiter` enforces the deadline by itself; one that runs an HTTP
         # exchange or an interceptor cannot, and for a future no thread waits.
         if call.waiter is None or self.transport.blocking or call.interception is not None:
             self._timeouts.watch(call)
-
-    def _wait(self, call: PendingRequest) -> None:
-        """Block until the call is released or expires."""
-        waiter = call.waiter
-        assert waiter is not None
-        while True:
-            when = call.next_check()
-            if acquire(waiter, None if when is None else when - monotonic()):
-                if call.released:
-                    return
-                assert call.out is not None
-                self._send(call.out)  # it was queued, and its exchange needs this thread
-                continue
-            error = call.overdue()
-            if error is not None:
-                self.cancel(call, error)
-                return
-
-    def _token_cancelled(self, call: PendingRequest, token: CancelToken) -> None:
-        self.cancel(call, RequestCancelled("cancelled", reason=token.reason))
 
     def cancel(self, call: PendingRequest, error: RequestTimeout | RequestCancelled) -> bool:
         """Cancel or expire a call: abort its exchange, and notify the server once.
@@ -398,11 +399,7 @@ class Connection:
         with self._lock:
             caused = list(call.questions.items())
         self._settle(call, error)
-        for question, hold in caused:
-            if hold.certain:
-                question.cancel("the call that caused the question has ended")
-            else:  # the question may belong to another call: the server gets an answer
-                question.refuse("the call that caused the question has ended")
+        end_questions(caused)
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -454,8 +451,14 @@ class Connection:
                 for id in about.ids:  # it is the response to the requests whose stream it came on
                     self._on_response(message._replace(id=id), out)
                 return
-        outcome = outcome_of_response(message, out, self.label)
-        if (call := self._take(message.id, outcome)) is None:
+        if isinstance(message, jsonrpc.Result):
+            outcome: Any = message.result
+        else:
+            outcome = error_of_response(message, out, self.label)
+        call, following = self._remove(message.id, outcome)
+        if following is not None:
+            self._send(following)
+        if call is None:
             _log.debug("[%s] a response without an open request, id %r", self.label, message.id)
             self.agreed.late_response(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
@@ -533,7 +536,6 @@ class Connection:
         """Fail the requests of `out`; return the queued frames that may be sent now."""
         ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
         failed = [call for call, _ in ended if call is not None]
-        expect_retries(failed)
         for call in failed:
             error = call.outcome
             error.server, error.method = self.label, call.method
@@ -571,7 +573,7 @@ class Connection:
             if call is None:
                 return None, None
             # Stored under the lock: a thread that finds the call taken finds its outcome here.
-            call.outcome = outcome
+            call.taken, call.outcome = True, outcome
             following = self._next_in_line() if self._table.queued else None
             idle = self._idle_callbacks and not len(self._table)
             idle_callbacks = tuple(self._idle_callbacks) if idle else ()
@@ -600,7 +602,7 @@ class Connection:
             if call.released:
                 return
             call.released = True
-            self._timeouts.discard(call)
+            self._timeouts.finishing_calls.discard(call)
             questions = list(call.questions.items()) if call.questions else ()
         for question, hold in questions:
             hold.release(question)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._base.checks import seconds as checked_seconds
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
-from syncmcp._concurrency.timing import Deadline, acquire, monotonic, timer
+from syncmcp._concurrency.timing import Deadline, acquire, monotonic
 from syncmcp.errors import (
     InterceptorFailed,
     McpError,
@@ -135,7 +134,6 @@ class InterceptedRequest:
         "_call",
         "_context",
         "_elapsed",
-        "_in_hook",
         "_interceptors",
         "_label",
         "_params",
@@ -160,9 +158,8 @@ class InterceptedRequest:
         self._params: dict[str, Any] = {}
         self._sent_at = monotonic()
         self._elapsed: float | None = None
-        # How many interceptors have seen the request, and whether a hook is running now.
+        # How many interceptors have seen the request.
         self._shown_to = 0
-        self._in_hook = False
 
     def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """Run hooks on the request, on the thread that sends it; return its parameters.
@@ -173,7 +170,6 @@ class InterceptedRequest:
         call = self._call
         self._params = params or {}
         message = self._message("outgoing", "request", _wait=self._wait_before_send)
-        self._in_hook = True
         try:
             for interceptor in self._interceptors:
                 if call.released:
@@ -184,8 +180,6 @@ class InterceptedRequest:
             if call.released and isinstance(call.outcome, McpError):
                 raise call.outcome from None
             raise
-        finally:
-            self._in_hook = False
         if message.params is not self._params:
             call.options.altered = True
         self._params = message.params
@@ -217,14 +211,11 @@ class InterceptedRequest:
     def settled(self) -> None:
         """The request is settled. Never blocks."""
         call = self._call
-        settle_future, outcome = call.options.settle_future, call.outcome
+        outcome = call.outcome
         if call.waiter is None:
             what = "error" if isinstance(outcome, BaseException) else "result"
             self._elapsed = monotonic() - self._sent_at
             self._workers.run(partial(self._show_end, **{what: outcome}))
-        # The thread of the call is in a hook, which may never return.
-        elif self._in_hook and settle_future is not None and isinstance(outcome, BaseException):
-            settle_future(outcome)
 
     def _incoming(self, exchange: Callable[[], Any]) -> Any:
         call = self._call
@@ -239,9 +230,8 @@ class InterceptedRequest:
             self._elapsed = monotonic() - self._sent_at
         wait = partial(_wait, call.deadline, call.options.cancel, call.method, "unknown")
         message = self._message("incoming", "response", result=result, error=error, _wait=wait)
-        with self._settle_future_in_time():
-            seen = self._interceptors[: self._shown_to]
-            message = self._context.run(_run_hooks, seen[::-1], "incoming", message)
+        seen = self._interceptors[: self._shown_to]
+        message = self._context.run(_run_hooks, seen[::-1], "incoming", message)
         if message.error is not None:
             raise message.error
         if message.result is not result:
@@ -284,42 +274,6 @@ class InterceptedRequest:
         elif acquire(waiter, checked_seconds(seconds, "seconds")):
             waiter.release()  # again, for the wait in `Connection.request`
             raise call.outcome
-
-    @contextmanager
-    def _settle_future_in_time(self) -> Iterator[None]:
-        """While hooks have the response, end the call's future at its deadline or cancellation."""
-        options, deadline = self._call.options, self._call.deadline
-        settle_future, cancel = options.settle_future, options.cancel
-        if settle_future is None:
-            yield
-            return
-        facts = {"server": self._label, "method": self._call.method, "delivery": "unknown"}
-        entry = None
-        if deadline.at is not None:
-            late = RequestTimeout(
-                f"no result within {deadline.seconds:g} s: an interceptor has the response",
-                seconds=deadline.seconds,
-                **facts,
-            )
-            entry = timer.at(deadline.at, partial(settle_future, late))
-        forget = None
-        if cancel is not None:
-            forget = call_when_cancelled(
-                cancel, partial(_settle_cancelled, settle_future, cancel, facts)
-            )
-        try:
-            yield
-        finally:
-            if entry is not None:
-                entry.cancel()
-            if forget is not None:
-                forget()
-
-
-def _settle_cancelled(
-    settle_future: Callable[[BaseException], object], cancel: CancelToken, facts: dict[str, Any]
-) -> None:
-    settle_future(RequestCancelled("cancelled", reason=cancel.reason, **facts))
 
 
 class InterceptedHandler:

@@ -22,7 +22,6 @@ from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.futures import Progress
-    from syncmcp._connection.batching import BatchSlot
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]
@@ -94,7 +93,6 @@ class ResolvedOptions:
 
     __slots__ = (
         "altered",
-        "batch_slot",
         "cache",
         "cancel",
         "context",
@@ -107,7 +105,6 @@ class ResolvedOptions:
         "nested",
         "observer",
         "on_progress",
-        "settle_future",
         "timeout",
         "trace",
         "undeclared",
@@ -145,13 +142,8 @@ class ResolvedOptions:
         self.trace: Mapping[str, str] | None = None
         # Whether interceptors changed its last request, or the result of that.
         self.altered = False
-        # Settles the call's future with an error while an interceptor, which may never return, has
-        # the thread.
-        self.settle_future: Callable[[BaseException], object] | None = None
         # Called with progress, and with the parameters of log messages, on the thread that reads.
         self.observer: Callable[[Progress | dict[str, Any]], object] | None = None
-        # Its position in a batch, until its first request is ready.
-        self.batch_slot: BatchSlot | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
@@ -207,12 +199,6 @@ class ResolvedOptions:
         other = copy.copy(self)
         other.observer = observer
         return other
-
-    def leave_batch(self) -> None:
-        """Have the batch not wait for the call, which has ended."""
-        slot, self.batch_slot = self.batch_slot, None
-        if slot is not None:
-            slot.discard()
 
     @property
     def plain(self) -> bool:

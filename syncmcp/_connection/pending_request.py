@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,17 +28,9 @@ from syncmcp.errors import (
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
-    from syncmcp._connection.batching import BatchSender, BatchSlot
     from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._protocol.dialect import Dialect
     from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing
-
-
-# The spec: "initialize" must not be part of a batch (2025-03-26, basic/lifecycle).
-_ALONE = "initialize"
-
-_NO_HEADERS: Mapping[str, str] = {}
 
 
 class RequestInterception(Protocol):
@@ -73,7 +65,6 @@ class PendingRequest:
     """One of our requests, from its registration until it is settled."""
 
     __slots__ = (
-        "batch_slot",
         "callback_queue",
         "deadline",
         "id",
@@ -90,6 +81,7 @@ class PendingRequest:
         "pool",
         "questions",
         "released",
+        "taken",
         "unsubscribe",
         "waiter",
     )
@@ -108,8 +100,6 @@ class PendingRequest:
         self.params: dict[str, Any] | None = None
         # Its interceptors, if there are any.
         self.interception: RequestInterception | None = None
-        # Its position in the batch that it was sent in, if any.
-        self.batch_slot: BatchSlot | None = None
         self.options = options
         # A server sends nothing while `tasks/result` waits for its task.
         self.idle_timeout = None if method == RESULT else options.idle_timeout
@@ -118,6 +108,7 @@ class PendingRequest:
         # False while it is queued behind `max_in_flight` others.
         self.may_send = False
         # Set, under the connection's lock, by the thread that took the call out of the table.
+        self.taken = False
         self.outcome: Any = None
         # Whether its thread was woken, or `on_done` was called.
         self.released = False
@@ -133,23 +124,6 @@ class PendingRequest:
             # A lock that is released once is the cheapest way to block a thread.
             self.waiter = threading.Lock()
             self.waiter.acquire()
-
-    def join_batch(self, sender: BatchSender, dialect: Dialect, *, ready: bool) -> bool:
-        """Have a request that may share a frame sent in its batch; return whether it will be.
-
-        Only the first request of an operation may; `ready` says whether it may be sent now.
-        """
-        options, out = self.options, self.out
-        slot, options.batch_slot = options.batch_slot, None
-        if slot is None:
-            return False
-        if ready and out is not None and dialect.batches and self.method != _ALONE:
-            self.batch_slot = slot  # first: the frame may fail before `join` returns
-            if slot.join(sender, out, options.headers or _NO_HEADERS):
-                return True
-            self.batch_slot = None
-        slot.discard()
-        return False
 
     def delegate_send(self, send: Callable[[Outgoing], object]) -> bool:
         """Have `send`, which may block, run by the waiting thread or on the call's pool.
@@ -233,24 +207,9 @@ class PendingRequest:
             "cancelled": self.options.cancel is not None and self.options.cancel.cancelled,
         }
 
-    def result(self) -> Any:
-        """Return the raw result of a settled call.
 
-        Raises:
-            McpError: The error that the call ended with.
-        """
-        outcome = self.outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-
-def outcome_of_response(
-    message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, server: str
-) -> Any:
-    """The result or error in a response; `out` is the request whose HTTP stream it came on."""
-    if isinstance(message, jsonrpc.Result):
-        return message.result
+def error_of_response(message: jsonrpc.Error, out: Outgoing | None, server: str) -> ServerError:
+    """The error in a response; `out` is the request whose HTTP stream it came on."""
     error = ServerError.from_wire(
         message.code, redact(message.message), message.data, server=server
     )
@@ -326,15 +285,13 @@ class DeadlineHold:
             self._on_release(call)
 
 
-def expect_retries(calls: Sequence[PendingRequest]) -> None:
-    """Let the retries of requests that failed together share a frame again.
-
-    To be called before any of the requests is settled.
-    """
-    for call in calls:
-        if (slot := call.batch_slot) is not None:
-            slot.expect_retry()
-            call.batch_slot, call.options.batch_slot = None, slot
+def end_questions(caused: Sequence[tuple[OpenQuestion, DeadlineHold]]) -> None:
+    """End the questions that a call has caused, which was cancelled or has expired."""
+    for question, hold in caused:
+        if hold.certain:
+            question.cancel("the call that caused the question has ended")
+        else:  # the question may belong to another call: the server gets an answer
+            question.refuse("the call that caused the question has ended")
 
 
 class PendingListen(PendingRequest):
@@ -375,6 +332,10 @@ class TimeoutWatcher:
         open_calls: Returns the calls without a response; called with the lock held.
         expire: Ends an open call; it must not block.
         release: Ends the wait for an answered call whose callbacks are still running.
+
+    Attributes:
+        finishing_calls: Calls that have a response, but whose callbacks are still running; guarded
+            by the lock.
     """
 
     def __init__(
@@ -388,8 +349,7 @@ class TimeoutWatcher:
         self._open_calls = open_calls
         self._expire = expire
         self._release = release
-        # Calls that have a response, but whose callbacks are still running.
-        self._finishing: set[PendingRequest] = set()
+        self.finishing_calls: set[PendingRequest] = set()
         self._stopped = False
         # The one timer entry, and when it fires.
         self._timer_entry: TimerEntry | None = None
@@ -400,23 +360,20 @@ class TimeoutWatcher:
         when = call.next_check()
         if when is not None:
             with self._lock:
-                self._schedule(when)
+                if when < self._next_check:
+                    self._schedule(when)
 
     def finishing(self, call: PendingRequest) -> None:
-        """Watch an answered call, too, until `discard`."""
+        """Watch an answered call, too, until it is released."""
         with self._lock:
-            self._finishing.add(call)
+            self.finishing_calls.add(call)
             if (when := call.next_check()) is not None:
                 self._schedule(when)
-
-    def discard(self, call: PendingRequest) -> None:
-        """Stop watching an answered call; called with the lock held."""
-        self._finishing.discard(call)
 
     def stop(self) -> None:
         """There will be no more open calls; called with the lock held."""
         self._stopped = True
-        if self._timer_entry is not None and not self._finishing:
+        if self._timer_entry is not None and not self.finishing_calls:
             self._timer_entry.cancel()
             self._next_check = math.inf
 
@@ -425,7 +382,7 @@ class TimeoutWatcher:
 
         Most calls have the same timeouts, so that a later call needs no new timer entry.
         """
-        if when < self._next_check and (not self._stopped or self._finishing):
+        if when < self._next_check and (not self._stopped or self.finishing_calls):
             if self._timer_entry is not None:
                 self._timer_entry.cancel()
             self._next_check = when
@@ -436,7 +393,7 @@ class TimeoutWatcher:
         with self._lock:
             self._next_check = math.inf
             open_calls = self._open_calls()
-            finishing = list(self._finishing)
+            finishing = list(self.finishing_calls)
         for call in open_calls:
             error = call.overdue()
             if error is not None:

@@ -42,7 +42,7 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
     flights: SingleFlight[int] = SingleFlight()
     early, late = Deadline(WAIT), Deadline(WAIT)
     joined = threading.Barrier(3)
-    looks: list[tuple[bool, bool]] = []
+    looks: list[tuple[int, int]] = []
 
     class Telling(AbortableExchange):
         def wait(self, event: threading.Event, seconds: float | None) -> bool:

@@ -25,7 +25,7 @@ from syncmcp import (
     Stdio,
     UsageError,
 )
-from syncmcp._client.core import ClientCore
+from syncmcp._client.lifetime import Pools
 from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests.support import programs
@@ -39,7 +39,8 @@ KINDS = pytest.mark.parametrize("kind", ["blocks", "future"])
 OLD: Any = STATEFUL
 
 # At once, so that no test waits.
-SWIFT = Retry(pause=0)
+# There are pauses, which a test can make something happen in, but too short ones to notice.
+SWIFT = Retry(pause=1e-9)
 
 
 class Shop:
@@ -312,11 +313,29 @@ def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
 # -- when ------------------------------------------------------------------------------------------
 
 
+def skip_pauses(monkeypatch: pytest.MonkeyPatch, on_pause: Callable[[float], object]) -> None:
+    """Let every pause of a client end at once, after `on_pause(seconds)`."""
+
+    def pause(
+        self: Pools,
+        seconds: float,
+        ends_on: object,
+        deadline: object,
+        cancel: object,
+        then: Callable[[], object],
+    ) -> CancelToken:
+        on_pause(seconds)
+        then()
+        return CancelToken()
+
+    monkeypatch.setattr(Pools, "pause", pause)
+
+
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, none of which is made."""
     made: list[float] = []
-    monkeypatch.setattr(ClientCore, "sleep", lambda self, seconds, *_: made.append(seconds))
+    skip_pauses(monkeypatch, made.append)
     return made
 
 
@@ -451,12 +470,12 @@ def coming_back(
     pauses: list[float] = []
     with ExitStack() as down:
 
-        def sleep(self: Client, seconds: float, *_: Any) -> None:
+        def on_pause(seconds: float) -> None:
             pauses.append(seconds)
             if len(pauses) == after:
                 down.close()
 
-        monkeypatch.setattr(ClientCore, "sleep", sleep)
+        skip_pauses(monkeypatch, on_pause)
         down.enter_context(proxy.down())
         yield pauses
 
@@ -502,11 +521,11 @@ def test_a_call_that_was_sent_once_is_not_said_to_be_unsent(
         cut_next(proxy, Cut("head", after=5), "tools/call")
         with ExitStack() as later:
 
-            def go_down(*_: Any) -> None:
-                monkeypatch.setattr(ClientCore, "sleep", lambda *_: None)
+            def go_down(_: float) -> None:
+                skip_pauses(monkeypatch, lambda _: None)
                 later.enter_context(proxy.down())
 
-            monkeypatch.setattr(ClientCore, "sleep", go_down)
+            skip_pauses(monkeypatch, go_down)
             with pytest.raises(ConnectFailed) as caught:
                 client.call_tool("order", idempotent=True)
         assert (caught.value.delivery, caught.value.attempts) == ("unknown", 3)

@@ -32,6 +32,7 @@ from syncmcp import (
     TransportError,
     UsageError,
 )
+from syncmcp._concurrency.timing import Latch
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
@@ -606,9 +607,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
         else:
             if way == "Ctrl-C":
                 # As soon as the call waits for the next look.
-                monkeypatch.setattr(
-                    "syncmcp._client.core.acquire", lambda *_: _thread.interrupt_main()
-                )
+                monkeypatch.setattr("syncmcp._client.driver.Latch", InterruptedLatch)
 
             clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
 
@@ -638,6 +637,14 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
         assert studio.tasks.all[0].status == "cancelled"
         assert studio.stats.requests["tasks/cancel"] == 1
     assert studio.stats.cancels == []
+
+
+class InterruptedLatch(Latch):
+    """Ctrl-C comes as soon as the main thread waits."""
+
+    def wait(self, seconds: float | None) -> bool:
+        _thread.interrupt_main()
+        return super().wait(seconds)
 
 
 class Parked:

@@ -32,7 +32,7 @@ from tests.support.stage import (
 
 MEMORY = Wire("memory", STATEFUL)
 
-_NEVER_FOR_USERS = ("syncmcp-read", "syncmcp-write", "syncmcp-timer", "syncmcp-resume")
+_NEVER_FOR_USERS = ("syncmcp-read", "syncmcp-write", "syncmcp-timer")
 
 
 @every_wire

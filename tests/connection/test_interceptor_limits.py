@@ -120,41 +120,48 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
 
 @every_wire
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
-@pytest.mark.parametrize("end", ["timeout", "cancel", "token"])
-def test_a_future_ends_though_a_hook_of_it_never_does(
+@pytest.mark.parametrize("end", ["timeout", "token", "close"])
+def test_a_future_whose_hook_blocks_ends_as_its_call_did_when_the_hook_returns(
     wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, token, stage = Gate(), syncmcp.CancelToken(), Stage()
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-    with wire.connect(stage.server, interceptors=[on_call(hook, gate)], max_in_flight=1) as client:
+    with wire.connect(stage.server, interceptors=[on_call(hook, gate)]) as client:
         call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
         gate.reached()
-        if end == "cancel":
-            assert call.cancel()
-        elif end == "token":
+        if end == "token":
             token.cancel("enough")
+        elif end == "close":
+            client.close()
         else:
             clock.advance(600)
             tick()
-        error = call.exception(PATIENCE) if end != "cancel" else None
-        if end == "timeout":
-            assert isinstance(error, syncmcp.RequestTimeout)
-        elif end == "token":
-            assert isinstance(error, syncmcp.RequestCancelled)
-        # Neither its place in flight nor its thread is missed.
-        assert client.list_tools.future().result(PATIENCE).tools
+        assert not call.done()
         gate.open.set()
+        if hook == "incoming":  # the response had arrived in time
+            assert call.result(PATIENCE).text == "x"
+        else:
+            errors = {
+                "timeout": syncmcp.RequestTimeout,
+                "token": syncmcp.RequestCancelled,
+                "close": syncmcp.ClosedError,
+            }
+            error = call.exception(PATIENCE)
+            assert isinstance(error, errors[end])
+            assert getattr(error, "delivery", None) == "not_sent"
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
 @every_wire
-def test_a_future_ends_with_the_client_though_a_hook_never_does(wire: Wire) -> None:
+@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+def test_a_future_is_cancelled_at_once_though_a_hook_blocks(wire: Wire, hook: str) -> None:
     gate = Gate()
-    with wire.connect(Stage().server, interceptors=[on_call("outgoing", gate)]) as client:
+    with wire.connect(Stage().server, interceptors=[on_call(hook, gate)]) as client:
         call = client.call_tool.future("echo", {"text": "x"})
         gate.reached()
-        client.close()
-        assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
+        assert call.cancel()
+        with pytest.raises(syncmcp.RequestCancelled):
+            call.result(PATIENCE)
         gate.open.set()
 
 

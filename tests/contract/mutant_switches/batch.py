@@ -20,18 +20,25 @@ def _cut_all(original: Function) -> Function:
     return withdraw
 
 
+def _without_frames(original: Function) -> Function:
+    def start(self: Any, deadline: Any, frames: Any = None) -> None:
+        original(self, deadline)
+
+    return start
+
+
 MUTANTS = (
     Mutant(
         "batches-apart",
         "the calls of a batch go one by one in every revision",
-        f"{FRAME}:BatchAssembler.join",
-        always(False),
+        "syncmcp._client.background:FutureDrive.start",
+        _without_frames,
         ("M-24",),
     ),
     Mutant(
         "handshake-among-others",
         "a handshake may stand in a frame with other requests",
-        "syncmcp._connection.pending_request:_ALONE",
+        "syncmcp._connection.connection:ALONE",
         lambda original: "",
         ("RPC-13",),
     ),

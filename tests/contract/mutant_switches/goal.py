@@ -115,7 +115,7 @@ CLIENTS = (
     Mutant(
         "cancel-of-a-future-untold",
         "a cancelled future tells nobody",
-        "syncmcp._client.background:_CallbackRun._cancel",
+        "syncmcp._client.background:FutureDrive._cancel",
         always(None),
         ("M-01", "14"),
     ),

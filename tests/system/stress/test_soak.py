@@ -204,7 +204,7 @@ def talk(wire: Wire, calls: int) -> None:
         connection = client._core.connection
         assert connection is not None
         assert len(connection._table) == 0
-        assert not connection._timeouts._finishing
+        assert not connection._timeouts.finishing_calls
 
 
 talking_wires = pytest.mark.parametrize(
