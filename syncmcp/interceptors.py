@@ -105,10 +105,10 @@ class Interceptor(Protocol):
     **Contexts.** All hooks for one call see the context variables of its caller, and those that
     these hooks have set.
 
-    **Limits.** A call that a hook delays counts as in flight, and its `timeout` runs. Its future
-    ends in time and can be cancelled whatever a hook does. So does a blocking call in
-    `Message.pause`; a hook that blocks in another way blocks the caller's own thread, because a
-    thread cannot be stopped from outside. A question is refused after `human_timeout`, which
+    **Limits.** A call that a hook delays counts as in flight, and its `timeout` runs. In
+    `Message.pause` it ends in time. A hook that blocks in another way blocks its call, blocking or
+    behind a future, until it returns, because a thread cannot be stopped from outside; only
+    `cancel()` of the future returns at once. A question is refused after `human_timeout`, which
     includes its hooks.
 
     **Errors.** An `McpError` raised by a hook ends the call as it is, any other exception as

@@ -68,8 +68,9 @@ class Batch:
 
     Where the revision has batches (2025-03-26), the first requests of the calls share a frame. A
     call that needs more requests (a list of many pages, say) sends the others alone. A call with
-    `headers` of its own is sent alone, too. With other revisions each request is a message of its
-    own, and no request waits for another.
+    `headers` of its own is sent alone, and so is each call of a client that has interceptors or is
+    not connected yet. With other revisions each request is a message of its own, and no request
+    waits for another.
 
     Any thread may collect calls.
     """
