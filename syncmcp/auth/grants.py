@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.steps import FetchSteps, HttpResponse
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin

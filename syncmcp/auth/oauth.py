@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import requests
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin
 

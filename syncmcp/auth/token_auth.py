@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     import requests
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
     from syncmcp.auth.discovery import AuthServer
     from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.signing import DPoPProver, SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.tokens import Login, Registration, Token
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import MemoryStore, OAuth
-from syncmcp.auth.single_flight import SharedAttempt
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,

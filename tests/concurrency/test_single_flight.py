@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import AbortableExchange
-from syncmcp.auth.single_flight import SharedAttempt, SingleFlight
+from syncmcp._http.exchange import AbortableExchange, current
 from syncmcp.errors import RequestTimeout
 from tests.auth.authorization_server import (
     WAIT,
@@ -17,7 +17,7 @@ from tests.auth.authorization_server import (
 
 
 def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
-    flights: SingleFlight[int] = SingleFlight()
+    flights: SingleFlight[int] = SingleFlight(current, "syncmcp-test", "reentered")
     reached, go_on = threading.Event(), threading.Event()
 
     def work(_: SharedAttempt[int]) -> int:
@@ -39,7 +39,7 @@ def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
 
 
 def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> None:
-    flights: SingleFlight[int] = SingleFlight()
+    flights: SingleFlight[int] = SingleFlight(current, "syncmcp-test", "reentered")
     early, late = Deadline(WAIT), Deadline(WAIT)
     joined = threading.Barrier(3)
     looks: list[tuple[bool, bool]] = []
@@ -74,7 +74,7 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
 
 
 def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -> None:
-    flights: SingleFlight[int] = SingleFlight()
+    flights: SingleFlight[int] = SingleFlight(current, "syncmcp-test", "reentered")
     reached, go_on = threading.Event(), threading.Event()
     outcomes: list[Any] = []
 
@@ -105,7 +105,7 @@ def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -
 
 
 def test_work_apart_that_fails_in_an_unforeseen_way_says_so_to_whoever_waits() -> None:
-    flights: SingleFlight[int] = SingleFlight()
+    flights: SingleFlight[int] = SingleFlight(current, "syncmcp-test", "reentered")
 
     def broken(_: SharedAttempt[int]) -> int:
         raise ZeroDivisionError
@@ -124,7 +124,7 @@ def test_at_the_end_of_the_program_work_is_done_where_it_is_needed(
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    flights: SingleFlight[str] = SingleFlight()
+    flights: SingleFlight[str] = SingleFlight(current, "syncmcp-test", "reentered")
     done = flights.run(lambda: None, lambda _: threading.current_thread().name, detached=True)
     assert done == threading.current_thread().name
 
@@ -132,7 +132,7 @@ def test_at_the_end_of_the_program_work_is_done_where_it_is_needed(
 def test_what_was_under_way_in_the_parent_process_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flights: SingleFlight[int] = SingleFlight()
+    flights: SingleFlight[int] = SingleFlight(current, "syncmcp-test", "reentered")
     flights._attempt = SharedAttempt(detached=False)
     monkeypatch.setattr("syncmcp._concurrency.timing.fork_generation", 99)
     assert flights.run(lambda: None, lambda _: 5, detached=False) == 5
