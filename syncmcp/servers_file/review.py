@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.text import redact
+from syncmcp._base.text import redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
 
@@ -211,7 +211,7 @@ class ServerReview:
         if words and words[0] in _INSTALLERS:
             found.append("It fetches a program from the internet and runs that.")
         found += [
-            f"{printable(name)} decides which code is run."
+            f"{visible(name)} decides which code is run."
             for name in self.env
             if _CODE_VARIABLES.fullmatch(name)
         ]
@@ -233,20 +233,20 @@ class ServerReview:
         return found
 
     def __str__(self) -> str:
-        lines = [f"{printable(str(self.file))} names a server, {printable(self.server)}."]
+        lines = [f"{visible(str(self.file))} names a server, {visible(self.server)}."]
         if self.kind == "stdio":
             lines.append("To use it, this program would be started, with all of your rights:")
-            lines.append(f"  {printable(shlex.join(self.command))}")
+            lines.append(f"  {visible(shlex.join(self.command))}")
         else:
             lines.append("To use it, this address would be contacted:")
-            lines.append(f"  {printable(self.url or '')}")
+            lines.append(f"  {visible(self.url or '')}")
         if self.cwd is not None:
-            lines.append(f"in {printable(self.cwd)}")
+            lines.append(f"in {visible(self.cwd)}")
         for title, values in (("with", self.env), ("sending", self.headers)):
             # Secrets are masked on the screen.
-            lines += [f"{title} {printable(redact(f'{n}={value}'))}" for n, value in values.items()]
+            lines += [f"{title} {visible(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
-            lines.append(f"It would get the values of: {printable(', '.join(self.variables))}.")
+            lines.append(f"It would get the values of: {visible(', '.join(self.variables))}.")
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -257,13 +257,6 @@ class ServerReview:
 def _program(word: str) -> str:
     name = re.split(r"[/\\]", word)[-1].lower()
     return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
-
-
-def printable(text: str) -> str:
-    """Replace control and invisible characters, which a terminal would obey or hide."""
-    return "".join(
-        character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
-    )
 
 
 # -- the file of approvals ------------------------------------------------------------------------
