@@ -89,8 +89,12 @@ class SharedAttempt(Generic[T]):
             if own is not None:
                 own.release()
 
-    def wait(self, caller: Caller | None) -> None:
+    def wait(self, caller: Caller | None, late: str) -> None:
         """Wait until the work has ended.
+
+        Args:
+            caller: The call on this thread.
+            late: The message of the error if its deadline passes.
 
         Raises:
             RequestTimeout: The deadline of the call on this thread passed.
@@ -108,7 +112,7 @@ class SharedAttempt(Generic[T]):
             while not caller.wait(self.done, deadline.remaining()):
                 if deadline.expired:
                     raise RequestTimeout(
-                        "another thread did not have in time what this call needs",
+                        late,
                         seconds=deadline.seconds,
                         delivery="refused" if caller.sent else "not_sent",
                     )
@@ -125,15 +129,20 @@ class SingleFlight(Generic[T]):
     Args:
         current: Returns the call on the current thread; `None` for a thread that may wait for ever.
         thread_name: The name of the threads for detached work.
+        late: The message of the error for a call whose deadline passes while it waits.
         reentered: The message of the error for work that would wait for itself.
     """
 
     def __init__(
-        self, current: Callable[[], Caller | None], thread_name: str, reentered: str
+        self, current: Callable[[], Caller | None], thread_name: str, *, late: str, reentered: str
     ) -> None:
         self._current = current
         self._thread_name = thread_name
+        self._late = late
         self._reentered = reentered
+        self._reset()
+
+    def _reset(self) -> None:
         # Guards the current attempt.
         self._lock = threading.RLock()
         self._attempt: SharedAttempt[T] | None = None
@@ -161,7 +170,7 @@ class SingleFlight(Generic[T]):
             RequestTimeout: The deadline of the call on this thread passed.
         """
         if self._generation != timing.fork_generation:  # the worker is in the parent process
-            self.__init__(self._current, self._thread_name, self._reentered)  # type: ignore[misc]
+            self._reset()
         while True:
             own: SharedAttempt[T] | None = None
             try:
@@ -182,7 +191,7 @@ class SingleFlight(Generic[T]):
                     self._finish(own)
             if attempt.worker == threading.get_ident() and not attempt.done.is_set():
                 raise UsageError(self._reentered)
-            attempt.wait(self._current())
+            attempt.wait(self._current(), self._late)
             error = attempt.error
             if error is not None:
                 raise fresh(error) if isinstance(error, McpError) else error

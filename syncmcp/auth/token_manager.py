@@ -396,7 +396,8 @@ class TokenManager:
         self._single_flight: SingleFlight[CachedLogin] = SingleFlight(
             current,
             "syncmcp-auth",
-            "a receiver or store must not use the authentication object that calls it",
+            late="no token was there in time",
+            reentered="a receiver or store must not use the authentication object that calls it",
         )
 
     def is_for(self, url: str) -> bool:
