@@ -5,14 +5,12 @@ The program names the file. No text from the server (URI, name, MIME type) becom
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 from syncmcp._base.checks import whole_number
+from syncmcp._concurrency.files import write_atomically
 from syncmcp.errors import LimitExceeded, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ Savable: TypeAlias = Union[
     "AudioContent",
 ]
 """Types that can be saved: resources with one content, single contents, images and audio."""
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def save(
@@ -75,21 +71,7 @@ def save(
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)
-    if not overwrite and os.path.lexists(target):
-        raise _file_exists(target)
-    new = target.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        with open(os.open(new, _CREATE, 0o666), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            os.replace(new, target)
-        else:
-            _rename_unless_exists(new, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
+    write_atomically(target, data, mode=0o666, overwrite=overwrite)
     return target
 
 
@@ -118,22 +100,3 @@ def _bytes(content: Savable, limit: int) -> bytes:
 def _minimum_size(encoded: str) -> int:
     """Return the least number of bytes that base64 text decodes to, without decoding it."""
     return len(encoded) // 4 * 3 - 2
-
-
-def _rename_unless_exists(new: Path, target: Path) -> None:
-    """Rename the new file unless the target exists by now."""
-    try:
-        os.link(new, target)
-    except FileExistsError:
-        raise _file_exists(target) from None
-    except OSError:  # a file system without hard links: create the target, then replace it
-        os.close(os.open(target, _CREATE, 0o666))
-        try:
-            os.replace(new, target)
-        except BaseException:
-            target.unlink()
-            raise
-
-
-def _file_exists(target: Path) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))

@@ -25,13 +25,14 @@ from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted, current
 from syncmcp._http.session import body_of, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.discovery import Origin, origin_of
 from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
     from requests.models import PreparedRequest
 
-    from syncmcp.auth.signing import Binder
+    from syncmcp.auth.signing import DPoPProver
     from syncmcp.auth.steps import FetchSteps
 
 __all__ = ["Driver", "Fetcher"]
@@ -45,8 +46,6 @@ _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "dpop"})
 
 # Idle connections kept for each host: the steps make one request after the other.
 _CONNECTIONS: Final = 1
-
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Fetcher:
@@ -85,7 +84,7 @@ class Fetcher:
         # Guards the fields below. The adapter requires constant settings for each host.
         self._lock = threading.RLock()
         self._open_requests = 0
-        self._settings: dict[tuple[str, str, int], Mapping[str, Any]] = {}
+        self._settings: dict[Origin, Mapping[str, Any]] = {}
 
     def fetch(self, request: HttpRequest) -> HttpResponse:
         """Send a request; for a GET, follow up to three redirects.
@@ -146,7 +145,7 @@ class Fetcher:
             target = _redirect_target(request, url, response)
             if target is None:
                 break
-            if _origin(target) != _origin(url):
+            if origin_of(target) != origin_of(url):
                 headers = {}
             url = target
             try:
@@ -175,7 +174,7 @@ class Fetcher:
         return HttpResponse(response.status_code, names, body)
 
     def _settings_of(self, url: str) -> Mapping[str, Any]:
-        origin = _origin(url)
+        origin = origin_of(url)
         session = self._session
         with self._lock:
             if origin not in self._settings:
@@ -212,14 +211,9 @@ def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> 
         return None
     with contextlib.suppress(ValueError):  # of urljoin and of the port
         target = urljoin(url, location)
-        if _origin(target) == _origin(url) or urlsplit(target).scheme == "https":
+        if origin_of(target) == origin_of(url) or urlsplit(target).scheme == "https":
             return target
     return None
-
-
-def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 
 
 def _prepare(request: HttpRequest, url: str, headers: Mapping[str, str]) -> PreparedRequest:
@@ -262,7 +256,7 @@ class Driver:
         url: The MCP server.
         session: Supplies proxies and certificates.
         allow_private: Whether a public server may name private addresses.
-        binder: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
+        prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
     """
 
     def __init__(
@@ -271,11 +265,11 @@ class Driver:
         *,
         session: requests.Session | None = None,
         allow_private: bool = False,
-        binder: Binder | None = None,
+        prover: DPoPProver | None = None,
     ) -> None:
         self.guard = UrlGuard(url, allow_private=allow_private)
         self._fetcher = Fetcher(self.guard, session=session)
-        self._binder = binder
+        self._prover = prover
 
     def run(self, steps: FetchSteps[T]) -> T:
         """Run steps to their end, on this thread.
@@ -298,13 +292,13 @@ class Driver:
             self._fetcher.close()
 
     def _fetch(self, request: HttpRequest) -> HttpResponse:
-        if self._binder is None or not request.token:
+        if self._prover is None or not request.token:
             return self._fetcher.fetch(request)
-        answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-        if self._binder.token_request_needs_nonce(request, answer):
+        answer = self._fetcher.fetch(self._prover.bind_token_request(request))
+        if self._prover.token_request_needs_nonce(request, answer):
             # Refused without a nonce; the response contains one (RFC 9449 §8).
             if request.renew is not None:
                 request = request.renew()
-            answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-            self._binder.token_request_needs_nonce(request, answer)
+            answer = self._fetcher.fetch(self._prover.bind_token_request(request))
+            self._prover.token_request_needs_nonce(request, answer)
         return answer

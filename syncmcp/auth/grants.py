@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
-from syncmcp.auth.discovery import AuthServer, discover, find_server, missing_scopes, select_scope
+from syncmcp.auth.discovery import AuthServer, find_server
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import token_request
 from syncmcp.auth.token_auth import TokenAuth
-from syncmcp.auth.token_manager import scope_insufficient
 from syncmcp.auth.tokens import Login, Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.steps import FetchSteps, HttpResponse
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin
@@ -118,33 +117,13 @@ class MachineAuth(TokenAuth):
         """
 
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
-        manager = self._bound_manager()
-        earlier = None if need.refused is None else need.refused.server.issuer
-        hint = need.challenge.resource_metadata
-        auth_server = manager.driver.run(
-            discover(manager.url, hint, issuer=self._issuer, known=earlier)
-        )
-        issuer = auth_server.metadata.issuer
-        if earlier not in (None, issuer):
-            raise AuthError(
-                f"the server now takes tokens of {issuer[:200]!r}; these credentials belong to"
-                f" {earlier!r}"
-            )
-        scope = select_scope(
-            auth_server,
-            challenged=need.challenge.scope,
-            configured=self._scopes,
-            earlier=need.earlier_scope,
-            offline=False,
-        )
-        if need.more_scope and not missing_scopes(scope, need.earlier_scope):
-            raise scope_insufficient(
-                "the server wants more scope without naming any that was not asked for already"
-            )
+        auth_server, scope = self._choose_server(need, bound=True, offline=False)
         method = None if self._client_secret or self._assertion else "none"
         # Without the secret, which must not be stored.
-        registration = Registration(self._client_id, auth_method=method, issuer=issuer)
-        token = manager.driver.run(
+        registration = Registration(
+            self._client_id, auth_method=method, issuer=auth_server.metadata.issuer
+        )
+        token = self._bound_manager().driver.run(
             self._request_token(auth_server, self._with_credentials(registration), scope)
         )
         return Login(token, registration, auth_server.metadata)

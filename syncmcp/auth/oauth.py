@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import AuthServer, discover, missing_scopes, require_pkce, select_scope
+from syncmcp.auth.discovery import AuthServer, require_pkce
 from syncmcp.auth.registration import (
     ClientIdentity,
     check_redirect_uri,
@@ -18,19 +18,18 @@ from syncmcp.auth.registration import (
     register,
 )
 from syncmcp.auth.token_auth import TokenAuth
-from syncmcp.auth.token_manager import scope_insufficient
 from syncmcp.auth.tokens import Login, Registration
-from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
+from syncmcp.errors import LoginRequired, RequestTimeout, TokenRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import requests
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin
 
@@ -149,29 +148,10 @@ class OAuth(TokenAuth):
             )
         manager = self._bound_manager()
         manager.logins.check()
-        driver = manager.driver
-        earlier = None if need.refused is None else need.refused.server.issuer
-        auth_server = driver.run(
-            discover(
-                manager.url, need.challenge.resource_metadata, issuer=self._issuer, known=earlier
-            )
-        )
+        bound = self._identity.client_id is not None
+        auth_server, scope = self._choose_server(need, bound=bound, offline=True)
         require_pkce(auth_server)
-        issuer = auth_server.metadata.issuer
-        if earlier not in (None, issuer) and self._identity.client_id is not None:
-            raise AuthError(
-                f"the server now takes tokens of {issuer[:200]!r}; the client id that was given"
-                f" belongs to {earlier!r}"
-            )
-        before = need.earlier_scope if earlier == issuer else None
-        scope = select_scope(
-            auth_server, challenged=need.challenge.scope, configured=self._scopes, earlier=before
-        )
-        if need.more_scope and not missing_scopes(scope, before):
-            raise scope_insufficient(
-                "the server wants more scope without naming any that was not asked for already"
-            )
-        known = self._stored_registration(issuer)
+        known = self._stored_registration(auth_server.metadata.issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
             check_redirect_uri(waiting.redirect_uri)
             registration = self._registration_at(auth_server, known, waiting.redirect_uri, scope)
@@ -186,7 +166,7 @@ class OAuth(TokenAuth):
                 raise
         steps = flow.redeem(pending, callback, time.time(), self._assertion)
         try:
-            token = driver.run(steps)
+            token = manager.driver.run(steps)
         except TokenRefused as error:
             if error.error == "invalid_client":
                 self._client_rejected(registration)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from syncmcp._concurrency.timing import Deadline
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from syncmcp.auth.tokens import Login
     from syncmcp.types.extensions import AuthorizationServerMetadata
 
-__all__ = ["Binder", "DPoPProver", "PrivateKeyJwt", "SigningKey", "require_joserfc"]
+__all__ = ["DPoPProver", "PrivateKeyJwt", "SigningKey", "require_joserfc"]
 
 
 # The algorithms of each key type or curve, the default first.
@@ -421,26 +421,3 @@ def _no_algorithm(accepted: Collection[str] | None) -> AuthError:
         "the authorization server takes proofs of possession signed with"
         f" {', '.join(accepted or ())[:200] or 'nothing'}, which our key cannot make"
     )
-
-
-class Binder(Protocol):
-    """Adds proofs of possession to token requests and to requests with a token.
-
-    `DPoPProver` implements it. Used from any thread.
-    """
-
-    def bind_token_request(self, request: HttpRequest) -> HttpRequest:
-        """Return the request to a token endpoint with a new proof."""
-        ...
-
-    def token_request_needs_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
-        """Remember the nonce of a response; return whether to repeat the request with it."""
-        ...
-
-    def bind_request(self, request: requests.PreparedRequest, login: Login) -> None:
-        """Put a token and a new proof into the headers of a request to the MCP server."""
-        ...
-
-    def needs_nonce(self, response: requests.Response) -> bool:
-        """Remember the nonce of a response; return whether to repeat the request with it."""
-        ...

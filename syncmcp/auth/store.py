@@ -6,28 +6,26 @@ secret; most values are.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
 import secrets
-import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
-from syncmcp._base.files import check_owner, read_object, reason, unusable
 from syncmcp._base.text import redact
-from syncmcp._concurrency.file_lock import FairLock, KeyLocks
-from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.files import KeyLocks, SharedJson, UnusableFile, state_directory
 from syncmcp._http.exchange import wait
 from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+
+    from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["FileStore", "Keyring", "KeyringStore", "MemoryStore", "TokenStore"]
 
@@ -112,20 +110,27 @@ class MemoryStore:
         raise TypeError("a store in memory stays in its process: use a FileStore to share one")
 
 
-_FORMAT: Final = "syncmcp-tokens"
-_VERSION: Final = 1
-
 # A longer file, in bytes, is no token store.
 _LONGEST: Final = 16 * 1024 * 1024
 
-# Changing the file takes milliseconds. Seconds to wait for another process, which may be suspended.
-_SAVE_SECONDS: Final = 10.0
 
-_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+@contextmanager
+def _as_auth_errors() -> Iterator[None]:
+    """Turn the errors of files within the context into those of signing in; nothing was sent."""
+    try:
+        yield
+    except UnusableFile as error:
+        raise _unusable(str(error)) from error
 
-# On Windows, a file that another process has open cannot be replaced.
-_READERS_BLOCK: Final = sys.platform == "win32"
+
+@contextmanager
+def _lock(locks: KeyLocks, key: str, deadline: Deadline) -> Iterator[None]:
+    with _as_auth_errors(), locks.take(key, deadline, wait):
+        yield
+
+
+def _unusable(message: str) -> AuthError:
+    return AuthError(message, delivery="not_sent")
 
 
 class FileStore:
@@ -145,13 +150,12 @@ class FileStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(os.path.realpath(Path(path).expanduser()))
-        self._locks = KeyLocks(self._path.with_name(self._path.name + ".locks"))
+        self._file = SharedJson(Path(path).expanduser(), "syncmcp-tokens", "entries", _LONGEST)
 
     @property
     def path(self) -> Path:
         """The file, with symbolic links resolved."""
-        return self._path
+        return self._file.path
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return the value saved last under `key`, by any process; `None` if there is none.
@@ -160,22 +164,21 @@ class FileStore:
             AuthError: The file cannot be read, belongs to another user, can be read by another
                 user, or is no token store.
         """
-        with self._file_locked() if _READERS_BLOCK else nullcontext():
-            return self._read().get(key)
+        with _as_auth_errors():
+            return self._file.read().get(key)
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Save `value` under `key`; `None` deletes. It is on the disk when this returns.
 
         Raises:
-            AuthError: As with `load`, or the file cannot be written; the file is then unchanged.
+            AuthError: As with `load`, or the file cannot be written, or is locked for too long; the
+                file is then unchanged.
         """
-        with self._file_locked():
-            entries = self._read()
-            if value is not None:
+        with _as_auth_errors(), self._file.change() as entries:
+            if value is None:
+                entries.pop(key, None)
+            else:
                 entries[key] = dict(value)
-            elif entries.pop(key, None) is None:
-                return
-            self._write(entries)
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
         """Return a context manager that locks `key` of this file, across threads and processes.
@@ -184,90 +187,13 @@ class FileStore:
             RequestTimeout: The lock was not free until `deadline`.
             AuthError: The lock file cannot be used.
         """
-        return self._locks.take(key, deadline, wait)
-
-    @contextmanager
-    def _file_locked(self) -> Iterator[None]:
-        # Not the wait that an abort ends: the new token must be saved, the old one no longer works.
-        with self._locks.take(None, Deadline(_SAVE_SECONDS)):
-            yield
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            descriptor = os.open(self._path, _READ)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise self._failed("cannot be read", error) from error
-        try:
-            check_owner(self._path, os.fstat(descriptor), stat.S_ISREG)
-            with open(descriptor, "rb", closefd=False) as file:
-                content = read_object(file, _LONGEST)
-        except OSError as error:
-            raise self._failed("cannot be read", error) from error
-        except ValueError:
-            content = {}  # no JSON object: refused below
-        finally:
-            os.close(descriptor)
-        return self._entries(content)
-
-    def _entries(self, content: dict[str, Any]) -> dict[str, Any]:
-        entries = content.get("entries")
-        if (
-            content.get("format") != _FORMAT
-            or not isinstance(entries, dict)
-            or not all(isinstance(entry, dict) for entry in entries.values())
-        ):
-            raise unusable(
-                f"{self._path} holds no tokens of ours, or is damaged; it was left as it is. Name "
-                "another file, or move this one away and sign in again"
-            )
-        if content.get("version") != _VERSION:
-            raise unusable(f"{self._path} was written by another version of this library")
-        return entries
-
-    def _write(self, entries: Mapping[str, Any]) -> None:
-        content = {"format": _FORMAT, "version": _VERSION, "entries": entries}
-        data = json.dumps(content, indent=1).encode()
-        # The lock is held, so one name is enough; a killed process may have left such a file.
-        new = self._path.with_name(self._path.name + ".new")
-        try:
-            new.unlink(missing_ok=True)
-            try:
-                with open(os.open(new, _CREATE, 0o600), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(new, self._path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    new.unlink()
-                raise
-            _sync_directory(self._path.parent)
-        except OSError as error:
-            raise self._failed("cannot be written", error) from error
-
-    def _failed(self, what: str, error: OSError) -> AuthError:
-        return unusable(f"{self._path} {what}: {reason(error)}")
+        return _lock(self._file.locks, key, deadline)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._path)!r})"
+        return f"{type(self).__name__}({str(self.path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self._path),)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a renamed file survive a loss of power, where the system needs a sync for that."""
-    if sys.platform != "win32":
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # EINVAL: the file system cannot sync directories
-                raise
-        finally:
-            os.close(descriptor)
+        return type(self), (str(self.path),)
 
 
 # Each key is a keyring service of its own with this one user name: where a service has several user
@@ -326,7 +252,7 @@ class KeyringStore:
             backend = keyring.get_keyring()
         self._service = service
         self._keyring: Keyring = backend
-        self._locks = KeyLocks(_state_directory() / f"{_file_name(service)}.locks")
+        self._locks = KeyLocks(state_directory() / f"{_file_name(service)}.locks")
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return the value saved last under `key`, by any process; `None` if there is none.
@@ -374,7 +300,7 @@ class KeyringStore:
             RequestTimeout: The lock was not free until `deadline`.
             AuthError: The lock file cannot be used.
         """
-        return self._locks.take(key, deadline, wait)
+        return _lock(self._locks, key, deadline)
 
     def _name(self, key: str) -> str:
         return f"{self._service} {key}"
@@ -393,7 +319,7 @@ class KeyringStore:
         return value
 
     def _foreign(self, name: str) -> AuthError:
-        return unusable(
+        return _unusable(
             f"the entry {name!r} of the keyring holds no tokens of ours; it was left as it is"
         )
 
@@ -427,7 +353,7 @@ class KeyringStore:
             return call()
         except Exception as error:  # each backend has exceptions of its own
             text = redact(str(error), [secret])
-            raise unusable(
+            raise _unusable(
                 f"the keyring cannot be {what}: {type(error).__name__}: {text}"
             ) from None
 
@@ -460,18 +386,6 @@ class _Parts(NamedTuple):
     def names(self, name: str) -> list[str]:
         """The names of the parts, in order."""
         return [f"{name} part {self.mark}.{number}" for number in range(self.size)]
-
-
-def _state_directory() -> Path:
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        # A relative path is invalid (XDG Base Directory Specification).
-        given = os.environ.get("XDG_STATE_HOME", "")
-        base = given if given.startswith("/") else Path.home() / ".local" / "state"
-    return Path(base) / "syncmcp"
 
 
 def _file_name(service: str) -> str:

@@ -18,21 +18,23 @@ from syncmcp._base.text import redact
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
 from syncmcp.auth import flow, steps
+from syncmcp.auth.discovery import discover, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import TokenNeed
 from syncmcp.auth.store import MemoryStore
-from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager
+from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager, scope_insufficient
 from syncmcp.config import check_url
-from syncmcp.errors import UsageError
+from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import requests
 
+    from syncmcp._concurrency.single_flight import SharedAttempt
+    from syncmcp.auth.discovery import AuthServer
     from syncmcp.auth.flow import ClientAssertion
-    from syncmcp.auth.signing import Binder, SigningKey
-    from syncmcp.auth.single_flight import SharedAttempt
+    from syncmcp.auth.signing import DPoPProver, SigningKey
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.tokens import Login, Registration, Token
 
@@ -52,7 +54,7 @@ _DRAIN_BYTES = 64 * 1024
 
 
 # Attributes that belong to this process, and are left out of a pickle.
-_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "binder"})
+_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "prover"})
 
 
 class TokenAuth(AuthBase):
@@ -106,7 +108,7 @@ class TokenAuth(AuthBase):
         """Set up the attributes that belong to this process."""
         given = self._given_store
         self._store: TokenStore = MemoryStore() if given is None else given
-        self.binder = self._make_binder()
+        self.prover = self._make_prover()
         # Guards the manager, which is made when the server is known.
         self._lock = threading.RLock()
         self._manager: TokenManager | None = None
@@ -145,6 +147,47 @@ class TokenAuth(AuthBase):
     def _with_credentials(self, registration: Registration) -> Registration:
         """A stored client, with the secret that is not stored."""
         return registration
+
+    # What a subclass uses
+
+    def _choose_server(
+        self, need: TokenNeed, *, bound: bool, offline: bool
+    ) -> tuple[AuthServer, str | None]:
+        """Find the authorization server, and choose the scope to request there.
+
+        Args:
+            need: Why a token is needed.
+            bound: Whether the credentials belong to one authorization server.
+            offline: Whether to request a refresh token, if the server supports that.
+
+        Raises:
+            AuthError: The credentials are another server's, or more scope is demanded, but none
+                that was not requested already.
+            TransportError: A server could not be reached.
+        """
+        manager = self._bound_manager()
+        earlier = None if need.refused is None else need.refused.server.issuer
+        hint = need.challenge.resource_metadata
+        found = manager.driver.run(discover(manager.url, hint, issuer=self._issuer, known=earlier))
+        issuer = found.metadata.issuer
+        if bound and earlier not in (None, issuer):
+            raise AuthError(
+                f"the server now takes tokens of {issuer[:200]!r}; the credentials that were given"
+                f" belong to {earlier!r}"
+            )
+        before = need.earlier_scope if earlier == issuer else None
+        scope = select_scope(
+            found,
+            challenged=need.challenge.scope,
+            configured=self._scopes,
+            earlier=before,
+            offline=offline,
+        )
+        if need.more_scope and not missing_scopes(scope, before):
+            raise scope_insufficient(
+                "the server wants more scope without naming any that was not asked for already"
+            )
+        return found, scope
 
     # What the user calls
 
@@ -212,7 +255,7 @@ class TokenAuth(AuthBase):
         login = manager.usable()
         if login is not None:
             self._sign(request, login)
-        hook = UnauthorizedHook(manager, self._sign, self.binder, login)
+        hook = UnauthorizedHook(manager, self._sign, self.prover, login)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
@@ -221,14 +264,14 @@ class TokenAuth(AuthBase):
 
         (basic/authorization/index#token-requirements)
         """
-        if self.binder is not None:
-            self.binder.bind_request(request, login)
+        if self.prover is not None:
+            self.prover.bind_request(request, login)
         else:
             request.headers["Authorization"] = f"Bearer {login.token.access_token}"
 
     # Binding to one server
 
-    def _make_binder(self) -> Binder | None:
+    def _make_prover(self) -> DPoPProver | None:
         if self._dpop is False:
             return None
         from syncmcp.auth.signing import DPoPProver
@@ -260,10 +303,10 @@ class TokenAuth(AuthBase):
             server,
             session=self._session,
             allow_private=self._allow_private,
-            binder=self.binder,
+            prover=self.prover,
         )
         key = f"login {server} {self._client_label}"
-        cache = TokenCache(self._store, key, self._issuer, bound=self.binder is not None)
+        cache = TokenCache(self._store, key, self._issuer, bound=self.prover is not None)
         return TokenManager(
             server,
             driver,
@@ -301,7 +344,7 @@ class UnauthorizedHook:
     Args:
         tokens: Refreshes and obtains tokens.
         sign: Puts the token of a login into a request.
-        binder: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
+        prover: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
         used: The login whose token the request has, if it has one.
     """
 
@@ -309,12 +352,12 @@ class UnauthorizedHook:
         self,
         tokens: TokenManager,
         sign: Callable[[requests.PreparedRequest, Login], None],
-        binder: Binder | None,
+        prover: DPoPProver | None,
         used: Login | None,
     ) -> None:
         self._tokens = tokens
         self._sign = sign
-        self._binder = binder
+        self._prover = prover
         self._used = used
         self._refreshed = False
         self._found_tokens = 0
@@ -346,7 +389,7 @@ class UnauthorizedHook:
     def _login_for_retry(self, response: requests.Response) -> Login | None:
         """The login to repeat the request with; `None` if that would not help."""
         request = response.request
-        needs_nonce = self._binder is not None and self._binder.needs_nonce(response)
+        needs_nonce = self._prover is not None and self._prover.needs_nonce(response)
         # After a redirect to another origin, that server must not get a token.
         if response.status_code not in (401, 403) or not self._tokens.is_for(request.url or ""):
             return None

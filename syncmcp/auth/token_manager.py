@@ -14,11 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import current
 from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth import flow
 from syncmcp.auth.discovery import missing_scopes, origin_of
-from syncmcp.auth.single_flight import SharedAttempt, SingleFlight
 from syncmcp.auth.tokens import Login
 from syncmcp.errors import AuthError, ConnectFailed, LoginRequired, RequestTimeout, TokenRefused
 
@@ -392,7 +393,12 @@ class TokenManager:
         self._obtain = obtain
         self._client_rejected = client_rejected
         self._assertion = assertion
-        self._single_flight: SingleFlight[CachedLogin] = SingleFlight()
+        self._single_flight: SingleFlight[CachedLogin] = SingleFlight(
+            current,
+            "syncmcp-auth",
+            late="no token was there in time",
+            reentered="a receiver or store must not use the authentication object that calls it",
+        )
 
     def is_for(self, url: str) -> bool:
         """Whether the tokens may be sent to `url`."""

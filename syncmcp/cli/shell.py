@@ -15,6 +15,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
+from syncmcp._concurrency.files import make_private_directory
 from syncmcp.cli.calls import argument_syntax, enum_choices, schema_properties
 from syncmcp.cli.state import state_directory
 from syncmcp.completion import Completer
@@ -67,7 +68,7 @@ def read_lines(client: Client) -> Iterator[str]:
 def _history() -> History:
     path = state_directory() / "history"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()  # better a history that is lost than no shell

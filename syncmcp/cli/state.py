@@ -5,18 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import servers_file
+from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth
 from syncmcp.auth.token_auth import client_label_of, resource_of
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots, restored
-from syncmcp.servers_file.review import default_path
 from syncmcp.types import Root
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ __all__ = [
 def state_directory() -> Path:
     """The directory, which may not exist yet; ``SYNCMCP_HOME`` in the environment overrides it."""
     given = os.environ.get("SYNCMCP_HOME")
-    return Path(given).expanduser() if given else default_path().parent
+    return Path(given).expanduser() if given else files.state_directory()
 
 
 def load_roots() -> Roots:
@@ -69,11 +68,10 @@ def save_roots(roots: Roots) -> None:
         CommandError: The file cannot be written.
     """
     path = _roots_file()
-    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    text = json.dumps([status.root.uri for status in roots.list()], indent=1)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.write_text(json.dumps([status.root.uri for status in roots.list()], indent=1), "utf-8")
-        os.replace(new, path)
+        files.make_private_directory(path.parent)
+        files.write_atomically(path, text.encode())
     except OSError as error:
         raise CommandError(f"the roots cannot be kept in {str(path)!r}: {error}") from error
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._base.files import read_object
+from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
 from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry
 from syncmcp.servers_file.review import (
@@ -29,7 +29,6 @@ from syncmcp.servers_file.review import (
     PlaceholderValues,
     ServerReview,
     ServersFileError,
-    default_path,
 )
 
 __all__ = [
@@ -187,7 +186,7 @@ def read(
         file,
         guarded=not trust and _in_working_tree(file),
         values=PlaceholderValues(_project_folder(file), variables, dict(inputs or {})),
-        approved=ApprovedServers(default_path() if approvals is None else Path(approvals)),
+        approved=ApprovedServers(None if approvals is None else Path(approvals)),
         approve=approve,
         confine=tuple(confine),
     )
@@ -201,6 +200,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
         project: The folder of a project; by default the current directory.
     """
     home = Path.home()
+    # By hand: these programs do not follow the XDG variables on macOS, as `platformdirs` does.
     if sys.platform == "win32":
         settings = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
     elif sys.platform == "darwin":

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import shlex
-import stat
-import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.files import read_object
-from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline
-from syncmcp.errors import RequestTimeout, UsageError
+from syncmcp._base.text import redact, visible
+from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
+from syncmcp.errors import UsageError
 
 
 class ServersFileError(UsageError):
@@ -215,7 +211,7 @@ class ServerReview:
         if words and words[0] in _INSTALLERS:
             found.append("It fetches a program from the internet and runs that.")
         found += [
-            f"{printable(name)} decides which code is run."
+            f"{visible(name)} decides which code is run."
             for name in self.env
             if _CODE_VARIABLES.fullmatch(name)
         ]
@@ -237,20 +233,20 @@ class ServerReview:
         return found
 
     def __str__(self) -> str:
-        lines = [f"{printable(str(self.file))} names a server, {printable(self.server)}."]
+        lines = [f"{visible(str(self.file))} names a server, {visible(self.server)}."]
         if self.kind == "stdio":
             lines.append("To use it, this program would be started, with all of your rights:")
-            lines.append(f"  {printable(shlex.join(self.command))}")
+            lines.append(f"  {visible(shlex.join(self.command))}")
         else:
             lines.append("To use it, this address would be contacted:")
-            lines.append(f"  {printable(self.url or '')}")
+            lines.append(f"  {visible(self.url or '')}")
         if self.cwd is not None:
-            lines.append(f"in {printable(self.cwd)}")
+            lines.append(f"in {visible(self.cwd)}")
         for title, values in (("with", self.env), ("sending", self.headers)):
             # Secrets are masked on the screen.
-            lines += [f"{title} {printable(redact(f'{n}={value}'))}" for n, value in values.items()]
+            lines += [f"{title} {visible(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
-            lines.append(f"It would get the values of: {printable(', '.join(self.variables))}.")
+            lines.append(f"It would get the values of: {visible(', '.join(self.variables))}.")
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -263,55 +259,23 @@ def _program(word: str) -> str:
     return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
 
 
-def printable(text: str) -> str:
-    """Replace control and invisible characters, which a terminal would obey or hide."""
-    return "".join(
-        character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
-    )
-
-
 # -- the file of approvals ------------------------------------------------------------------------
-
-_FORMAT: Final = "syncmcp-approved-servers"
-_VERSION: Final = 1
-
-_NO_APPROVALS: Final = "holds no approvals that can be read; move it away to begin anew"
 
 # The largest file of approvals that is read, in bytes.
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
-# The time to wait for the lock of the file; changing the file takes milliseconds.
-_LOCK_SECONDS: Final = 10.0
-
-# On Windows an open file cannot be replaced, so that readers need the lock, too.
-_READERS_BLOCK: Final = sys.platform == "win32"
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-
-
-def default_path() -> Path:
-    """The default path of the file of approvals, in the user's state folder."""
-    home = Path.home()
-    if sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        folder = home / "Library" / "Application Support"
-    else:
-        xdg_state = os.environ.get("XDG_STATE_HOME", "")
-        # The XDG specification says to ignore relative paths.
-        folder = Path(xdg_state) if os.path.isabs(xdg_state) else home / ".local" / "state"
-    return folder / "syncmcp" / "approved-servers.json"
-
 
 class ApprovedServers:
-    """The digests of approved servers in a JSON file of mode 0600; safe for threads and processes.
+    """The digests of approved servers in a private JSON file; safe for threads and processes.
 
     Args:
-        path: The path of the file; its directory is created, with mode 0700, if it is missing.
+        path: The path of the file; by default ``approved-servers.json`` in the user's state
+            directory. Its directory is created, with mode 0700, if it is missing.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | None = None) -> None:
+        path = state_directory() / "approved-servers.json" if path is None else path
+        self._file = SharedJson(path, "syncmcp-approved-servers", "approved", _MAX_FILE_BYTES)
 
     def __contains__(self, digest: str) -> bool:
         """Whether the digest is stored.
@@ -319,13 +283,8 @@ class ApprovedServers:
         Raises:
             ServersFileError: The file cannot be read, or another user could have written it.
         """
-        try:
-            if not self.path.exists():
-                return False
-            with self._locked() if _READERS_BLOCK else contextlib.nullcontext():
-                return digest in self._read()
-        except OSError as error:
-            raise self._unusable(error) from error
+        with self._as_own_errors():
+            return digest in self._file.read()
 
     def add(self, review: ServerReview) -> None:
         """Store an approval durably: the file is synced before this returns.
@@ -333,18 +292,12 @@ class ApprovedServers:
         Raises:
             ServersFileError: The file cannot be used.
         """
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._locked():
-                approved = self._read()
-                approved[review.digest] = {
-                    "server": review.server,
-                    "file": str(review.file),
-                    "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                }
-                self._write(approved)
-        except OSError as error:
-            raise self._unusable(error) from error
+        with self._as_own_errors(), self._file.change() as approved:
+            approved[review.digest] = {
+                "server": review.server,
+                "file": str(review.file),
+                "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            }
 
     def remove(self, digest: str) -> None:
         """Discard an approval; idempotent.
@@ -352,75 +305,15 @@ class ApprovedServers:
         Raises:
             ServersFileError: The file cannot be used.
         """
+        with self._as_own_errors():
+            if digest in self._file.read():
+                with self._file.change() as approved:
+                    approved.pop(digest, None)
+
+    @contextmanager
+    def _as_own_errors(self) -> Iterator[None]:
         try:
-            if not self.path.exists():
-                return
-            with self._locked():
-                approved = self._read()
-                if approved.pop(digest, None) is not None:
-                    self._write(approved)
-        except OSError as error:
-            raise self._unusable(error) from error
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        from syncmcp._concurrency.file_lock import FileLock
-
-        lock = FileLock(self.path.with_name(self.path.name + ".lock"))
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(lock.take(Deadline(_LOCK_SECONDS)))
-            except RequestTimeout as error:
-                raise self._error("is locked by another process") from error
             yield
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY)
-        except FileNotFoundError:
-            return {}
-        with open(descriptor, "rb") as file:
-            self._check_owner(os.fstat(descriptor))
-            try:
-                content = read_object(file, _MAX_FILE_BYTES)
-            except ValueError as error:
-                raise self._error(_NO_APPROVALS) from error
-        approved = content.get("approved")
-        header = (content.get("format"), content.get("version"))
-        if header != (_FORMAT, _VERSION) or not isinstance(approved, dict):
-            raise self._error(_NO_APPROVALS)
-        return approved
-
-    def _check_owner(self, status: os.stat_result) -> None:
-        # Windows has no modes; the permissions of the directory protect the file there.
-        if sys.platform == "win32":
-            return
-        mode = stat.S_IMODE(status.st_mode)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or mode & 0o077:
-            raise self._error(
-                f"is no file that its owner alone can use (mode {mode:04o}), and may hold what"
-                " somebody else approved; look into it, then move it away or chmod 600 it"
-            )
-
-    def _write(self, approved: dict[str, Any]) -> None:
-        content = {"format": _FORMAT, "version": _VERSION, "approved": approved}
-        # A fixed name is enough: the lock excludes other writers.
-        new = self.path.with_name(self.path.name + ".new")
-        new.unlink(missing_ok=True)
-        try:
-            with open(os.open(new, _CREATE, 0o600), "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                new.unlink()
-            raise
-
-    def _unusable(self, error: OSError) -> ServersFileError:
-        reason = error.strerror or type(error).__name__
-        return self._error(f"cannot be used for approvals: {reason}")
-
-    def _error(self, message: str) -> ServersFileError:
-        return ServersFileError(message, file=str(self.path))
+        except UnusableFile as error:
+            path = str(error.path)
+            raise ServersFileError(error.problem, file=path) from error

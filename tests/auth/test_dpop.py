@@ -406,7 +406,7 @@ def test_the_private_key_is_in_the_store_alone(
     auth = OAuth(receiver=Person(), dpop=True, store=store)
     call(resource, auth)
     (secret,) = [value["d"] for key, value in store.saved.items() if key.startswith("dpop")]
-    shown = f"{auth!r} {auth.binder!r} {vars(auth)!r} {caplog.text}"
+    shown = f"{auth!r} {auth.prover!r} {vars(auth)!r} {caplog.text}"
     for seen in (*resource.seen, *judge.server.seen):
         shown += f"{seen.headers} {seen.body!r}"
     assert secret not in shown

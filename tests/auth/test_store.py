@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.file_lock import FairLock, FileLock
+from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.files import FileLock
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import MemoryStore, OAuth
-from syncmcp.auth.single_flight import SharedAttempt
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,
@@ -94,11 +94,13 @@ def test_a_login_that_fails_fails_for_all_who_wait_for_it(
         auth = OAuth(receiver=person)
         wait, waiting = SharedAttempt.wait, threading.Barrier(7, action=all_here.set)
 
-        def together(flight: SharedAttempt[Any], exchange: AbortableExchange | None) -> None:
+        def together(
+            flight: SharedAttempt[Any], exchange: AbortableExchange | None, late: str
+        ) -> None:
             # The thread that signs in gets here when that is over.
             if not all_here.is_set():
                 waiting.wait(WAIT)
-            wait(flight, exchange)
+            wait(flight, exchange, late)
 
         monkeypatch.setattr(SharedAttempt, "wait", together)
         outcomes = at_once(8, lambda: call(resource, auth))

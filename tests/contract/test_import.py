@@ -16,6 +16,7 @@ HEAVY = (
     "idna",
     "jsonschema",
     "openai",
+    "platformdirs",
     "referencing",
     "requests",
     "sseclient",

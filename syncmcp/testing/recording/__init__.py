@@ -34,7 +34,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncmcp._base import files
+from syncmcp._concurrency.files import try_lock
 from syncmcp.errors import UsageError
 
 _log = logging.getLogger("syncmcp.testing")
@@ -152,7 +152,7 @@ class RecordingFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
-            if not files.try_lock(file):
+            if not try_lock(file):
                 raise UsageError(f"{self.path} is being recorded by another client")
             if not self._connections:
                 os.ftruncate(file, 0)

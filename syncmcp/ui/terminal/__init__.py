@@ -17,12 +17,13 @@ import logging
 import sys
 import threading
 import webbrowser
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
+from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import Approval, Verdict
 from syncmcp.errors import UsageError
 from syncmcp.handlers.forms import Form
@@ -120,7 +121,7 @@ class Terminal:
 
     def update(self, question: Question, text: str, /) -> None:
         """Print the partial answer of a model, unless a question is on the terminal."""
-        with _queue.acquire_if_free() as free:
+        with _turns.take_if_free() as free:
             if free:
                 self._show_partial(question, text)
 
@@ -196,7 +197,7 @@ class Terminal:
 
         if not done:
             return
-        with _queue.acquire(None), self._beside():
+        with _turn(None), self._beside():
             try:
                 screen = Screen(*self._streams(), None)
             except _NoTerminal:
@@ -230,7 +231,7 @@ class Terminal:
     def _acquire_screen(self, context: HandlerContext | None) -> Iterator[Screen]:
         from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded, Screen
 
-        with _queue.acquire(context), self._beside():
+        with _turn(context), self._beside():
             try:
                 # Only inside `beside`, which may have replaced the standard streams before.
                 stdin, stdout = self._streams()
@@ -238,7 +239,7 @@ class Terminal:
                 _log.error("%s", problem)
                 raise
             self._partial_shown = (None, 0)
-            screen = Screen(stdin, stdout, context, _queue.waiting)
+            screen = Screen(stdin, stdout, context, lambda: _turns.waiting)
             with screen.raw_mode():
                 try:
                     yield screen
@@ -290,69 +291,34 @@ class _NoTerminal(Exception):
     """A standard stream is not a terminal."""
 
 
-class _TerminalQueue:
-    """The queue for the terminal: one for the process, shared by all `Terminal` objects."""
+# The order in which questions get the terminal: one for the process, for all `Terminal` objects.
+_turns = FairLock()
 
-    def __init__(self) -> None:
-        # Guards the queue and notifies waiting threads of changes. Held for updates only.
-        self._changed = threading.Condition()
-        self._tickets: deque[object] = deque()
 
-    @contextmanager
-    def acquire(self, context: HandlerContext | None) -> Iterator[None]:
-        """Wait for the terminal, first come first served, and hold it within the context.
+def _turn(context: HandlerContext | None) -> AbstractContextManager[None]:
+    """Hold the terminal for the length of a `with`.
 
-        Raises:
-            QuestionEnded: The question was withdrawn or its deadline passed while queued.
-        """
-        from syncmcp.ui.terminal.screen import QuestionEnded
+    Raises:
+        QuestionEnded: The question was withdrawn or its deadline passed while it waited.
+    """
+    from syncmcp.ui.terminal.screen import QuestionEnded
 
-        ticket = object()
-        with self._changed:
-            self._tickets.append(ticket)
-        unsubscribe = context.cancel.on_cancel(self._notify) if context else lambda: None
+    def wait(granted: threading.Event, _: float | None) -> bool:
+        if context is None:
+            return granted.wait()
+        unsubscribe = context.cancel.on_cancel(granted.set)
         try:
-            with self._changed:
-                while self._tickets[0] is not ticket:
-                    left = None if context is None else context.time_left()
-                    if context is not None and (context.cancel.cancelled or left == 0):
-                        raise QuestionEnded
-                    self._changed.wait(left)
-            yield
+            # The clock of the question may be held meanwhile.
+            while not granted.wait(context.time_left()):
+                if context.time_left() == 0:
+                    raise QuestionEnded
         finally:
             unsubscribe()
-            self._release(ticket)
+        if context.cancel.cancelled:
+            raise QuestionEnded
+        return True
 
-    def waiting(self) -> int:
-        """The number of queued questions behind the current one."""
-        with self._changed:
-            return len(self._tickets) - 1
-
-    @contextmanager
-    def acquire_if_free(self) -> Iterator[bool]:
-        """Hold the terminal within the context unless it is in use; yield whether it is held."""
-        ticket = object()
-        with self._changed:
-            free = not self._tickets
-            if free:
-                self._tickets.append(ticket)
-        try:
-            yield free
-        finally:
-            if free:
-                self._release(ticket)
-
-    def _release(self, ticket: object) -> None:
-        with self._changed:
-            self._tickets.remove(ticket)
-            self._changed.notify_all()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-
-_queue = _TerminalQueue()
+    return _turns.take(Deadline(None), wait)
 
 
 def _ask_form(

@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tokens-for-everybody",
         "a token file that others can read is used",
-        "syncmcp.auth.store:check_owner",
+        "syncmcp._concurrency.files:_check_private",
         always(None),
         ("TOK-04",),
     ),

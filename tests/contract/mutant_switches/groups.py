@@ -35,7 +35,7 @@ FILES = (
     Mutant(
         "commands-cut-short",
         "who approves a server sees the beginning of its command",
-        f"{REVIEW}:printable",
+        f"{REVIEW}:visible",
         lambda original: lambda text: original(text)[:120],
         ("SEC-06",),
     ),

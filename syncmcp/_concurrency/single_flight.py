@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from syncmcp._concurrency import timing
-from syncmcp._http.exchange import current
 from syncmcp.errors import McpError, RequestTimeout, UsageError, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp._http.exchange import AbortableExchange
 
-__all__ = ["SharedAttempt", "SingleFlight"]
+__all__ = ["Caller", "SharedAttempt", "SingleFlight"]
 
 
 T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """The call on the current thread, which ends by its own deadline, or is aborted.
+
+    Attributes:
+        deadline: When the call ends; may be held and released meanwhile.
+        aborted: Whether another thread has aborted the call.
+        sent: Whether bytes of the call's request may have been sent.
+    """
+
+    deadline: Deadline
+    aborted: bool
+    sent: bool
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        """Wait for an event, at most so many seconds; return True if it was set.
+
+        May raise an exception of its own if the call is aborted.
+        """
+        ...
 
 
 class SharedAttempt(Generic[T]):
@@ -70,29 +89,32 @@ class SharedAttempt(Generic[T]):
             if own is not None:
                 own.release()
 
-    def wait(self, exchange: AbortableExchange | None) -> None:
+    def wait(self, caller: Caller | None, late: str) -> None:
         """Wait until the work has ended.
 
+        Args:
+            caller: The call on this thread.
+            late: The message of the error if its deadline passes.
+
         Raises:
-            RequestTimeout: The deadline of the exchange passed.
-            ExchangeAborted: The exchange was aborted.
+            RequestTimeout: The deadline of the call on this thread passed.
         """
-        if exchange is None:
+        if caller is None:
             self.done.wait()
             return
-        deadline = exchange.deadline
+        deadline = caller.deadline
         with self._lock:
             self._waiting_deadlines.append(deadline)
             if self._paused:
                 deadline.hold()
         try:
             # The deadline may have been paused and extended during the wait: compute it again.
-            while not exchange.wait(self.done, deadline.remaining()):
+            while not caller.wait(self.done, deadline.remaining()):
                 if deadline.expired:
                     raise RequestTimeout(
-                        "no token was there in time",
+                        late,
                         seconds=deadline.seconds,
-                        delivery="refused" if exchange.sent else "not_sent",
+                        delivery="refused" if caller.sent else "not_sent",
                     )
         finally:
             with self._lock:
@@ -102,9 +124,25 @@ class SharedAttempt(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Runs one attempt at a time and shares its outcome. Used from any thread."""
+    """Runs one attempt at a time and shares its outcome. Used from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        current: Returns the call on the current thread; `None` for a thread that may wait for ever.
+        thread_name: The name of the threads for detached work.
+        late: The message of the error for a call whose deadline passes while it waits.
+        reentered: The message of the error for work that would wait for itself.
+    """
+
+    def __init__(
+        self, current: Callable[[], Caller | None], thread_name: str, *, late: str, reentered: str
+    ) -> None:
+        self._current = current
+        self._thread_name = thread_name
+        self._late = late
+        self._reentered = reentered
+        self._reset()
+
+    def _reset(self) -> None:
         # Guards the current attempt.
         self._lock = threading.RLock()
         self._attempt: SharedAttempt[T] | None = None
@@ -123,17 +161,16 @@ class SingleFlight(Generic[T]):
             ready: Returns a value that makes the work unnecessary, or `None`. Must not block.
             work: Does the work; may raise, or return `None`.
             detached: Whether the work continues when no thread waits for it any more; it then runs
-                on a thread of its own, ``syncmcp-auth``. A thread that waited for an attempt of
-                the other kind starts over after it.
+                on a thread of its own. A thread that waited for an attempt of the other kind
+                starts over after it.
 
         Raises:
             McpError: The work failed. Each waiting thread gets its own copy of the error.
             UsageError: The work calls this method on its own thread, and would wait for itself.
-            RequestTimeout: The deadline of the exchange on this thread passed.
-            ExchangeAborted: The exchange on this thread was aborted.
+            RequestTimeout: The deadline of the call on this thread passed.
         """
         if self._generation != timing.fork_generation:  # the worker is in the parent process
-            self.__init__()  # type: ignore[misc]
+            self._reset()
         while True:
             own: SharedAttempt[T] | None = None
             try:
@@ -153,10 +190,8 @@ class SingleFlight(Generic[T]):
                 if own is not None:  # after Ctrl-C at any point, too
                     self._finish(own)
             if attempt.worker == threading.get_ident() and not attempt.done.is_set():
-                raise UsageError(
-                    "a receiver or store must not use the authentication object that calls it"
-                )
-            attempt.wait(current())
+                raise UsageError(self._reentered)
+            attempt.wait(self._current(), self._late)
             error = attempt.error
             if error is not None:
                 raise fresh(error) if isinstance(error, McpError) else error
@@ -177,7 +212,7 @@ class SingleFlight(Generic[T]):
                 self._finish(attempt)
 
         try:
-            threading.Thread(target=run, name="syncmcp-auth", daemon=True).start()
+            threading.Thread(target=run, name=self._thread_name, daemon=True).start()
         except RuntimeError:  # the interpreter is about to exit
             return False
         return True
@@ -190,8 +225,8 @@ class SingleFlight(Generic[T]):
             attempt.outcome = work(attempt)
             attempt.completed = True
         except McpError as error:
-            exchange = current()
-            if exchange is not None and (exchange.aborted or exchange.deadline.expired):
+            caller = self._current()
+            if caller is not None and (caller.aborted or caller.deadline.expired):
                 raise  # only this thread's own call ended: the waiting ones may have more time
             attempt.error = error
 

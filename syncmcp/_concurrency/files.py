@@ -1,0 +1,508 @@
+"""Files that are private, replaced atomically, and shared by threads and processes.
+
+A lock on a file belongs to an open file, not to the existence of the file: the system releases it
+when its holder ends, and a lock file that was left behind locks nothing. Therefore lock files are
+never removed. Of the threads of a process that wait for a `FileLock`, only one has a file open.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import stat
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from syncmcp._concurrency.fair_lock import FairLock, Wait, lock_timeout
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import RequestTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "FileLock",
+    "KeyLocks",
+    "SharedJson",
+    "UnusableFile",
+    "make_private_directory",
+    "open_private",
+    "read_object",
+    "state_directory",
+    "try_lock",
+    "write_atomically",
+]
+
+
+class UnusableFile(Exception):
+    """A private file or its lock cannot be used; every caller makes an error of its own of it.
+
+    Attributes:
+        path: The file or directory.
+        problem: What is wrong with it, as "cannot be written: disk full"; `str()` has both.
+    """
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path} {problem}")
+        self.path = path
+        self.problem = problem
+
+    @classmethod
+    def of(cls, path: Path, problem: str, error: OSError) -> UnusableFile:
+        """The error of a call to the system that failed, with its reason."""
+        return cls(path, f"{problem}: {error.strerror or type(error).__name__}")
+
+
+def state_directory() -> Path:
+    r"""The user's directory for what programs remember; it may not exist yet.
+
+    ``$XDG_STATE_HOME/syncmcp`` or ``~/.local/state/syncmcp``; on macOS without that variable
+    ``~/Library/Application Support/syncmcp``, on Windows ``%LOCALAPPDATA%\syncmcp``. A relative
+    ``XDG_STATE_HOME`` is ignored, as the XDG Base Directory Specification demands.
+    """
+    from platformdirs import user_state_path
+
+    return user_state_path("syncmcp", appauthor=False)
+
+
+# -- private files --------------------------------------------------------------------------------
+
+# Without O_NONBLOCK, opening a named pipe waits for a writer.
+_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def make_private_directory(path: Path) -> None:
+    """Create a directory and its missing parents; `path` itself with mode 0700.
+
+    An existing directory is left as it is.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Open a file for reading that belongs to the user and is closed to other users.
+
+    Windows has no modes: there, the permissions of the directory decide, and are not checked.
+
+    Raises:
+        UnusableFile: It belongs to another user, is open to other users, or is no regular file.
+        OSError: It cannot be opened.
+    """
+    descriptor = os.open(path, _READ)
+    try:
+        _check_private(path, os.fstat(descriptor), stat.S_ISREG)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_private(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+    """Check the owner and mode of a file or directory; `status` is that of the opened object."""
+    if not is_kind(status.st_mode):
+        wanted = "directory" if is_kind is stat.S_ISDIR else "regular file"
+        raise UnusableFile(path, f"is no {wanted}")
+    if sys.platform != "win32":
+        if status.st_uid != os.geteuid():
+            raise UnusableFile(
+                path, f"belongs to another user (id {status.st_uid}): name a path of your own"
+            )
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077:
+            raise UnusableFile(
+                path,
+                f"is open to other users (mode {mode:04o}), who may have read or changed it: look"
+                f" into it, then chmod {mode & 0o700:o} it, or move it away to begin anew",
+            )
+
+
+def write_atomically(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    overwrite: bool = True,
+    temporary: Path | None = None,
+) -> None:
+    """Write a file under a temporary name in its directory, sync it, and rename it.
+
+    A crash leaves either the old or the new file, and so does an error.
+
+    Args:
+        path: The file. A symbolic link is replaced itself.
+        data: What the file will hold.
+        mode: Its mode, less the umask.
+        overwrite: Replace an existing file.
+        temporary: The temporary name, for callers that hold a lock: a file that a killed process
+            left there is replaced. By default a random name.
+
+    Raises:
+        FileExistsError: The file exists, and `overwrite` is false.
+        OSError: The file cannot be written.
+    """
+    if temporary is None:
+        temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    else:
+        temporary.unlink(missing_ok=True)
+    try:
+        with open(os.open(temporary, _CREATE, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(temporary, path)
+        else:
+            _rename_unless_exists(temporary, path, mode)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _rename_unless_exists(temporary: Path, path: Path, mode: int) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+    except OSError:  # a file system without hard links: create the target, then replace it
+        os.close(os.open(path, _CREATE, mode))
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            path.unlink()
+            raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a renamed file survive a loss of power, where the system needs a sync for that."""
+    if sys.platform != "win32":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # EINVAL: the file system cannot sync directories
+                raise
+        finally:
+            os.close(descriptor)
+
+
+# -- locks ----------------------------------------------------------------------------------------
+
+# On Windows, other processes cannot read a locked range: so a byte beyond the file is locked.
+_LOCKED_BYTE: Final = 0x7FFF_FFFE
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file unless it is locked already. Never blocks.
+
+    The system releases the lock when the file is closed, or its process ends, however it ends.
+
+    Args:
+        descriptor: The descriptor of a file open for writing. Its position stays.
+
+    Returns:
+        True if the file is locked now, `False` if it was locked already.
+
+    Raises:
+        OSError: The file cannot be locked at all.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        position = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EDEADLK):  # another process holds the lock
+                return False
+            raise
+        finally:
+            os.lseek(descriptor, position, os.SEEK_SET)
+    else:
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+# Seconds between two attempts. The lock is polled, because a blocking wait for it has no timeout on
+# any system.
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
+
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+
+
+class FileLock:
+    """A lock between the threads of all processes that use the same file.
+
+    Waiting processes poll the lock, so a process that releases it and acquires it again at once
+    would win against them. A second lock file, the gate, prevents that: only the process that holds
+    the gate may wait for the lock.
+
+    Args:
+        path: The lock file; the gate is next to it. Their directory has to exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._gate = path.with_name(path.name + ".gate")
+        self._fair_lock = FairLock()
+
+    @contextmanager
+    def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
+        """Acquire the lock for the length of a `with`.
+
+        Args:
+            deadline: Until when to wait.
+            wait: Waits for other threads, and between two attempts; may raise.
+
+        Raises:
+            RequestTimeout: The deadline passed.
+            OSError: The file cannot be opened or locked.
+        """
+        with self._fair_lock.take(deadline, wait), ExitStack() as held:
+            with _LockedFile(self._gate, deadline, wait):
+                held.enter_context(_LockedFile(self._path, deadline, wait))
+            yield
+
+
+class _LockedFile:
+    """A file that is open and locked for the length of a `with`."""
+
+    def __init__(self, path: Path, deadline: Deadline, wait: Wait) -> None:
+        self._path = path
+        self._deadline = deadline
+        self._wait = wait
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> None:
+        self._descriptor = os.open(self._path, _LOCK_FLAGS, 0o600)
+        _locked_files.add(self)
+        try:
+            self._lock(self._descriptor)
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self, descriptor: int) -> None:
+        pause = _FIRST_PAUSE
+        while not try_lock(descriptor):
+            if self._deadline.expired:
+                raise lock_timeout(self._deadline)
+            left = self._deadline.remaining()
+            self._wait(threading.Event(), pause if left is None else min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. That releases the lock unless a forked process has the file open, too."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_locked_files: weakref.WeakSet[_LockedFile] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # The locks are the parent's. Without this they would stay locked until the child ends, too.
+    for locked in list(_locked_files):
+        locked.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class KeyLocks:
+    """A private directory of lock files: one for each key, made when it is first needed.
+
+    Args:
+        directory: The directory. It has to belong to the user, and be closed to other users.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._locks: dict[str, FileLock] = {}
+
+    @contextmanager
+    def take(
+        self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
+    ) -> Iterator[None]:
+        """Acquire the lock of `key` for the length of a `with`; `None` is a key of its own.
+
+        Raises:
+            RequestTimeout: The deadline passed.
+            UnusableFile: The lock file cannot be used.
+        """
+        name = "all" if key is None else hashlib.sha256(key.encode()).hexdigest()[:32]
+        lock = self._locks.setdefault(name, FileLock(self._directory / f"{name}.lock"))
+        with ExitStack() as held:
+            try:
+                make_private_directory(self._directory.parent)
+                make_private_directory(self._directory)
+                _check_private(self._directory, self._directory.stat(), stat.S_ISDIR)
+                held.enter_context(lock.take(deadline, wait))
+            except RequestTimeout:
+                raise
+            except OSError as error:
+                raise UnusableFile.of(self._directory, "cannot be used for locks", error) from error
+            yield
+
+
+# -- files of JSON --------------------------------------------------------------------------------
+
+_VERSION: Final = 1
+
+# Changing a file takes milliseconds. Seconds to wait for another process, which may be suspended.
+_LOCK_SECONDS: Final = 10.0
+
+# On Windows, a file that another process has open cannot be replaced.
+_READERS_BLOCK: Final = sys.platform == "win32"
+
+
+class SharedJson:
+    """JSON objects by their keys in one private file, shared by threads and processes.
+
+    The file has mode 0600, and its directory, if it is missing, is created with 0700. Each change
+    replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
+    A file that other users could use, or that holds something else, is refused and left as it is.
+
+    Args:
+        path: The file; a symbolic link is resolved once, here.
+        kind: What the file says of itself as its ``format``, such as ``syncmcp-tokens``.
+        member: The member of the file that holds the objects.
+        longest: The most bytes that the file may have.
+
+    Attributes:
+        path: The file, with symbolic links resolved.
+        locks: The locks of the keys, in a directory beside the file whose name ends with
+            ``.locks``. Reading and changing the file ignores them.
+    """
+
+    def __init__(self, path: Path, kind: str, member: str, longest: int) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.locks = KeyLocks(self.path.with_name(self.path.name + ".locks"))
+        self._kind = kind
+        self._member = member
+        self._longest = longest
+
+    def read(self) -> dict[str, Any]:
+        """Read the file; without one there are no objects.
+
+        Raises:
+            UnusableFile: The file cannot be read, is not private, or holds something else.
+        """
+        with self._locked() if _READERS_BLOCK and self.path.exists() else nullcontext():
+            return self._read()
+
+    @contextmanager
+    def change(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects, to be changed within the context; then write them, if they differ.
+
+        The change is on the disk afterwards. An exception within the context changes nothing.
+
+        Raises:
+            UnusableFile: As in `read`, or the file cannot be written, or is locked for too long.
+        """
+        with self._locked():
+            before = self._read()
+            objects = dict(before)
+            yield objects
+            if objects != before:
+                self._write(objects)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # An abort of the HTTP exchange on this thread does not end the wait: a new token must be
+        # saved, since the old one no longer works.
+        with ExitStack() as held:
+            try:
+                held.enter_context(self.locks.take(None, Deadline(_LOCK_SECONDS)))
+            except RequestTimeout as error:
+                raise UnusableFile(self.path, "is locked by another process") from error
+            yield
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with open_private(self.path) as file:
+                content = read_object(file, self._longest)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise UnusableFile.of(self.path, "cannot be read", error) from error
+        except ValueError:
+            content = {}  # refused below, without that error, which holds the text of the file
+        objects = content.get(self._member)
+        if (
+            content.get("format") != self._kind
+            or not isinstance(objects, dict)
+            or not all(isinstance(value, dict) for value in objects.values())
+        ):
+            raise UnusableFile(
+                self.path,
+                f"is no file of the format {self._kind!r}, or is damaged, and was left as it is:"
+                " name another file, or move it away to begin anew",
+            )
+        if content.get("version") != _VERSION:
+            raise UnusableFile(self.path, "was written by another version of this library")
+        return objects
+
+    def _write(self, objects: dict[str, Any]) -> None:
+        content = {"format": self._kind, "version": _VERSION, self._member: objects}
+        data = json.dumps(content, indent=1).encode()
+        try:
+            # The lock is held, so one name is enough.
+            temporary = self.path.with_name(self.path.name + ".new")
+            write_atomically(self.path, data, temporary=temporary)
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise UnusableFile.of(self.path, "cannot be written", error) from error
+
+
+def read_object(
+    file: BinaryIO, longest: int, parse: Callable[[str], Any] = json.loads
+) -> dict[str, Any]:
+    """Read a file that holds one JSON object, in UTF-8.
+
+    Args:
+        file: The file, open for reading.
+        longest: The most bytes that the file may have.
+        parse: Parses the text, and raises `ValueError` if it is invalid.
+
+    Raises:
+        ValueError: The file holds something else; the message says what, as "is no UTF-8".
+        OSError: The file cannot be read.
+    """
+    data = file.read(longest + 1)
+    if len(data) > longest:
+        raise ValueError(f"is longer than {longest:,} bytes")
+    try:
+        content = parse(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError("is no UTF-8") from error
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("is no JSON: it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError("is no JSON object")  # noqa: TRY004 - of the value of a file
+    return content

@@ -1,0 +1,202 @@
+"""Files that are private, replaced atomically and shared, and the fair lock of their locks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp._concurrency import files
+from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.files import SharedJson, UnusableFile, write_atomically
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import RequestTimeout
+from tests.support.stage import PATIENCE
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> SharedJson:
+    return SharedJson(tmp_path / "private" / "shared.json", "test", "objects", 1_000)
+
+
+# --- where they are
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
+@pytest.mark.parametrize(
+    ("given", "parent"),
+    [
+        ("", "home/.local/state"),
+        ("relative", "home/.local/state"),
+        ("./relative", "home/.local/state"),
+        ("{}/elsewhere", "elsewhere"),
+    ],
+)
+def test_the_state_directory_is_the_users_and_relative_paths_are_ignored(
+    given: str, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", given.format(tmp_path))
+    assert files.state_directory() == tmp_path / parent / "syncmcp"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("system", "folder"),
+    [
+        ("macos.MacOS", "Library/Application Support/syncmcp"),
+        ("windows.Windows", "AppData/Local/syncmcp"),
+    ],
+)
+def test_other_systems_have_the_folders_that_the_documentation_names(
+    system: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package's class for the system, with the arguments that are given to it here."""
+    import platformdirs
+
+    given: list[Any] = []
+    monkeypatch.setattr(
+        platformdirs, "user_state_path", lambda *args, **named: given.append((args, named))
+    )
+    files.state_directory()
+    ((args, named),) = given
+    module, name = system.split(".")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    dirs = __import__(f"platformdirs.{module}", fromlist=[name])
+    monkeypatch.setattr(
+        "platformdirs.windows.get_win_folder", lambda _: str(tmp_path / "AppData" / "Local")
+    )
+    assert Path(getattr(dirs, name)(*args, **named).user_state_dir) == tmp_path / folder
+
+
+# --- atomic replacement
+
+
+def test_a_file_is_private_unless_another_mode_is_given(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_atomically(tmp_path / "private", b"1")
+        write_atomically(tmp_path / "public", b"2", mode=0o666)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "public").stat().st_mode & 0o777 == 0o666
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["private", "public"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_an_existing_file_is_replaced_only_if_that_is_wanted(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "file"
+    write_atomically(path, b"first", overwrite=False)
+    with pytest.raises(FileExistsError) as caught:
+        write_atomically(path, b"second", overwrite=False)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"first"
+    write_atomically(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- shared JSON
+
+
+def test_objects_are_read_as_they_were_written(shared: SharedJson) -> None:
+    assert shared.read() == {}
+    assert not shared.path.parent.exists()
+    with shared.change() as objects:
+        objects["a"] = {"x": 1}
+    assert shared.read() == {"a": {"x": 1}}
+    assert shared.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_that_fails_or_changes_nothing_writes_nothing(shared: SharedJson) -> None:
+    with shared.change() as objects:
+        objects["a"] = {"x": 1}
+    before = shared.path.stat()
+    with shared.change() as objects:
+        objects["a"] = {"x": 1}
+    with pytest.raises(ZeroDivisionError), shared.change() as objects:
+        objects["b"] = {"x": 1 / 0}
+    assert shared.path.stat() == before
+
+
+def test_a_change_waits_for_another_process_only_so_long(
+    shared: SharedJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LOCK_SECONDS", 0.01)
+    with shared.locks.take(None, Deadline(None)):
+        with pytest.raises(UnusableFile, match="is locked"), shared.change():
+            pass
+        assert shared.read() == {}  # which needs no lock
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b" " * 1_001, "'test'"),
+        (b'{"format": "other", "version": 1, "objects": {}}', "'test'"),
+        (b'{"format": "test", "version": 1, "objects": {"a": 1}}', "'test'"),
+        (b'{"format": "test", "version": 2, "objects": {}}', "another version"),
+    ],
+)
+def test_a_file_with_something_else_is_refused_and_left_as_it_is(
+    shared: SharedJson, content: bytes, problem: str
+) -> None:
+    files.make_private_directory(shared.path.parent)
+    write_atomically(shared.path, content)
+    with pytest.raises(UnusableFile, match=problem) as caught:
+        shared.read()
+    assert caught.value.path == shared.path
+    with pytest.raises(UnusableFile, match=problem), shared.change():
+        pass
+    assert shared.path.read_bytes() == content
+
+
+# --- the fair lock
+
+
+def test_a_lock_that_is_held_is_not_waited_for_where_it_is_only_wanted_if_free() -> None:
+    lock = FairLock()
+    with lock.take_if_free() as free:
+        assert free
+        with lock.take_if_free() as again:
+            assert not again
+        with pytest.raises(RequestTimeout), lock.take(Deadline(0.0)):
+            pass
+    with lock.take_if_free() as free:
+        assert free
+
+
+def test_those_who_wait_are_counted() -> None:
+    lock = FairLock()
+    waits = threading.Event()
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        waits.set()
+        return event.wait(seconds)
+
+    def run() -> None:
+        with lock.take(Deadline(PATIENCE), wait):
+            pass
+
+    thread = threading.Thread(target=run, daemon=True)
+    assert lock.waiting == 0
+    with lock.take(Deadline(PATIENCE)):
+        assert lock.waiting == 0
+        thread.start()
+        assert waits.wait(PATIENCE)
+        assert lock.waiting == 1
+    thread.join(PATIENCE)
+    assert lock.waiting == 0
