@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -378,8 +379,10 @@ class FutureDrive(Drive[R]):
                 self._continue(value, error, first, may_block=True)
 
         def leave_queue() -> None:
-            while unsubscribe:
-                unsubscribe.pop()()
+            # Two threads may be here: each function is taken by one of them.
+            with suppress(IndexError):
+                while True:
+                    unsubscribe.pop()()
 
         # What was sent may have to be cancelled at the server: that waits for no free thread.
         hurry = partial(exchanges.run, go_on, at_once=True)

@@ -26,7 +26,7 @@ from syncmcp._client.retrying import RetryRules, RetryState
 from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
-from syncmcp._concurrency.timing import Backoff, Deadline, acquire
+from syncmcp._concurrency.timing import Backoff, Deadline, Latch
 from syncmcp._connection.client_services import ClientServices
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
@@ -496,12 +496,10 @@ class ClientCore:
         """Sleep; ends early if the call is cancelled or expires, on `ends_on`, or on `close`."""
         if not seconds:
             return
-        # A lock that is released once is the cheapest thing a thread can wait for.
-        over = threading.Lock()
-        over.acquire()
-        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel, over.release)
+        over = Latch()
+        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel, over.set)
         try:
-            acquire(over, None)
+            over.wait(None)
         finally:
             pause.cancel()
 

@@ -14,7 +14,7 @@ from syncmcp._client.driver import Attempt, run
 from syncmcp._client.session_state import UNSUBSCRIBE
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Backoff, Deadline, acquire
+from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol.exchange import exchange
@@ -299,7 +299,7 @@ class StreamSubscription(SubscriptionBackend):
         else:
             self._run_request(connection, call, params)
         with lending_handler():
-            answered = acquire(call.answered, deadline.remaining())
+            answered = call.answered.wait(deadline.remaining())
         if not answered:
             late = RequestTimeout(
                 "the server did not acknowledge the subscription", seconds=deadline.seconds
@@ -334,7 +334,7 @@ class StreamSubscription(SubscriptionBackend):
                 if call is self._call and not call.acknowledged:
                     self.granted = self.wanted.granted(params)
                     call.acknowledged = True
-                    call.answered.release()
+                    call.answered.set()
             return
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
@@ -348,7 +348,7 @@ class StreamSubscription(SubscriptionBackend):
             if mine:
                 self._call = self._connection = None
             if not call.acknowledged:
-                call.answered.release()
+                call.answered.set()
                 return
         outcome = call.outcome
         core = self._core()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Deadline, acquire
+from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.errors import McpError, fresh
 
@@ -34,8 +34,8 @@ class EventQueue:
         # Guards what follows. Reentrant as all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         self._events: dict[tuple[str, str | None], ChangeEvent] = {}
-        # One lock for each waiting thread; releasing it wakes the thread.
-        self._waiters: list[threading.Lock] = []
+        # One for each waiting thread, set to wake it.
+        self._waiters: list[Latch] = []
         self._error: McpError | None = None
         self._closed = False
 
@@ -91,7 +91,7 @@ class EventQueue:
             waiters = list(self._waiters)
             self._waiters.clear()
         for waiter in waiters:
-            waiter.release()
+            waiter.set()
         if notify and self._on_wake is not None:
             self._on_wake()
 
@@ -120,7 +120,6 @@ class EventQueue:
         """
         deadline = Deadline(seconds)
         while True:
-            waiter = threading.Lock()
             with self._lock:
                 if self._events:
                     return self._take()
@@ -130,11 +129,11 @@ class EventQueue:
                     return None
                 if deadline.expired:
                     raise TimeoutError(f"nothing changed within {seconds:g} s")
-                waiter.acquire()
+                waiter = Latch()
                 self._waiters.append(waiter)
             try:
                 with lending_handler():
-                    acquire(waiter, deadline.remaining())
+                    waiter.wait(deadline.remaining())
             finally:
                 with self._lock:
                     if waiter in self._waiters:

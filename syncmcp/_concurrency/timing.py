@@ -107,8 +107,7 @@ def start_thread(thread: threading.Thread) -> None:
     Raises:
         RuntimeError: No thread can be started.
     """
-    done = threading.Lock()
-    done.acquire()
+    done = Latch()
     failure: list[BaseException] = []
 
     def start() -> None:
@@ -117,10 +116,10 @@ def start_thread(thread: threading.Thread) -> None:
         except BaseException as error:
             failure.append(error)
         finally:
-            done.release()
+            done.set()
 
     _thread.start_new_thread(start, ())
-    acquire(done, None)
+    done.wait(None)
     if failure:
         raise failure.pop()
 

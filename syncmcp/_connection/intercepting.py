@@ -6,7 +6,6 @@ A connection without interceptors uses none of this.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._base.checks import seconds as checked_seconds
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
-from syncmcp._concurrency.timing import Deadline, acquire, monotonic
+from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp.errors import (
     InterceptorFailed,
     McpError,
@@ -437,12 +436,10 @@ def _wait(
         RequestCancelled: `cancel` was cancelled.
         RequestTimeout: `deadline` passed.
     """
-    # A lock that is released once is the cheapest way to block a thread.
-    woken = threading.Lock()
-    woken.acquire()
-    forget = None if cancel is None else call_when_cancelled(cancel, woken.release)
+    woken = Latch()
+    forget = None if cancel is None else call_when_cancelled(cancel, woken.set)
     try:
-        acquire(woken, deadline.sooner(checked_seconds(seconds, "seconds")).remaining())
+        woken.wait(deadline.sooner(checked_seconds(seconds, "seconds")).remaining())
     finally:
         if forget is not None:
             forget()

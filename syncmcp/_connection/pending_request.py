@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import Deadline, Latch, TimerEntry, monotonic, timer
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
@@ -306,8 +306,7 @@ class PendingListen(PendingRequest):
 
     Attributes:
         acknowledged: Whether the server has accepted the subscription.
-        answered: A lock that is released once the server has accepted the subscription, or the
-            request has ended.
+        answered: Set once the server has accepted the subscription, or the request has ended.
     """
 
     __slots__ = ("acknowledged", "answered", "on_notification")
@@ -320,8 +319,7 @@ class PendingListen(PendingRequest):
         super().__init__(LISTEN, ResolvedOptions(None, None), Deadline(None), on_done)
         self.on_notification = on_notification
         self.acknowledged = False
-        self.answered = threading.Lock()
-        self.answered.acquire()
+        self.answered = Latch()
 
 
 class TimeoutWatcher:

@@ -15,7 +15,7 @@ from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import open_subscription
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Deadline, acquire, reaper
+from syncmcp._concurrency.timing import Deadline, Latch, reaper
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.parallel import run_all
@@ -37,8 +37,8 @@ class _Inboxes:
     def __init__(self, names: Sequence[str]) -> None:
         # Guards all attributes. Reentrant like all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
-        # One lock for each waiting thread, released to wake it.
-        self._waiters: list[threading.Lock] = []
+        # One for each waiting thread, set to wake it.
+        self._waiters: list[Latch] = []
         self.queues = {name: EventQueue(self._notify) for name in names}
         # Queues that may still have events, in round-robin order: the last one read is at the end.
         self._active = dict(self.queues)
@@ -52,13 +52,12 @@ class _Inboxes:
         """
         deadline = Deadline(limit)
         while True:
-            waiter = threading.Lock()
+            waiter = Latch()
             lost: list[tuple[str, McpError]] = []
             with self._lock:
                 found = self._poll(lost)
                 over, late = found is not None or not self._active, deadline.expired
                 if not over and not late:
-                    waiter.acquire()
                     self._waiters.append(waiter)
             for name, error in lost:
                 _log.warning("[%s] %s", name, error)
@@ -68,7 +67,7 @@ class _Inboxes:
                 raise TimeoutError(f"nothing changed within {limit:g} s")
             try:
                 with lending_handler():
-                    acquire(waiter, deadline.remaining())
+                    waiter.wait(deadline.remaining())
             finally:
                 with self._lock:
                     if waiter in self._waiters:
@@ -103,7 +102,7 @@ class _Inboxes:
             waiters = list(self._waiters)
             self._waiters.clear()
         for waiter in waiters:
-            waiter.release()
+            waiter.set()
 
 
 class GroupSubscription:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import RequestFuture, failed_future
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
-from syncmcp._concurrency.timing import Deadline, acquire
+from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp.errors import McpError, NotSupported
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def run_all(
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
-    # A lock that is released once is the cheapest event to wait for.
-    finished = threading.Lock()
+    finished = Latch()
 
     def run_job(name: str, job: Callable[[], R]) -> None:
         outcome: R | BaseException
@@ -48,14 +47,13 @@ def run_all(
             outcomes[name] = outcome
             last = len(outcomes) == len(jobs)
         if last:
-            finished.release()
+            finished.set()
 
     if jobs:
-        finished.acquire()
         for name, job in jobs.items():
             workers.run(partial(run_job, name, job))
         with lending_handler():
-            acquire(finished, deadline.remaining())
+            finished.wait(deadline.remaining())
     with lock:
         return {name: outcomes[name] for name in jobs if name in outcomes}
 

@@ -17,7 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline, Latch, acquire, start_thread
+from syncmcp._concurrency.timing import Deadline, Latch, start_thread
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -134,8 +134,7 @@ class StdioTransport:
         self._receiver = receiver
         # On another thread: KeyboardInterrupt is raised in the main thread only, where it could
         # leak the process or a pipe before either is stored.
-        started = threading.Lock()
-        started.acquire()
+        started = Latch()
         failure: list[BaseException] = []
         name = f"syncmcp-stderr[{self.label}]"
         drain = threading.Thread(
@@ -143,7 +142,7 @@ class StdioTransport:
         )
         try:
             start_thread(drain)
-            if not acquire(started, deadline.remaining()):
+            if not started.wait(deadline.remaining()):
                 raise RequestTimeout(
                     "the server was not started in time",
                     server=self.label,
@@ -160,8 +159,8 @@ class StdioTransport:
             drain.join(_JOIN_WAIT)
             raise failure.pop()
 
-    def _start_and_drain(self, started: threading.Lock, failure: list[BaseException]) -> None:
-        """Start the server, release `started`, and read the server's stderr to the end.
+    def _start_and_drain(self, started: Latch, failure: list[BaseException]) -> None:
+        """Start the server, set `started`, and read the server's stderr to the end.
 
         One thread for both: with `PR_SET_PDEATHSIG` (Linux) a server ends with the thread that
         started it.
@@ -169,7 +168,7 @@ class StdioTransport:
         with self._lock:
             if self._closing:  # closed before the start
                 failure.append(ClosedError("closed while it was opening", server=self.label))
-                started.release()
+                started.set()
                 return
             self._opening = True
             self._users.add(threading.current_thread())
@@ -183,7 +182,7 @@ class StdioTransport:
                 self._kill_and_close(Deadline(0))
                 return
             finally:
-                started.release()
+                started.set()
             self._read_stderr()
         finally:
             self._release_process(threading.current_thread())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import pickle
@@ -14,11 +13,20 @@ import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
+from syncmcp._concurrency.timing import Latch
 from syncmcp.testing import FaultProxy, script, serve_http
 from syncmcp.testing.leaks import child_processes
 from tests.client.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, is_gone, relayed
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    InterruptedLatch,
+    in_threads,
+    is_gone,
+    relayed,
+)
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 CHANGED = "notifications/tools/list_changed"
@@ -208,11 +216,13 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
     steps = [*opening(), script.expect(LISTEN), script.silence()]
     waits: list[float] = []
 
-    def in_vain(_: object, seconds: float) -> bool:
-        waits.append(seconds)
-        return not peer.requests(LISTEN)
+    class InVain(Latch):
+        def wait(self, seconds: float | None) -> bool:
+            assert seconds is not None
+            waits.append(seconds)
+            return not peer.requests(LISTEN)
 
-    monkeypatch.setattr("syncmcp._client.listening.acquire", in_vain)
+    monkeypatch.setattr("syncmcp._connection.pending_request.Latch", InVain)
     with (
         Scripted(steps) as peer,
         syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,
@@ -442,9 +452,7 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
     server = shop()
     with syncmcp.connect(server) as client:
         events = client.listen(tools=True)
-        monkeypatch.setattr(
-            "syncmcp._concurrency.event_queue.acquire", lambda *_: _thread.interrupt_main()
-        )
+        monkeypatch.setattr("syncmcp._concurrency.event_queue.Latch", InterruptedLatch)
         with pytest.raises(KeyboardInterrupt):
             next(events)
         monkeypatch.undo()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -32,7 +31,6 @@ from syncmcp import (
     TransportError,
     UsageError,
 )
-from syncmcp._concurrency.timing import Latch
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
@@ -42,6 +40,7 @@ from tests.support.stage import (
     STATEFUL,
     STATELESS,
     Clock,
+    InterruptedLatch,
     Wire,
     every_wire,
     in_threads,
@@ -637,14 +636,6 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
         assert studio.tasks.all[0].status == "cancelled"
         assert studio.stats.requests["tasks/cancel"] == 1
     assert studio.stats.cancels == []
-
-
-class InterruptedLatch(Latch):
-    """Ctrl-C comes as soon as the main thread waits."""
-
-    def wait(self, seconds: float | None) -> bool:
-        _thread.interrupt_main()
-        return super().wait(seconds)
 
 
 class Parked:

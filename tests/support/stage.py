@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import socket
@@ -19,7 +20,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Mode
-from syncmcp._concurrency.timing import timer
+from syncmcp._concurrency.timing import Latch, timer
 from syncmcp.testing import Server, ToolContext, serve_http
 
 PATIENCE = 10.0
@@ -82,6 +83,14 @@ class Stage:
                 f"only {sorted(self._inside)} of {sorted(keys)} came"
             )
             return [self._inside[key] for key in keys]
+
+
+class InterruptedLatch(Latch):
+    """Ctrl-C comes as soon as the main thread waits."""
+
+    def wait(self, seconds: float | None) -> bool:
+        _thread.interrupt_main()
+        return super().wait(seconds)
 
 
 class GatedQueue(SimpleQueue[Any]):
