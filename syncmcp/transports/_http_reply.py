@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -275,18 +276,18 @@ def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
 
 _BOM = b"\xef\xbb\xbf"
 
-# Longer data, in bytes, are not passed through sseclient, which copies them.
-_LONG = 64 * 1024
+# sseclient copies data seven times, and needs quadratic time for many lines of them: the data of
+# longer events, in bytes, do not go through it.
+_LONG = 16 * 1024
 
 
 class EventStream:
     """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
 
-    sseclient-py parses the events; lines, limits and the last event id are handled here. On its own
-    it loses events that have only an `id` or `retry`, yields an event that the end of the stream
-    cut off, fails on a byte order mark, has no limit, copies data about ten times, and needs
-    quadratic time for many chunks or many `data` lines. Therefore it gets whole events, with one
-    `data` line of ordinary length; longer data are joined here.
+    Here the stream is cut into events, of a limited size; sseclient-py parses their fields. On its
+    own it has no limit, yields an event that the end of the stream cut off, fails on a byte order
+    mark, and needs quadratic time for many chunks. It passes over events without data: each event
+    gets an empty line of data more.
 
     Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
@@ -312,26 +313,20 @@ class EventStream:
         self.empty = True
         self._limit = limit
         self._option = option
-        self._first_line = True
-        self._after_cr = False
-        self._partial: list[bytes] = []  # the pieces of an incomplete line
-        self._partial_size = 0
-        self._data: list[bytes] = []
-        self._data_size = 0
-        self._event = b""
-        self._id = b""
-        self._one_event = _OneEvent()
+        self._cut: deque[bytes] = deque()
         # latin-1 maps bytes to characters one to one, so all bytes survive, valid UTF-8 or not.
-        self._events: Iterator[Any] = SSEClient(self._one_event, char_enc="latin-1").events()
+        source = SSEClient(iter(self._cut.popleft, None), char_enc="latin-1")
+        self._events: Iterator[Any] = source.events()
+        self.reset()
 
     def reset(self) -> None:
         """Discard the incomplete event of a broken stream; keep `last_id` and `retry`."""
-        self._first_line = True
+        self._first = True
         self._after_cr = False
-        self._partial.clear()
-        self._partial_size = 0
-        self._data, self._data_size, self._event = [], 0, b""
-        self._id = b"" if self.last_id is None else self.last_id.encode()
+        # The pieces of an incomplete event; and an LF after them, which may begin an empty line.
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._line_end = b""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Parse the next bytes, yield the data of each `message` event that they complete.
@@ -344,90 +339,87 @@ class EventStream:
         self.empty = self.empty and not chunk
         if self._after_cr and chunk:
             self._after_cr = False
-            if chunk.startswith(b"\n"):
-                chunk = chunk[1:]
+            chunk = chunk.removeprefix(b"\n")
         if b"\r" in chunk:
             # A CR ends a line at once: an LF after it may arrive hours later.
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = chunk.split(b"\n")
-        rest = lines.pop()
-        if lines and self._partial:
-            self._partial.append(lines[0])
-            lines[0] = b"".join(self._partial)
-            self._partial.clear()
-            self._partial_size = 0
-        for line in lines:
-            if not line:
-                data = self._end_event()
-                if data:
-                    yield data
-            else:
-                self._parse_line(line)
-        if rest:
-            self._partial.append(rest)
-            self._partial_size += len(rest)
-            self._check_size(self._partial_size)
-
-    def _parse_line(self, line: bytes) -> None:
-        if self._first_line:
-            self._first_line = False
-            line = line.removeprefix(_BOM)
-        if line.startswith(b"data:"):
-            self._add_data(line[6:] if line.startswith(b" ", 5) else line[5:])
+        if self._line_end:
+            chunk, self._line_end = self._line_end + chunk, b""
+        if b"\n" not in chunk:  # a hundred times as fast as to look for two of them
+            self._add(chunk)
             return
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._add_data(b"")
-        elif field == b"event":
-            self._event = value
-        elif field == b"id":
-            if b"\0" not in value:
-                self._id = value
-        elif field == b"retry" and value.isdigit():
-            self.retry = int(value.lstrip(b"0")[:_RETRY_DIGITS] or b"0") / 1000
+        *events, rest = chunk.split(b"\n\n")
+        for event in events:
+            self._add(event)
+            data = self._end_event()
+            if data:
+                yield data
+        if rest.endswith(b"\n"):
+            rest, self._line_end = rest[:-1], b"\n"
+            if not self._pieces and _is_comment(rest):
+                rest, self._line_end = b"", b""  # comments alone do not make an event long
+        self._add(rest)
 
-    def _add_data(self, value: bytes) -> None:
-        self._check_size(len(value))
-        self._data.append(value)
-        self._data_size += len(value) + 1
-
-    def _end_event(self) -> bytes:
-        self._first_line = False
-        self.last_id = self._id.decode("utf-8", "replace") or None
-        lines, event = self._data, self._event
-        self._data, self._data_size, self._event = [], 0, b""
-        if event == b"endpoint" and self.endpoint is None:
-            self.endpoint = b"\n".join(lines)
-        # Only line ends, no JSON: servers send such events for their id.
-        if not any(lines):
-            return b""
-        if len(lines) > 1 or len(lines[0]) > _LONG:
-            return b"\n".join(lines) if event in (b"", b"message") else b""
-        self._one_event.put(b"event: %b\ndata: %b\n\n" % (event, lines[0]))
-        parsed = next(self._events)
-        return parsed.data.encode("latin-1") if parsed.event == "message" else b""
-
-    def _check_size(self, more: int) -> None:
-        if self._data_size + more > self._limit:
+    def _add(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._limit:
             raise LimitExceeded(
                 f"an event of the server is longer than {self._option}={self._limit} bytes"
             )
 
+    def _end_event(self) -> bytes:
+        event = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        if self._first:
+            self._first = False
+            event = event.removeprefix(_BOM)
+        if not event or _is_comment(event):
+            return b""
+        data: bytes | None = None
+        if len(event) > _LONG or b"\0" in event:
+            event, data = _without_data(event)
+        self._cut.append(event + b"\ndata:\n\n")
+        parsed = next(self._events)
+        if parsed.id is not None:
+            self.last_id = parsed.id.encode("latin-1").decode("utf-8", "replace") or None
+        if parsed.retry is not None and parsed.retry.isascii() and parsed.retry.isdigit():
+            self.retry = int(parsed.retry.lstrip("0")[:_RETRY_DIGITS] or "0") / 1000
+        if data is None:
+            data = parsed.data[:-1].encode("latin-1")
+        if parsed.event == "endpoint" and self.endpoint is None:
+            self.endpoint = data
+        # Only line ends, no JSON: servers send such events for their id.
+        return data if parsed.event == "message" and data.strip(b"\n") else b""
 
-class _OneEvent:
-    """The source that sseclient reads from: exactly one event."""
 
-    def __init__(self) -> None:
-        self._event = b""
+def _is_comment(text: bytes) -> bool:
+    return text.startswith(b":") and b"\n" not in text
 
-    def put(self, event: bytes) -> None:
-        self._event = event
 
-    def __iter__(self) -> _OneEvent:
-        return self
+def _without_data(event: bytes) -> tuple[bytes, bytes]:
+    """Divide an event into its other fields, the last line of each, and its data.
 
-    def __next__(self) -> bytes:
-        event, self._event = self._event, b""
-        return event
+    An id with NUL is left out: sseclient would take it.
+    """
+    data: list[bytes] = []
+    fields: dict[bytes, bytes] = {}
+    start = 0
+    while start <= len(event):  # not split: short lines would take ten times their length
+        end = event.find(b"\n", start)
+        if end < 0:
+            end = len(event)
+        if event.startswith(b"data:", start):
+            data.append(event[start + (6 if event.startswith(b" ", start + 5) else 5) : end])
+        else:
+            line = event[start:end]
+            name = line.partition(b":")[0]
+            if name == b"data":
+                data.append(b"")
+            elif name in (b"event", b"retry") or (name == b"id" and b"\0" not in line):
+                fields[name] = line
+        start = end + 1
+    return b"\n".join(fields.values()), b"\n".join(data)

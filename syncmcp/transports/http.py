@@ -184,6 +184,9 @@ _STREAMS = 4
 # Requests that are sent without the session's id: they start a session, or need none.
 _WITHOUT_SESSION = frozenset(("initialize", "server/discover"))
 
+# The headers of each message.
+_POSTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
+
 # Statuses that ask for a later attempt, whatever the body says.
 _NOT_NOW = (429, 503)
 
@@ -284,9 +287,7 @@ class HttpTransport(HttpSender):
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
-        headers = self._endpoint.headers(out.headers, negotiated=not initialize)
-        headers["Content-Type"] = JSON
-        headers["Accept"] = f"{JSON}, {EVENTS}"
+        headers = self._endpoint.headers(out.headers, _POSTED, negotiated=not initialize)
         response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
             status = response.status_code
@@ -453,7 +454,7 @@ class HttpTransport(HttpSender):
         ending = timer.after(_DELETE_SECONDS, exchange.abort)
         try:
             with exchange:
-                headers = self._endpoint.headers({})
+                headers = self._endpoint.headers({}, {})
                 finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
         except Exception as error:
             found = (

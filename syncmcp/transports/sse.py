@@ -186,8 +186,7 @@ class SseTransport(HttpSender):
                 ending.cancel()
 
     def _post(self, out: Outgoing, exchange: AbortableExchange) -> None:
-        headers = self._endpoint.headers(out.headers)
-        headers["Content-Type"] = JSON
+        headers = self._endpoint.headers(out.headers, {"Content-Type": JSON})
         response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._post_url)
         try:
             status = response.status_code
