@@ -1,20 +1,15 @@
 """urllib3 connections that register their socket with the exchange on their thread.
 
-So the exchange can be aborted. They also look up names and connect within the exchange's deadline:
-`getaddrinfo` has no timeout, and urllib3 gives each address of a host the whole timeout.
+So the exchange can be aborted. They also write and read the heads of messages at once.
 """
 
 from __future__ import annotations
 
-import errno
 import http.client
 import io
-import ipaddress
-import os
 import re
 import socket
 import ssl
-import threading
 from functools import cache, partial
 from http import HTTPStatus
 from http.client import (
@@ -31,127 +26,20 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from requests.cookies import extract_cookies_to_jar
 from requests.models import PreparedRequest, Response
+from requests.structures import CaseInsensitiveDict
 from urllib3 import HTTPHeaderDict
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util import SKIP_HEADER, Retry, Timeout
-from urllib3.util.connection import allowed_gai_family
-from urllib3.util.wait import wait_for_write
 
-from syncmcp._http.exchange import AbortableExchange, Resolve, current, shut_down
+from syncmcp._http.connecting import connect, look_up, resolve
+from syncmcp._http.exchange import current, shut_down
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Adapter", "look_up", "resolve"]
-
-# Seconds between two checks for an abort while connecting: not every system wakes a thread that
-# waits for a connection when the socket is shut down.
-_CONNECT_SLICE = 0.25
-
-_IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
-
-
-def look_up(host: str, port: int) -> list[Any]:
-    """Look up the addresses of a host with the system's resolver."""
-    return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
-
-
-def resolve(
-    host: str, port: int, exchange: AbortableExchange, find: Resolve = look_up
-) -> list[Any]:
-    """Look up the addresses of a host with `find`, within the exchange's deadline.
-
-    Raises:
-        TimeoutError: The deadline passed.
-        ExchangeAborted: The exchange was aborted.
-        Exception: Raised by `find`.
-    """
-    if _is_address(host):
-        return find(host, port)
-    # getaddrinfo cannot be interrupted, so it runs on another thread, which may outlive the wait.
-    found: list[Any] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            found.append(find(host, port))
-        except Exception as error:  # raised again on the waiting thread
-            found.append(error)
-        done.set()
-
-    try:
-        threading.Thread(target=run, name=f"syncmcp-resolve[{host}]", daemon=True).start()
-    except RuntimeError:  # the interpreter is ending: no thread can be started
-        run()
-    if not exchange.wait(done, exchange.deadline.remaining()):
-        raise TimeoutError(f"resolving the name {host} took too long")
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    addresses: list[Any] = found[0]
-    return addresses
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _connect(
-    addresses: list[Any],
-    host: str,
-    exchange: AbortableExchange,
-    options: Any,
-    source: tuple[str, int] | None,
-) -> tuple[socket.socket, str]:
-    failure: OSError = OSError(f"no address was found for {host}")
-    for position, (family, kind, protocol, _, address) in enumerate(addresses):
-        left = exchange.deadline.remaining()
-        # An address that does not respond must leave time for the others.
-        share = None if left is None else left / (len(addresses) - position)
-        sock = socket.socket(family, kind, protocol)
-        try:
-            for option in options or ():
-                sock.setsockopt(*option)
-            if source:
-                sock.bind(source)
-            _connect_one(sock, address, share, exchange)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            sock.settimeout(exchange.deadline.remaining())
-            return sock, address[0]
-    raise failure
-
-
-def _connect_one(
-    sock: socket.socket, address: Any, seconds: float | None, exchange: AbortableExchange
-) -> None:
-    limit = exchange.deadline.sooner(seconds)
-    sock.setblocking(False)
-    # Connect first, then register: shutting down a socket that is not connecting has no effect.
-    code = sock.connect_ex(address)
-    exchange.abort_with(partial(shut_down, sock))
-    if code in _IN_PROGRESS:
-        while True:
-            left = limit.remaining()
-            if wait_for_write(sock, _CONNECT_SLICE if left is None else min(left, _CONNECT_SLICE)):
-                break
-            exchange.abort_with(partial(shut_down, sock))
-            if limit.expired:
-                raise TimeoutError("connecting took too long")
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if code:
-        raise OSError(code, os.strerror(code))
-
+__all__ = ["Adapter"]
 
 # What http.client writes for it is known: a body of known length, and nothing that needs a check.
 _NEEDED = frozenset(("accept-encoding", "content-length", "user-agent"))
@@ -282,7 +170,7 @@ class _Connection(HTTPConnection):
         find = (None if proxied else exchange.resolve) or look_up
         try:
             addresses = resolve(host, self.port, exchange, find)
-            sock, address = _connect(
+            sock, address = connect(
                 addresses, host, exchange, self.socket_options, self.source_address
             )
         except socket.gaierror as error:
@@ -401,14 +289,8 @@ class _Pool(HTTPConnectionPool):
         super()._put_conn(conn)
 
 
-class _SecurePool(HTTPSConnectionPool):
+class _SecurePool(_Pool, HTTPSConnectionPool):
     ConnectionCls: Any = _SecureConnection
-
-    def _put_conn(self, conn: Any) -> None:
-        exchange = current()
-        if exchange is not None:
-            exchange.release()
-        super()._put_conn(conn)
 
 
 _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
@@ -484,8 +366,6 @@ class Adapter(HTTPAdapter):
     ) -> Response:
         """Send the request and wait for the headers; the body is always left to be read.
 
-        The response's headers are urllib3's mapping, whose names may be spelled in any case, too.
-
         Raises:
             Exception: Raised by requests, urllib3, ssl or socket.
         """
@@ -512,7 +392,9 @@ class Adapter(HTTPAdapter):
         )
         response = Response()
         response.status_code = raw.status
-        response.headers = raw.headers
+        # A plain dictionary means that no code of the program sees the response.
+        plain = isinstance(request.headers, dict)
+        response.headers = raw.headers if plain else CaseInsensitiveDict(raw.headers)
         response.reason = raw.reason
         response.raw = raw
         response.url = str(request.url)

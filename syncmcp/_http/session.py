@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from syncmcp._http.exchange import AbortableExchange
     from syncmcp.config import Http
 
-__all__ = ["HttpSession", "body_of", "finish"]
+__all__ = ["HttpSession", "body_of", "content_type", "finish"]
 
 _log = logging.getLogger("syncmcp.http")
 
@@ -153,7 +153,6 @@ class HttpSession:
             options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
             response = self._adapter.send(request, **options)
             if request.hooks["response"]:
-                response.headers = CaseInsensitiveDict(response.headers)
                 response = dispatch_hook(  # type: ignore[no-untyped-call]
                     "response", request.hooks, response, **options
                 )
@@ -207,6 +206,12 @@ def _copied_session(theirs: requests.Session | None) -> requests.Session:
         ):  # fmt: skip
             setattr(ours, name, getattr(theirs, name))
     return ours
+
+
+def content_type(response: requests.Response) -> str:
+    """The media type, without parameters, in lower case; empty if there is none."""
+    kind: str = response.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower()
 
 
 def body_of(

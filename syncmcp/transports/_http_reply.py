@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from sseclient import SSEClient
 
 from syncmcp._base.text import redact
+from syncmcp._http.session import content_type
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EventStream",
-    "content_type",
     "error_for_content_type",
     "error_for_status",
     "is_rpc_response",
@@ -52,12 +52,6 @@ _PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-typ
 _RETRY_DIGITS = 10
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-def content_type(response: requests.Response) -> str:
-    """The media type, without parameters, in lower case; empty if there is none."""
-    kind: str = response.headers.get("Content-Type", "")
-    return kind.partition(";")[0].strip().lower()
 
 
 def session_id(response: requests.Response) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp._http.session import body_of, finish
+from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -148,7 +148,7 @@ class ServerStream:
             response, _ = self._endpoint.open_events(exchange, events)
             try:
                 status = response.status_code
-                if status != 200 or reply.content_type(response) != EVENTS:
+                if status != 200 or content_type(response) != EVENTS:
                     _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
                     # Some servers answer the first attempt with 404 instead of 405.
                     if status == 404 and self._opened and self._endpoint.session_id is not None:
@@ -315,7 +315,7 @@ class HttpTransport(HttpSender):
         response: requests.Response,
         headers: Mapping[str, Any],
     ) -> None:
-        kind = reply.content_type(response)
+        kind = content_type(response)
         if kind == JSON:
             body = b"".join(body_of(exchange, response, self._config.max_body))
             if not self._receiver.receive(body, out):
@@ -403,7 +403,7 @@ class HttpTransport(HttpSender):
     ) -> bool:
         response, headers = self._endpoint.open_events(exchange, events)
         try:
-            if response.status_code == 200 and reply.content_type(response) == EVENTS:
+            if response.status_code == 200 and content_type(response) == EVENTS:
                 self._receiver.alive(out)
                 return self._read_events_of(out, exchange, response, events, reconnects)
             error = self._error_for(
