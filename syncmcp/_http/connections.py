@@ -1,6 +1,8 @@
 """urllib3 connections that register their socket with the exchange on their thread.
 
-So the exchange can be aborted. They also write and read the heads of messages at once.
+So the exchange can be aborted. They write and read the heads of HTTP messages in one go: urllib3,
+http.client and the email package need 200 function calls for that, these some 40. A head that is
+not an ordinary one is left to them.
 """
 
 from __future__ import annotations
@@ -41,18 +43,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter"]
 
-# What http.client writes for it is known: a body of known length, and nothing that needs a check.
+# urllib3 adds the former where they are missing, and writes another head for the latter.
 _NEEDED = frozenset(("accept-encoding", "content-length", "user-agent"))
 _SPECIAL = frozenset(("host", "transfer-encoding"))
+# Less than http.client accepts.
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def _plain_lines(headers: Mapping[str, Any]) -> bytes | None:
-    """The lines of ordinary headers; `None` if urllib3 has to write, to complete or to refuse them.
-
-    urllib3 and http.client need ten function calls to write a line.
-    """
+    """The lines of ordinary headers; `None` if urllib3 has to write, complete or refuse them."""
     names = {name.lower() for name in headers}
     if not names.issuperset(_NEEDED) or not names.isdisjoint(_SPECIAL):
         return None
@@ -70,8 +70,8 @@ def _plain_lines(headers: Mapping[str, Any]) -> bytes | None:
 _LONGEST_LINE = 65536
 _MOST_LINES = 100
 
-# One header, as nearly all are: anything else is left to http.client. A value does not begin with
-# whitespace, so that no time is spent on ways to divide it.
+# An ordinary header. Its value does not begin with whitespace: there is only one way to divide a
+# line, and none to spend time on.
 _FIELD = re.compile(
     r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*"
     r"((?:[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*)?)\r?\n",
@@ -80,10 +80,7 @@ _FIELD = re.compile(
 
 
 class _Response(HTTPResponse):
-    """Skips interim responses, and refuses headers that break off.
-
-    http.client has the email package parse the headers, urllib3 copies the result.
-    """
+    """Skips interim responses, and refuses headers that break off."""
 
     fp: Any
     headers: Any

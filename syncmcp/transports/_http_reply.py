@@ -270,18 +270,18 @@ def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
 
 _BOM = b"\xef\xbb\xbf"
 
-# sseclient copies data seven times, and needs quadratic time for many lines of them: the data of
-# longer events, in bytes, do not go through it.
+# sseclient copies data seven times, and needs quadratic time for many lines of data. The data of
+# events longer than this, in bytes, do not pass through it.
 _LONG = 16 * 1024
 
 
 class EventStream:
     """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
 
-    Here the stream is cut into events, of a limited size; sseclient-py parses their fields. On its
-    own it has no limit, yields an event that the end of the stream cut off, fails on a byte order
-    mark, and needs quadratic time for many chunks. It passes over events without data: each event
-    gets an empty line of data more.
+    The stream is cut into events here; sseclient-py parses the fields of each. On its own it has no
+    limit, yields an event that the end of the stream cut off, fails on a byte order mark, and needs
+    quadratic time for many chunks. It skips events without data, so each event gets another line
+    of data, an empty one.
 
     Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
@@ -340,7 +340,7 @@ class EventStream:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if self._line_end:
             chunk, self._line_end = self._line_end + chunk, b""
-        if b"\n" not in chunk:  # a hundred times as fast as to look for two of them
+        if b"\n" not in chunk:  # a search for one byte is a hundred times faster than for two
             self._add(chunk)
             return
         *events, rest = chunk.split(b"\n\n")
@@ -395,9 +395,9 @@ def _is_comment(text: bytes) -> bool:
 
 
 def _without_data(event: bytes) -> tuple[bytes, bytes]:
-    """Divide an event into its other fields, the last line of each, and its data.
+    """Split an event into the last line of each other field, and its data.
 
-    An id with NUL is left out: sseclient would take it.
+    An id with NUL is left out: the standard ignores it, sseclient would not.
     """
     data: list[bytes] = []
     fields: dict[bytes, bytes] = {}
