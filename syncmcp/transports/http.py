@@ -373,12 +373,14 @@ class HttpTransport(HttpSender):
     ) -> None:
         events = EventStream(self._config.max_body)
         reconnects = ReconnectPolicy()
-        lost: McpError = ConnectionLost("the event stream ended before the answer")
+        lost: McpError
         try:
             if self._read_events_of(out, exchange, response, events, reconnects):
                 return
             if events.empty:
                 lost = ProtocolError("the server answered the request with an empty event stream")
+            else:
+                lost = ConnectionLost("the event stream ended before the answer")
         except Exception as error:
             lost = self._resumable_error(error, exchange)
         # Only the stateful era has resumption; `initialize` is part of it before `adopt` is called.
