@@ -268,6 +268,7 @@ def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
             yield text.rpartition(" ")[2]  # the token without its scheme
 
 
+_RETRY = re.compile(rb"retry: ?0*([0-9]+)")
 _BOM = b"\xef\xbb\xbf"
 
 # sseclient copies data seven times, and needs quadratic time for many lines of data. The data of
@@ -291,7 +292,6 @@ class EventStream:
         endpoint: The data of the first event `endpoint`, with which the stream of a server of
             2024-11-05 begins; `None` before it.
         empty: Whether no byte has been received, on any connection.
-        retry: The seconds to wait before reconnecting, as the server wants; `None` if unknown.
     """
 
     def __init__(self, limit: int, option: str = "max_body") -> None:
@@ -303,8 +303,9 @@ class EventStream:
         """
         self.last_id: str | None = None
         self.endpoint: bytes | None = None
-        self.retry: float | None = None
         self.empty = True
+        self._retry: float | None = None
+        self._pieces: list[bytes] = []
         self._limit = limit
         self._option = option
         self._cut: deque[bytes] = deque()
@@ -315,12 +316,21 @@ class EventStream:
 
     def reset(self) -> None:
         """Discard the incomplete event of a broken stream; keep `last_id` and `retry`."""
+        if self._pieces:
+            self._retry = self.retry
         self._first = True
         self._after_cr = False
         # The pieces of an incomplete event; and an LF after them, which may begin an empty line.
-        self._pieces: list[bytes] = []
+        self._pieces = []
         self._size = 0
         self._line_end = b""
+
+    @property
+    def retry(self) -> float | None:
+        """The seconds to wait before reconnecting, as the server wants; `None` if unknown."""
+        # It counts before its event is complete: a server may name it and end the connection.
+        lines = (b"".join(self._pieces) + self._line_end).rpartition(b"\n")[0]
+        return _retry(lines.removeprefix(_BOM) if self._first else lines, self._retry)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Parse the next bytes, yield the data of each `message` event that they complete.
@@ -352,7 +362,8 @@ class EventStream:
         if rest.endswith(b"\n"):
             rest, self._line_end = rest[:-1], b"\n"
             if not self._pieces and _is_comment(rest):
-                rest, self._line_end = b"", b""  # comments alone do not make an event long
+                # Comments alone do not make an event long.
+                rest, self._line_end, self._first = b"", b"", False
         self._add(rest)
 
     def _add(self, piece: bytes) -> None:
@@ -375,13 +386,14 @@ class EventStream:
             return b""
         data: bytes | None = None
         if len(event) > _LONG or b"\0" in event:
-            event, data = _without_data(event)
+            fields, data = _without_data(event)
+            event = b"\n".join(fields.values())
         self._cut.append(event + b"\ndata:\n\n")
         parsed = next(self._events)
         if parsed.id is not None:
             self.last_id = parsed.id.encode("latin-1").decode("utf-8", "replace") or None
-        if parsed.retry is not None and parsed.retry.isascii() and parsed.retry.isdigit():
-            self.retry = int(parsed.retry.lstrip("0")[:_RETRY_DIGITS] or "0") / 1000
+        if parsed.retry is not None:  # it may be no number
+            self._retry = _retry(event, self._retry)
         if data is None:
             data = parsed.data[:-1].encode("latin-1")
         if parsed.event == "endpoint" and self.endpoint is None:
@@ -394,10 +406,16 @@ def _is_comment(text: bytes) -> bool:
     return text.startswith(b":") and b"\n" not in text
 
 
-def _without_data(event: bytes) -> tuple[bytes, bytes]:
-    """Split an event into the last line of each other field, and its data.
+def _retry(event: bytes, default: float | None) -> float | None:
+    """The seconds of the last valid `retry` in an event; `default` if there is none."""
+    found = _RETRY.fullmatch(_without_data(event)[0].get(b"retry", b""))
+    return default if found is None else int(found[1][:_RETRY_DIGITS]) / 1000
 
-    An id with NUL is left out: the standard ignores it, sseclient would not.
+
+def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
+    """Split an event into the last valid line of each other field, and its data.
+
+    An id with NUL and a `retry` that is no number are not valid; sseclient would take them.
     """
     data: list[bytes] = []
     fields: dict[bytes, bytes] = {}
@@ -413,7 +431,9 @@ def _without_data(event: bytes) -> tuple[bytes, bytes]:
             name = line.partition(b":")[0]
             if name == b"data":
                 data.append(b"")
-            elif name in (b"event", b"retry") or (name == b"id" and b"\0" not in line):
+            elif name == b"event" or (
+                b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)
+            ):
                 fields[name] = line
         start = end + 1
-    return b"\n".join(fields.values()), b"\n".join(data)
+    return fields, b"\n".join(data)

@@ -125,6 +125,21 @@ def test_a_retry_that_is_not_all_digits_is_ignored(value: bytes) -> None:
     assert events.retry is None
 
 
+def test_a_retry_counts_before_its_event_is_complete_and_after_the_stream_broke() -> None:
+    events = EventStream(LIMIT)
+    list(events.feed(b"retry: 100\n\n\xef\xbb\xbfretry: 200\nid: 1\nretry: 3"))
+    assert events.retry == 0.1
+    list(events.feed(b"00\nretry:\n"))
+    assert events.retry == 0.3
+    events.reset()
+    assert events.retry == 0.3
+    list(events.feed(b"\n\n\xef\xbb\xbfretry: 400\n"))
+    assert events.retry == 0.3
+    list(events.feed(b"retry: 500\nretry: 6.0\ndata: 1\n\n"))
+    assert events.retry == 0.5
+    assert events.last_id is None
+
+
 def test_an_absurd_retry_is_a_long_time_and_no_error() -> None:
     events = EventStream(LIMIT)
     list(events.feed(b"retry: " + b"9" * 5000 + b"\n\n"))
