@@ -1,177 +1,152 @@
 """urllib3 connections that register their socket with the exchange on their thread.
 
-So the exchange can be aborted. They also look up names and connect within the exchange's deadline:
-`getaddrinfo` has no timeout, and urllib3 gives each address of a host the whole timeout.
+So the exchange can be aborted. They write and read the heads of HTTP messages in one go: urllib3,
+http.client and the email package need 200 function calls for that, these some 40. A head that is
+not an ordinary one is left to them.
 """
 
 from __future__ import annotations
 
-import errno
-import ipaddress
-import os
+import http.client
+import io
+import re
 import socket
 import ssl
-import threading
 from functools import cache, partial
 from http import HTTPStatus
-from http.client import HTTPResponse, RemoteDisconnected
-from typing import Any
+from http.client import (
+    HTTPException,
+    HTTPResponse,
+    LineTooLong,
+    RemoteDisconnected,
+    UnknownProtocol,
+    parse_headers,
+)
+from typing import TYPE_CHECKING, Any
 
+import urllib3
 from requests.adapters import HTTPAdapter
 from requests.cookies import extract_cookies_to_jar
 from requests.models import PreparedRequest, Response
 from requests.structures import CaseInsensitiveDict
+from urllib3 import HTTPHeaderDict
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
-from urllib3.util import Retry, Timeout
-from urllib3.util.connection import allowed_gai_family
-from urllib3.util.wait import wait_for_write
+from urllib3.util import SKIP_HEADER, Retry, Timeout
 
-from syncmcp._http.exchange import AbortableExchange, Resolve, current, shut_down
+from syncmcp._http.connecting import connect, look_up, resolve
+from syncmcp._http.exchange import current, shut_down
 
-__all__ = ["Adapter", "look_up", "resolve"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-# Seconds between two checks for an abort while connecting: not every system wakes a thread that
-# waits for a connection when the socket is shut down.
-_CONNECT_SLICE = 0.25
+__all__ = ["Adapter"]
 
-_IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
-
-
-def look_up(host: str, port: int) -> list[Any]:
-    """Look up the addresses of a host with the system's resolver."""
-    return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
+# urllib3 adds the former where they are missing, and writes another head for the latter.
+_NEEDED = frozenset(("accept-encoding", "content-length", "user-agent"))
+_SPECIAL = frozenset(("host", "transfer-encoding"))
+# Less than http.client accepts.
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
-def resolve(
-    host: str, port: int, exchange: AbortableExchange, find: Resolve = look_up
-) -> list[Any]:
-    """Look up the addresses of a host with `find`, within the exchange's deadline.
-
-    Raises:
-        TimeoutError: The deadline passed.
-        ExchangeAborted: The exchange was aborted.
-        Exception: Raised by `find`.
-    """
-    if _is_address(host):
-        return find(host, port)
-    # getaddrinfo cannot be interrupted, so it runs on another thread, which may outlive the wait.
-    found: list[Any] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            found.append(find(host, port))
-        except Exception as error:  # raised again on the waiting thread
-            found.append(error)
-        done.set()
-
-    try:
-        threading.Thread(target=run, name=f"syncmcp-resolve[{host}]", daemon=True).start()
-    except RuntimeError:  # the interpreter is ending: no thread can be started
-        run()
-    if not exchange.wait(done, exchange.deadline.remaining()):
-        raise TimeoutError(f"resolving the name {host} took too long")
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    addresses: list[Any] = found[0]
-    return addresses
+def _plain_lines(headers: Mapping[str, Any]) -> bytes | None:
+    """The lines of ordinary headers; `None` if urllib3 has to write, complete or refuse them."""
+    names = {name.lower() for name in headers}
+    if not names.issuperset(_NEEDED) or not names.isdisjoint(_SPECIAL):
+        return None
+    lines = []
+    for name, value in headers.items():
+        if type(value) is not str or value == SKIP_HEADER:
+            return None
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            return None
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("latin-1")
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+# The limits of http.client, in bytes and lines.
+_LONGEST_LINE = 65536
+_MOST_LINES = 100
 
-
-def _connect(
-    addresses: list[Any],
-    host: str,
-    exchange: AbortableExchange,
-    options: Any,
-    source: tuple[str, int] | None,
-) -> tuple[socket.socket, str]:
-    failure: OSError = OSError(f"no address was found for {host}")
-    for position, (family, kind, protocol, _, address) in enumerate(addresses):
-        left = exchange.deadline.remaining()
-        # An address that does not respond must leave time for the others.
-        share = None if left is None else left / (len(addresses) - position)
-        sock = socket.socket(family, kind, protocol)
-        try:
-            for option in options or ():
-                sock.setsockopt(*option)
-            if source:
-                sock.bind(source)
-            _connect_one(sock, address, share, exchange)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            sock.settimeout(exchange.deadline.remaining())
-            return sock, address[0]
-    raise failure
-
-
-def _connect_one(
-    sock: socket.socket, address: Any, seconds: float | None, exchange: AbortableExchange
-) -> None:
-    limit = exchange.deadline.sooner(seconds)
-    sock.setblocking(False)
-    # Connect first, then register: shutting down a socket that is not connecting has no effect.
-    code = sock.connect_ex(address)
-    exchange.abort_with(partial(shut_down, sock))
-    if code in _IN_PROGRESS:
-        while True:
-            left = limit.remaining()
-            if wait_for_write(sock, _CONNECT_SLICE if left is None else min(left, _CONNECT_SLICE)):
-                break
-            exchange.abort_with(partial(shut_down, sock))
-            if limit.expired:
-                raise TimeoutError("connecting took too long")
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if code:
-        raise OSError(code, os.strerror(code))
-
-
-class _WholeLines:
-    """A response stream in which a closed connection does not end the headers."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.close = stream.close
-
-    def readline(self, limit: int) -> bytes:
-        line: bytes = self._stream.readline(limit)
-        if not line:
-            raise RemoteDisconnected("it was closed before the end of the headers")
-        return line
+# An ordinary header. Its value does not begin with whitespace: there is only one way to divide a
+# line, and none to spend time on.
+_FIELD = re.compile(
+    r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*"
+    r"((?:[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*)?)\r?\n",
+    re.MULTILINE,
+)
 
 
 class _Response(HTTPResponse):
     """Skips interim responses, and refuses headers that break off."""
 
-    def _read_status(self) -> tuple[str, int, str]:
-        # RFC 9110 15.2: any number of interim responses may come. The base class skips those with
-        # status 100 only, and would leave the final response to the next request.
-        version, status, reason = super()._read_status()  # type: ignore[misc]
-        if 100 < status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
-            status = HTTPStatus.CONTINUE
-        return version, status, reason
+    fp: Any
+    headers: Any
+    msg: Any
 
     def begin(self) -> None:
-        stream: Any = self.fp
-        self.fp: Any = _WholeLines(stream)
-        try:
-            super().begin()
-        finally:
-            if self.fp is not None:
-                self.fp = stream
+        """Read the status and the headers, and find out how the body ends."""
+        version, status, reason = self._read_status()  # type: ignore[attr-defined]
+        # RFC 9110 15.2: any number of interim responses may come.
+        while 100 <= status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            self._read_lines()
+            version, status, reason = self._read_status()  # type: ignore[attr-defined]
+        if not version.startswith(("HTTP/1.", "HTTP/0.9")):
+            raise UnknownProtocol(version)
+        self.version = 10 if version in ("HTTP/1.0", "HTTP/0.9") else 11
+        self.code = self.status = status
+        self.reason = reason.strip()
+        fields = self._read_fields()
+        # `msg` is for cookies: urllib3's mapping has the method that `http.cookiejar` calls.
+        self.headers = self.msg = HTTPHeaderDict()
+        for name, value in fields:
+            self.headers.add(name, value)
+        self._find_end({name.lower(): value for name, value in reversed(fields)})
+
+    def _find_end(self, headers: Mapping[str, str]) -> None:
+        """Set how the body ends, from the first header of each name."""
+        self.chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        self.chunk_left = None
+        self.length = None if self.chunked else _length(headers.get("content-length", ""))
+        if self.status in (204, 304) or self.status < 200:
+            self.length = 0
+        connection = headers.get("connection", "").lower()
+        kept = "close" not in connection if self.version == 11 else "keep-alive" in connection
+        self.will_close = not kept or (self.length is None and not self.chunked)
+
+    def _read_lines(self) -> list[bytes]:
+        lines: list[bytes] = []
+        while True:
+            line = self.fp.readline(_LONGEST_LINE + 1)
+            if not line:
+                raise RemoteDisconnected("it was closed before the end of the headers")
+            if len(line) > _LONGEST_LINE:
+                raise LineTooLong("header line")
+            lines.append(line)
+            if len(lines) > _MOST_LINES:
+                raise HTTPException(f"got more than {_MOST_LINES} headers")
+            if line in (b"\r\n", b"\n"):
+                return lines
+
+    def _read_fields(self) -> list[tuple[str, str]]:
+        lines = self._read_lines()
+        head = b"".join(lines)
+        fields: list[tuple[str, str]] = _FIELD.findall(head.decode("latin-1"))
+        if len(fields) == len(lines) - 1:
+            return fields
+        # Folded or invalid lines. A fold is a space (RFC 9112 5.2).
+        items = parse_headers(io.BytesIO(head)).items()
+        return [(name, value.replace("\r\n", "").replace("\n", "")) for name, value in items]
+
+
+def _length(value: str) -> int | None:
+    try:
+        length = int(value.partition(",")[0])
+    except ValueError:
+        return None
+    return length if length >= 0 else None
 
 
 class _Connection(HTTPConnection):
@@ -192,7 +167,7 @@ class _Connection(HTTPConnection):
         find = (None if proxied else exchange.resolve) or look_up
         try:
             addresses = resolve(host, self.port, exchange, find)
-            sock, address = _connect(
+            sock, address = connect(
                 addresses, host, exchange, self.socket_options, self.source_address
             )
         except socket.gaierror as error:
@@ -204,13 +179,27 @@ class _Connection(HTTPConnection):
         self.peer = None if proxied else address
         return sock
 
-    def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: Any = None,
+        headers: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         if self.sock is None:
             self.connect()
+        lines = _plain_lines(headers) if type(body) is bytes and headers else None
         self._outbox = []
         try:
-            super().request(method, url, *args, **kwargs)
-            message = b"".join(self._outbox)
+            if lines is None:
+                super().request(method, url, body, headers, **options)
+                message = b"".join(self._outbox)
+            else:
+                self.sock.settimeout(self.timeout)
+                self.putrequest(method, url, skip_accept_encoding=True)
+                self.endheaders()
+                message = b"%b%b\r\n%b" % (b"".join(self._outbox)[:-2], lines, body)
         finally:
             self._outbox = None
         exchange = current()
@@ -224,6 +213,23 @@ class _Connection(HTTPConnection):
         else:
             # Head and body are sent with one system call, in one segment.
             self._outbox.append(data)
+
+    def getresponse(self) -> Any:
+        """Wait for the headers; the body is left to be read, as the adapter asks for."""
+        self.sock.settimeout(self.timeout)
+        shutdown = getattr(self.sock, "shutdown", None)  # TLS in TLS has none
+        response: Any = http.client.HTTPConnection.getresponse(self)
+        return urllib3.HTTPResponse(
+            body=response,
+            headers=response.headers,
+            status=response.status,
+            version=response.version,
+            reason=response.reason,
+            preload_content=False,
+            decode_content=False,
+            original_response=response,
+            sock_shutdown=shutdown,
+        )
 
 
 class _SecureConnection(_Connection, HTTPSConnection):
@@ -280,14 +286,8 @@ class _Pool(HTTPConnectionPool):
         super()._put_conn(conn)
 
 
-class _SecurePool(HTTPSConnectionPool):
+class _SecurePool(_Pool, HTTPSConnectionPool):
     ConnectionCls: Any = _SecureConnection
-
-    def _put_conn(self, conn: Any) -> None:
-        exchange = current()
-        if exchange is not None:
-            exchange.release()
-        super()._put_conn(conn)
 
 
 _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
@@ -317,6 +317,24 @@ def _socks_pools() -> dict[str, Any]:
 
 
 _NO_RETRIES = Retry(0, read=False)
+
+
+class _Limits(Timeout):
+    """Timeouts that urllib3 need not check and copy for each step of a request."""
+
+    connect_timeout: Any = None
+    read_timeout: Any = None
+
+    def __init__(self, connect: float | None, read: float | None) -> None:
+        self.connect_timeout = connect
+        self.read_timeout = read
+
+    def clone(self) -> _Limits:
+        return self
+
+    def start_connect(self) -> float:
+        return 0.0
+
 
 # The most URLs whose pool is cached; a server may redirect to any number of URLs.
 _KNOWN_URLS = 16
@@ -361,23 +379,25 @@ class Adapter(HTTPAdapter):
             method=request.method,
             url=target,
             body=request.body,
-            headers=dict(request.headers.items()),
+            headers=dict(request.headers),
             retries=_NO_RETRIES,
             redirect=False,
             assert_same_host=False,
-            timeout=Timeout(connect=connect, read=read),
+            timeout=_Limits(connect, read),
             preload_content=False,
             decode_content=False,
         )
         response = Response()
         response.status_code = raw.status
-        response.headers = CaseInsensitiveDict(raw.headers)
+        # A plain dictionary means that no code of the program sees the response.
+        plain = isinstance(request.headers, dict)
+        response.headers = raw.headers if plain else CaseInsensitiveDict(raw.headers)
         response.reason = raw.reason
         response.raw = raw
         response.url = str(request.url)
         response.request = request
         response.connection = self
-        if "Set-Cookie" in response.headers:
+        if "Set-Cookie" in raw.headers:
             extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
         return response
 

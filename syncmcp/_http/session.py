@@ -6,7 +6,7 @@ import contextlib
 import logging
 import zlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -22,12 +22,12 @@ from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     from syncmcp._http.exchange import AbortableExchange
     from syncmcp.config import Http
 
-__all__ = ["HttpSession", "body_of", "finish"]
+__all__ = ["HttpSession", "body_of", "content_type", "finish"]
 
 _log = logging.getLogger("syncmcp.http")
 
@@ -72,43 +72,63 @@ class HttpSession:
             method="POST", url=config.url, params=session.params, hooks=session.hooks, cookies={}
         )
         self.url: str = template.url or config.url
-        self.headers: CaseInsensitiveDict[Any] = CaseInsensitiveDict(session.headers)
-        if self.headers.get("User-Agent") == default_user_agent():
-            self.headers["User-Agent"] = f"syncmcp {default_user_agent()}"
+        headers: CaseInsensitiveDict[Any] = CaseInsensitiveDict(session.headers)
+        if headers.get("User-Agent") == default_user_agent():
+            headers["User-Agent"] = f"syncmcp {default_user_agent()}"
         if "Authorization" in template.headers:  # from user and password in the URL
-            self.headers["Authorization"] = template.headers["Authorization"]
+            headers["Authorization"] = template.headers["Authorization"]
+        headers.pop("Content-Length", None)  # each body has its own
+        self.headers = {name.lower(): (name, value) for name, value in headers.items()}
         self._auth = config.auth or session.auth
         self._template = template
+        self._hooked = self._auth is not None or bool(template.hooks["response"])
+        # To ask an empty jar takes ten function calls.
+        self._may_have_cookies = theirs is not None
+
+    def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
+        """The headers of one request.
+
+        Args:
+            fields: Names and values by their names in lower case.
+
+        Returns:
+            A plain dictionary, unless code of the program reads it or adds to it.
+        """
+        headers = dict(fields.values())
+        if self._hooked or self._adapter is None:
+            return CaseInsensitiveDict(headers)
+        return headers
 
     def send(
         self,
         exchange: AbortableExchange,
         method: str,
         url: str,
-        headers: CaseInsensitiveDict[Any],
+        headers: MutableMapping[str, Any],
         body: bytes | None = None,
     ) -> requests.Response:
         """Send one HTTP request on this thread, and wait for the status and headers.
 
-        `exchange` must have been entered on this thread.
+        `exchange` must have been entered on this thread. `headers` come from `merged`, and what is
+        sent beside them is added to them.
 
         Raises:
             Exception: Raised by requests, urllib3, ssl or socket.
             ExchangeAborted: The exchange was aborted.
         """
         # PreparedRequest.copy() would copy the cookie jar, too, which costs more.
-        request = PreparedRequest()
+        request = PreparedRequest.__new__(PreparedRequest)
         request.__dict__.update(self._template.__dict__)
         request.method = method
         request.url = url
-        request.headers = headers
+        request.headers = cast("CaseInsensitiveDict[Any]", headers)
         request.body = body
         if body is not None:
             headers["Content-Length"] = str(len(body))
         session = self._session
-        if session.cookies:
+        if self._may_have_cookies and session.cookies:
             cookies = get_cookie_header(session.cookies, request)  # type: ignore[no-untyped-call]
-            if cookies is not None and "Cookie" not in headers:
+            if cookies is not None and "cookie" not in map(str.lower, headers):
                 headers["Cookie"] = cookies
         if self._auth is not None:
             request.hooks = {event: list(hooks) for event, hooks in request.hooks.items()}
@@ -136,8 +156,9 @@ class HttpSession:
                 response = dispatch_hook(  # type: ignore[no-untyped-call]
                     "response", request.hooks, response, **options
                 )
-            if response.cookies:
+            if "Set-Cookie" in response.headers:
                 session.cookies.update(response.cookies)
+                self._may_have_cookies = True
         return response
 
     def close(self) -> None:
@@ -185,6 +206,12 @@ def _copied_session(theirs: requests.Session | None) -> requests.Session:
         ):  # fmt: skip
             setattr(ours, name, getattr(theirs, name))
     return ours
+
+
+def content_type(response: requests.Response) -> str:
+    """The media type, without parameters, in lower case; empty if there is none."""
+    kind: str = response.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower()
 
 
 def body_of(

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.connections import look_up, resolve
+from syncmcp._http.connecting import look_up, resolve
 from syncmcp._http.exchange import AbortableExchange, Resolve, current
 from syncmcp.errors import AuthError, Delivery
 from syncmcp.handlers.links import Link, UnsafeLink

@@ -105,7 +105,7 @@ def _check_command(target: Stdio) -> Finding:
 def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     from requests.utils import get_environ_proxies
 
-    from syncmcp._http.connections import resolve
+    from syncmcp._http.connecting import resolve
     from syncmcp._http.exchange import AbortableExchange
 
     parts = urlsplit(target.url)

@@ -23,10 +23,9 @@ from syncmcp.errors import ClosedError, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     import requests
-    from requests.structures import CaseInsensitiveDict
 
     from syncmcp.config import Http
     from syncmcp.errors import Delivery
@@ -40,7 +39,7 @@ _log = logging.getLogger("syncmcp.http")
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-_SESSION_ID = "Mcp-Session-Id"
+_GZIP = ("Accept-Encoding", "gzip")
 
 # Headers of the protocol and of HTTP framing, which the user's headers must not replace.
 _RESERVED = frozenset(
@@ -91,40 +90,42 @@ class Endpoint:
 
     def headers(
         self,
-        extra: Mapping[str, Any],
+        extra: Mapping[str, str],
+        own: Mapping[str, str | bytes],
         *,
         negotiated: bool = True,
-    ) -> CaseInsensitiveDict[Any]:
+    ) -> MutableMapping[str, Any]:
         """The headers of one request.
 
         Args:
-            extra: Further headers of this request.
+            extra: Further headers of this request, from the dialect and the call.
+            own: Those of the transport.
             negotiated: Whether to add the headers negotiated in the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
         """
-        headers = self._http.headers.copy()
+        fields = self._http.headers.copy()
         for name, value in self._user_headers().items():
             key = name.lower()
             if key not in _RESERVED and not key.startswith("mcp-"):
-                headers[name] = value
+                fields[key] = name, value
         check_headers(extra, "headers")
         for name, value in extra.items():
-            if name.lower() not in _RESERVED:
-                headers[name] = value
-        if negotiated:
-            headers.update(self.negotiated_headers)
+            if (key := name.lower()) not in _RESERVED:
+                fields[key] = name, value
+        negotiated_headers = self.negotiated_headers if negotiated else {}
+        for name, any_value in (*negotiated_headers.items(), *own.items(), _GZIP):
+            fields[name.lower()] = name, any_value
         if self.session_id is not None:
-            headers[_SESSION_ID] = self.session_id
-        headers["Accept-Encoding"] = "gzip"
-        return headers
+            fields["mcp-session-id"] = "Mcp-Session-Id", self.session_id
+        return self._http.merged(fields)
 
     def fetch(
         self,
         exchange: AbortableExchange,
         method: str,
-        headers: CaseInsensitiveDict[Any],
+        headers: MutableMapping[str, Any],
         body: bytes | None = None,
         *,
         url: str | None = None,
@@ -134,7 +135,7 @@ class Endpoint:
         Args:
             exchange: The exchange on this thread.
             method: The HTTP method.
-            headers: What `headers` returned, perhaps extended.
+            headers: What `headers` returned.
             body: The request's body.
             url: Another address at the same origin.
 
@@ -145,6 +146,8 @@ class Endpoint:
         url = url or self._http.url
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._http.send(exchange, method, url, headers, body)
+            if not 300 <= response.status_code < 400:
+                return response
             try:
                 target = reply.redirect_target(response, method, url)
             except BaseException:
@@ -163,12 +166,12 @@ class Endpoint:
 
     def open_events(
         self, exchange: AbortableExchange, events: EventStream
-    ) -> tuple[requests.Response, CaseInsensitiveDict[Any]]:
+    ) -> tuple[requests.Response, Mapping[str, Any]]:
         """Open an event stream, after `events.last_id`; return response and request headers."""
-        headers = self.headers({})
-        headers["Accept"] = EVENTS
+        own: dict[str, str | bytes] = {"Accept": EVENTS}
         if events.last_id is not None:
-            headers["Last-Event-ID"] = events.last_id.encode()
+            own["Last-Event-ID"] = events.last_id.encode()
+        headers = self.headers({}, own)
         return self.fetch(exchange, "GET", headers), headers
 
     def error_body(self, exchange: AbortableExchange, response: requests.Response) -> bytes:

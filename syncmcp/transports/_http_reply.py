@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -12,6 +13,7 @@ from pydantic_core import from_json
 from sseclient import SSEClient
 
 from syncmcp._base.text import redact
+from syncmcp._http.session import content_type
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EventStream",
-    "content_type",
     "error_for_content_type",
     "error_for_status",
     "is_rpc_response",
@@ -51,12 +52,6 @@ _PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-typ
 _RETRY_DIGITS = 10
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-def content_type(response: requests.Response) -> str:
-    """The media type, without parameters, in lower case; empty if there is none."""
-    kind: str = response.headers.get("Content-Type", "")
-    return kind.partition(";")[0].strip().lower()
 
 
 def session_id(response: requests.Response) -> str | None:
@@ -273,20 +268,21 @@ def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
             yield text.rpartition(" ")[2]  # the token without its scheme
 
 
+_RETRY = re.compile(rb"retry: ?0*([0-9]+)")
 _BOM = b"\xef\xbb\xbf"
 
-# Longer data, in bytes, are not passed through sseclient, which copies them.
-_LONG = 64 * 1024
+# sseclient copies data seven times, and needs quadratic time for many lines of data. The data of
+# events longer than this, in bytes, do not pass through it.
+_LONG = 16 * 1024
 
 
 class EventStream:
     """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
 
-    sseclient-py parses the events; lines, limits and the last event id are handled here. On its own
-    it loses events that have only an `id` or `retry`, yields an event that the end of the stream
-    cut off, fails on a byte order mark, has no limit, copies data about ten times, and needs
-    quadratic time for many chunks or many `data` lines. Therefore it gets whole events, with one
-    `data` line of ordinary length; longer data are joined here.
+    The stream is cut into events here; sseclient-py parses the fields of each. On its own it has no
+    limit, yields an event that the end of the stream cut off, fails on a byte order mark, and needs
+    quadratic time for many chunks. It skips events without data, so each event gets another line
+    of data, an empty one.
 
     Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
@@ -296,7 +292,6 @@ class EventStream:
         endpoint: The data of the first event `endpoint`, with which the stream of a server of
             2024-11-05 begins; `None` before it.
         empty: Whether no byte has been received, on any connection.
-        retry: The seconds to wait before reconnecting, as the server wants; `None` if unknown.
     """
 
     def __init__(self, limit: int, option: str = "max_body") -> None:
@@ -308,30 +303,34 @@ class EventStream:
         """
         self.last_id: str | None = None
         self.endpoint: bytes | None = None
-        self.retry: float | None = None
         self.empty = True
+        self._retry: float | None = None
+        self._pieces: list[bytes] = []
         self._limit = limit
         self._option = option
-        self._first_line = True
-        self._after_cr = False
-        self._partial: list[bytes] = []  # the pieces of an incomplete line
-        self._partial_size = 0
-        self._data: list[bytes] = []
-        self._data_size = 0
-        self._event = b""
-        self._id = b""
-        self._one_event = _OneEvent()
+        self._cut: deque[bytes] = deque()
         # latin-1 maps bytes to characters one to one, so all bytes survive, valid UTF-8 or not.
-        self._events: Iterator[Any] = SSEClient(self._one_event, char_enc="latin-1").events()
+        source = SSEClient(iter(self._cut.popleft, None), char_enc="latin-1")
+        self._events: Iterator[Any] = source.events()
+        self.reset()
 
     def reset(self) -> None:
         """Discard the incomplete event of a broken stream; keep `last_id` and `retry`."""
-        self._first_line = True
+        if self._pieces:
+            self._retry = self.retry
+        self._first = True
         self._after_cr = False
-        self._partial.clear()
-        self._partial_size = 0
-        self._data, self._data_size, self._event = [], 0, b""
-        self._id = b"" if self.last_id is None else self.last_id.encode()
+        # The pieces of an incomplete event; and an LF after them, which may begin an empty line.
+        self._pieces = []
+        self._size = 0
+        self._line_end = b""
+
+    @property
+    def retry(self) -> float | None:
+        """The seconds to wait before reconnecting, as the server wants; `None` if unknown."""
+        # It counts before its event is complete: a server may name it and end the connection.
+        lines = (b"".join(self._pieces) + self._line_end).rpartition(b"\n")[0]
+        return _retry(lines.removeprefix(_BOM) if self._first else lines, self._retry)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Parse the next bytes, yield the data of each `message` event that they complete.
@@ -344,90 +343,97 @@ class EventStream:
         self.empty = self.empty and not chunk
         if self._after_cr and chunk:
             self._after_cr = False
-            if chunk.startswith(b"\n"):
-                chunk = chunk[1:]
+            chunk = chunk.removeprefix(b"\n")
         if b"\r" in chunk:
             # A CR ends a line at once: an LF after it may arrive hours later.
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = chunk.split(b"\n")
-        rest = lines.pop()
-        if lines and self._partial:
-            self._partial.append(lines[0])
-            lines[0] = b"".join(self._partial)
-            self._partial.clear()
-            self._partial_size = 0
-        for line in lines:
-            if not line:
-                data = self._end_event()
-                if data:
-                    yield data
-            else:
-                self._parse_line(line)
-        if rest:
-            self._partial.append(rest)
-            self._partial_size += len(rest)
-            self._check_size(self._partial_size)
-
-    def _parse_line(self, line: bytes) -> None:
-        if self._first_line:
-            self._first_line = False
-            line = line.removeprefix(_BOM)
-        if line.startswith(b"data:"):
-            self._add_data(line[6:] if line.startswith(b" ", 5) else line[5:])
+        if self._line_end:
+            chunk, self._line_end = self._line_end + chunk, b""
+        if b"\n" not in chunk:  # a search for one byte is a hundred times faster than for two
+            self._add(chunk)
             return
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._add_data(b"")
-        elif field == b"event":
-            self._event = value
-        elif field == b"id":
-            if b"\0" not in value:
-                self._id = value
-        elif field == b"retry" and value.isdigit():
-            self.retry = int(value.lstrip(b"0")[:_RETRY_DIGITS] or b"0") / 1000
+        *events, rest = chunk.split(b"\n\n")
+        for event in events:
+            self._add(event)
+            data = self._end_event()
+            if data:
+                yield data
+        if rest.endswith(b"\n"):
+            rest, self._line_end = rest[:-1], b"\n"
+            if not self._pieces and _is_comment(rest):
+                # Comments alone do not make an event long.
+                rest, self._line_end, self._first = b"", b"", False
+        self._add(rest)
 
-    def _add_data(self, value: bytes) -> None:
-        self._check_size(len(value))
-        self._data.append(value)
-        self._data_size += len(value) + 1
-
-    def _end_event(self) -> bytes:
-        self._first_line = False
-        self.last_id = self._id.decode("utf-8", "replace") or None
-        lines, event = self._data, self._event
-        self._data, self._data_size, self._event = [], 0, b""
-        if event == b"endpoint" and self.endpoint is None:
-            self.endpoint = b"\n".join(lines)
-        # Only line ends, no JSON: servers send such events for their id.
-        if not any(lines):
-            return b""
-        if len(lines) > 1 or len(lines[0]) > _LONG:
-            return b"\n".join(lines) if event in (b"", b"message") else b""
-        self._one_event.put(b"event: %b\ndata: %b\n\n" % (event, lines[0]))
-        parsed = next(self._events)
-        return parsed.data.encode("latin-1") if parsed.event == "message" else b""
-
-    def _check_size(self, more: int) -> None:
-        if self._data_size + more > self._limit:
+    def _add(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._limit:
             raise LimitExceeded(
                 f"an event of the server is longer than {self._option}={self._limit} bytes"
             )
 
+    def _end_event(self) -> bytes:
+        event = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        if self._first:
+            self._first = False
+            event = event.removeprefix(_BOM)
+        if not event or _is_comment(event):
+            return b""
+        data: bytes | None = None
+        if len(event) > _LONG or b"\0" in event:
+            fields, data = _without_data(event)
+            event = b"\n".join(fields.values())
+        self._cut.append(event + b"\ndata:\n\n")
+        parsed = next(self._events)
+        if parsed.id is not None:
+            self.last_id = parsed.id.encode("latin-1").decode("utf-8", "replace") or None
+        if parsed.retry is not None:  # it may be no number
+            self._retry = _retry(event, self._retry)
+        if data is None:
+            data = parsed.data[:-1].encode("latin-1")
+        if parsed.event == "endpoint" and self.endpoint is None:
+            self.endpoint = data
+        # Only line ends, no JSON: servers send such events for their id.
+        return data if parsed.event == "message" and data.strip(b"\n") else b""
 
-class _OneEvent:
-    """The source that sseclient reads from: exactly one event."""
 
-    def __init__(self) -> None:
-        self._event = b""
+def _is_comment(text: bytes) -> bool:
+    return text.startswith(b":") and b"\n" not in text
 
-    def put(self, event: bytes) -> None:
-        self._event = event
 
-    def __iter__(self) -> _OneEvent:
-        return self
+def _retry(event: bytes, default: float | None) -> float | None:
+    """The seconds of the last valid `retry` in an event; `default` if there is none."""
+    found = _RETRY.fullmatch(_without_data(event)[0].get(b"retry", b""))
+    return default if found is None else int(found[1][:_RETRY_DIGITS]) / 1000
 
-    def __next__(self) -> bytes:
-        event, self._event = self._event, b""
-        return event
+
+def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
+    """Split an event into the last valid line of each other field, and its data.
+
+    An id with NUL and a `retry` that is no number are not valid; sseclient would take them.
+    """
+    data: list[bytes] = []
+    fields: dict[bytes, bytes] = {}
+    start = 0
+    while start <= len(event):  # not split: short lines would take ten times their length
+        end = event.find(b"\n", start)
+        if end < 0:
+            end = len(event)
+        if event.startswith(b"data:", start):
+            data.append(event[start + (6 if event.startswith(b" ", start + 5) else 5) : end])
+        else:
+            line = event[start:end]
+            name = line.partition(b":")[0]
+            if name == b"data":
+                data.append(b"")
+            elif name == b"event" or (
+                b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)
+            ):
+                fields[name] = line
+        start = end + 1
+    return fields, b"\n".join(data)

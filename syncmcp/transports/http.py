@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp._http.session import body_of, finish
+from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -148,7 +148,7 @@ class ServerStream:
             response, _ = self._endpoint.open_events(exchange, events)
             try:
                 status = response.status_code
-                if status != 200 or reply.content_type(response) != EVENTS:
+                if status != 200 or content_type(response) != EVENTS:
                     _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
                     # Some servers answer the first attempt with 404 instead of 405.
                     if status == 404 and self._opened and self._endpoint.session_id is not None:
@@ -183,6 +183,9 @@ _STREAMS = 4
 
 # Requests that are sent without the session's id: they start a session, or need none.
 _WITHOUT_SESSION = frozenset(("initialize", "server/discover"))
+
+# The headers of each message.
+_POSTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 
 # Statuses that ask for a later attempt, whatever the body says.
 _NOT_NOW = (429, 503)
@@ -284,9 +287,7 @@ class HttpTransport(HttpSender):
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
-        headers = self._endpoint.headers(out.headers, negotiated=not initialize)
-        headers["Content-Type"] = JSON
-        headers["Accept"] = f"{JSON}, {EVENTS}"
+        headers = self._endpoint.headers(out.headers, _POSTED, negotiated=not initialize)
         response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
             status = response.status_code
@@ -314,7 +315,7 @@ class HttpTransport(HttpSender):
         response: requests.Response,
         headers: Mapping[str, Any],
     ) -> None:
-        kind = reply.content_type(response)
+        kind = content_type(response)
         if kind == JSON:
             body = b"".join(body_of(exchange, response, self._config.max_body))
             if not self._receiver.receive(body, out):
@@ -372,12 +373,14 @@ class HttpTransport(HttpSender):
     ) -> None:
         events = EventStream(self._config.max_body)
         reconnects = ReconnectPolicy()
-        lost: McpError = ConnectionLost("the event stream ended before the answer")
+        lost: McpError
         try:
             if self._read_events_of(out, exchange, response, events, reconnects):
                 return
             if events.empty:
                 lost = ProtocolError("the server answered the request with an empty event stream")
+            else:
+                lost = ConnectionLost("the event stream ended before the answer")
         except Exception as error:
             lost = self._resumable_error(error, exchange)
         # Only the stateful era has resumption; `initialize` is part of it before `adopt` is called.
@@ -402,7 +405,7 @@ class HttpTransport(HttpSender):
     ) -> bool:
         response, headers = self._endpoint.open_events(exchange, events)
         try:
-            if response.status_code == 200 and reply.content_type(response) == EVENTS:
+            if response.status_code == 200 and content_type(response) == EVENTS:
                 self._receiver.alive(out)
                 return self._read_events_of(out, exchange, response, events, reconnects)
             error = self._error_for(
@@ -453,7 +456,7 @@ class HttpTransport(HttpSender):
         ending = timer.after(_DELETE_SECONDS, exchange.abort)
         try:
             with exchange:
-                headers = self._endpoint.headers({})
+                headers = self._endpoint.headers({}, {})
                 finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
         except Exception as error:
             found = (

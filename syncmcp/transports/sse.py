@@ -15,7 +15,7 @@ from syncmcp._concurrency.pool import SerialExecutor
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange
-from syncmcp._http.session import body_of, finish
+from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._http_base import EVENTS, JSON, HttpSender
@@ -125,7 +125,7 @@ class SseTransport(HttpSender):
             if response.status_code != 200:
                 body = self._endpoint.error_body(exchange, response)
                 raise reply.error_for_status(response, headers, body)
-            if reply.content_type(response) != EVENTS:
+            if content_type(response) != EVENTS:
                 body = self._endpoint.error_body(exchange, response)
                 raise reply.error_for_content_type(response, headers, body)
             self._stream = _Stream(exchange, response, events)
@@ -186,8 +186,7 @@ class SseTransport(HttpSender):
                 ending.cancel()
 
     def _post(self, out: Outgoing, exchange: AbortableExchange) -> None:
-        headers = self._endpoint.headers(out.headers)
-        headers["Content-Type"] = JSON
+        headers = self._endpoint.headers(out.headers, {"Content-Type": JSON})
         response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._post_url)
         try:
             status = response.status_code

@@ -508,7 +508,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
         exchange = AbortableExchange(Deadline(WAIT))
         exchange.resolve = resolver
         with exchange:
-            response = session.send(exchange, "GET", session.url, session.headers)
+            response = session.send(exchange, "GET", session.url, session.merged(session.headers))
             finish(exchange, response)
         session.close()
         assert met == [response]

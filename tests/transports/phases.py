@@ -203,7 +203,7 @@ def connecting(stage: Stage) -> Iterator[Reached]:
     with (
         full_backlog() as port,
         stage.resolver.elsewhere(port),
-        patch("syncmcp._http.connections.wait_for_write", wait),
+        patch("syncmcp._http.connecting.wait_for_write", wait),
     ):
         yield _event(begun)
 

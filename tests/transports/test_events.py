@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp.errors import LimitExceeded
+from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
 
 LIMIT = 64 * 1024 * 1024
@@ -124,6 +125,21 @@ def test_a_retry_that_is_not_all_digits_is_ignored(value: bytes) -> None:
     assert events.retry is None
 
 
+def test_a_retry_counts_before_its_event_is_complete_and_after_the_stream_broke() -> None:
+    events = EventStream(LIMIT)
+    list(events.feed(b"retry: 100\n\n\xef\xbb\xbfretry: 200\nid: 1\nretry: 3"))
+    assert events.retry == 0.1
+    list(events.feed(b"00\nretry:\n"))
+    assert events.retry == 0.3
+    events.reset()
+    assert events.retry == 0.3
+    list(events.feed(b"\n\n\xef\xbb\xbfretry: 400\n"))
+    assert events.retry == 0.3
+    list(events.feed(b"retry: 500\nretry: 6.0\ndata: 1\n\n"))
+    assert events.retry == 0.5
+    assert events.last_id is None
+
+
 def test_an_absurd_retry_is_a_long_time_and_no_error() -> None:
     events = EventStream(LIMIT)
     list(events.feed(b"retry: " + b"9" * 5000 + b"\n\n"))
@@ -169,6 +185,11 @@ def test_many_events_together_may_be_longer_than_the_limit() -> None:
     assert len(parse(b"data: 12345\n\n" * 100, limit=20)) == 100
 
 
+@pytest.mark.parametrize("comment", [b": still here\n", b":\r", b": still here\n\n"])
+def test_comments_for_ever_are_no_long_event(comment: bytes) -> None:
+    assert parse(*[comment] * 100, b"data: 1\n\n", limit=20) == [b"1"]
+
+
 def test_events_before_one_beyond_the_limit_are_delivered() -> None:
     events = EventStream(10).feed(b"data: 1\n\ndata: " + b"x" * 20 + b"\n\n")
     assert next(events) == b"1"
@@ -210,12 +231,17 @@ STREAMS = st.lists(st.tuples(FIELDS, st.sampled_from(["\n", "\r", "\r\n"])), max
 )
 
 
-@given(STREAMS, st.lists(st.integers(0, 300), max_size=20))
-def test_any_stream_split_anywhere_reads_as_the_standard_says(text: str, cuts: list[int]) -> None:
+@pytest.mark.parametrize("long", [_http_reply._LONG, 0])
+@given(text=STREAMS, cuts=st.lists(st.integers(0, 300), max_size=20))
+def test_any_stream_split_anywhere_reads_as_the_standard_says(
+    long: int, text: str, cuts: list[int]
+) -> None:
     stream = text.encode()
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events = EventStream(LIMIT)
-    found = [data.decode() for a, b in pairwise(places) for data in events.feed(stream[a:b])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_http_reply, "_LONG", long)
+        found = [data.decode() for a, b in pairwise(places) for data in events.feed(stream[a:b])]
     expected, last = by_the_book(text)
     assert found == expected
     assert (events.last_id or "") == last

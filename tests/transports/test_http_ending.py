@@ -12,7 +12,7 @@ import requests
 import urllib3.util.wait
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http import connections
+from syncmcp._http import connecting
 from syncmcp.config import Http
 from syncmcp.errors import RequestTimeout
 from syncmcp.transports.http import HttpTransport
@@ -236,7 +236,7 @@ class Connecting:
             return original(sock, timeout)
 
         original = urllib3.util.wait.wait_for_write
-        monkeypatch.setattr("syncmcp._http.connections.wait_for_write", wait)
+        monkeypatch.setattr("syncmcp._http.connecting.wait_for_write", wait)
 
 
 @pytest.mark.pitfall("H1b", "4")
@@ -300,7 +300,7 @@ def test_withdrawing_ends_a_tls_handshake_and_an_exchange_with_a_mute_proxy() ->
 def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = connections._connect_one
+    connect = connecting._connect_one
     connected: list[socket.socket] = []
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -313,7 +313,7 @@ def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
             connected.append(sock)
             assert transport.cancel(out) == "not_sent"
 
-        monkeypatch.setattr(connections, "_connect_one", withdraw_then)
+        monkeypatch.setattr(connecting, "_connect_one", withdraw_then)
         transport.send(out)
         assert not receiver.failures
     assert [sock.fileno() for sock in connected] == [-1]

@@ -116,6 +116,35 @@ def test_an_answer_of_another_length_than_its_header_says_is_none(
         assert type(receiver.error) is error
 
 
+def test_two_lengths_of_one_answer_are_none() -> None:
+    def script(one: Request) -> None:
+        body = answer(one)
+        head = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nContent-Length: 3\r\n\r\n%b"
+        one.connection.write(head % (JSON, len(body), body))
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request())
+        assert isinstance(receiver.error, ConnectionLost)
+        assert "Content-Length" in receiver.error.message
+
+
+@pytest.mark.parametrize(
+    "line", [b" folded\r\n", b"X: a\r\n\tb\r\n", b"X (y): 1\r\n", b"X:\x01\r\n"]
+)
+def test_a_line_that_is_no_ordinary_header_leaves_those_before_it(line: bytes) -> None:
+    def script(one: Request) -> None:
+        body = answer(one)
+        length = b"Content-Length: %d\r\nX: 1\r\n" % len(body)
+        one.connection.write(b"HTTP/1.1 200 OK\r\n%b%b%b\r\n%b" % (JSON, length, line, body))
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for _ in range(2):
+            transport.send(request())
+        assert receiver.failures == []
+        assert len(receiver.frames) == 2
+    assert len(server.connections) == 1
+
+
 def test_a_second_answer_to_one_request_is_nobodys() -> None:
     def script(one: Request) -> None:
         one.connection.write(whole(answer(one)) * 2)

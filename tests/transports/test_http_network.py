@@ -12,6 +12,7 @@ import pytest
 import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from requests.structures import CaseInsensitiveDict
 
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, ConnectionLost, HttpError, UsageError
@@ -519,6 +520,53 @@ def test_the_settings_of_a_session_are_taken_over() -> None:
     assert one.headers["accept"] == "application/json, text/event-stream"
     assert one.headers["authorization"].startswith("Basic ")
     assert one.headers["cookie"] == "theirs=2"
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_no_header_is_sent_twice_however_it_is_spelled(hooked: bool) -> None:
+    with requests.Session() as session:
+        session.headers.clear()
+        names = (
+            "user-agent",
+            "ACCEPT",
+            "content-type",
+            "content-length",
+            "x-both",
+            "accept-encoding",
+        )
+        session.headers.update(dict.fromkeys(names, "theirs"))
+        session.cookies.set("jar", "1")
+        if hooked:
+            session.hooks["response"].append(lambda response, **_: response)
+        with serving(answer) as server:
+            ours = {"X-Both": "ours", "COOKIE": "ours=1"}
+            config = Http(server.url, session=session, headers=ours)
+            assert not send_one(config).failures
+    [one] = server.requests  # the peer refuses a name that comes twice
+    assert one.headers["user-agent"] == "theirs"
+    assert one.headers["accept"] == "application/json, text/event-stream"
+    assert one.headers["accept-encoding"] == "gzip"
+    assert one.headers["content-type"] == "application/json"
+    assert one.headers["content-length"] == str(len(one.body))
+    assert (one.headers["x-both"], one.headers["cookie"]) == ("ours", "ours=1")
+
+
+def test_code_of_the_program_gets_the_mappings_of_requests() -> None:
+    met: list[requests.Response] = []
+
+    def look(response: requests.Response, **_: Any) -> None:
+        met.append(response)
+
+    with requests.Session() as session:
+        session.hooks["response"].append(look)
+        with serving(cookie_setting) as server:
+            receiver = send_one(Http(server.url, session=session))
+    assert not receiver.failures
+    [response] = met
+    assert type(response.headers) is CaseInsensitiveDict
+    assert type(response.request.headers) is CaseInsensitiveDict
+    assert response.headers["SET-COOKIE"].startswith("sticky=node-7")
+    assert response.cookies.get_dict() == {"sticky": "node-7"}
 
 
 class Counting(HTTPAdapter):

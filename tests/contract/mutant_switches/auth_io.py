@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urljoin
 
-from syncmcp._http.connections import look_up
+from syncmcp._http.connecting import look_up
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always
 
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "addresses-looked-up-again",
         "a connection goes to another address than the one that was checked",
-        "syncmcp._http.connections:resolve",
+        "syncmcp._http.connecting:resolve",
         _ask_the_system,
         ("SEC-01", "SEC-02"),
     ),

@@ -160,12 +160,26 @@ def _start_a_thread_first(original: Function) -> Function:
     return close
 
 
-def _read_comments_as_data(original: Function) -> Function:
-    return lambda self, line: original(self, b"data" + line if line.startswith(b":") else line)
+def editing_lines(edit: Callable[[list[bytes]], list[bytes]]) -> Callable[[Function], Function]:
+    """Change the lines of each event before their fields are read."""
+
+    def change(original: Function) -> Function:
+        def end_event(self: Any) -> bytes:
+            self._pieces = [b"\n".join(edit(b"".join(self._pieces).split(b"\n")))]
+            found: bytes = original(self)
+            return found
+
+        return end_event
+
+    return change
 
 
-def _overlook_retry(original: Function) -> Function:
-    return lambda self, line: None if line.startswith(b"retry") else original(self, line)
+def _read_comments_as_data(lines: list[bytes]) -> list[bytes]:
+    return [b"data" + line if line.startswith(b":") else line for line in lines]
+
+
+def _overlook_retry(lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if not line.startswith(b"retry")]
 
 
 def _lose_ids_without_data(original: Function) -> Function:
@@ -284,15 +298,15 @@ STREAMS = (
     Mutant(
         "comments-read",
         "comment lines of an event stream count as data",
-        f"{EVENTS}._parse_line",
-        _read_comments_as_data,
+        f"{EVENTS}._end_event",
+        editing_lines(_read_comments_as_data),
         ("HTM-08",),
     ),
     Mutant(
         "retry-overlooked",
         "the pause that a stream asks for is not kept",
-        f"{EVENTS}._parse_line",
-        _overlook_retry,
+        f"{EVENTS}._end_event",
+        editing_lines(_overlook_retry),
         ("HTL-07",),
     ),
     Mutant(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always
+from tests.contract.mutant_switches.http import editing_lines
 
 if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
@@ -25,14 +26,8 @@ def _post_anywhere(original: Function) -> Function:
     return lambda url, named: urljoin(url, named.decode())
 
 
-def _take_every_event_for_a_message(original: Function) -> Function:
-    def end_event(self: Any) -> bytes:
-        if self._event != b"endpoint":
-            self._event = b""
-        taken: bytes = original(self)
-        return taken
-
-    return end_event
+def _take_every_event_for_a_message(lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if not line.startswith(b"event:") or b"endpoint" in line]
 
 
 def _fall_back_after_any_refusal(original: Function) -> Function:
@@ -62,7 +57,7 @@ MUTANTS = (
         "every-event-is-a-message",
         "events that are not named `message` are read as messages",
         "syncmcp.transports._http_reply:EventStream._end_event",
-        _take_every_event_for_a_message,
+        editing_lines(_take_every_event_for_a_message),
         ("SSE-02",),
     ),
     Mutant(

@@ -157,9 +157,9 @@ def test_a_tool_call_enters_no_more_functions_and_files_than_these() -> None:
     ceilings = {
         "stdio": (80, 25),
         "stdio_futures": (126, 30),
-        "json": (500, 28),
-        "json_futures": (585, 33),
-        "sse": (562, 30),
+        "json": (248, 27),
+        "json_futures": (334, 33),
+        "sse": (290, 28),
     }
     assert counted.keys() == ceilings.keys()
     more = {
