@@ -202,3 +202,19 @@ class ClientServices:
         self.visits = UrlVisits(label, callback_pool.run)
         self.server: ConnectedServer | None = None
         self.context = contextvars.copy_context()
+
+    def handler_context(
+        self,
+        method: str,
+        call: CausingCall | None,
+        progress: ProgressHandler | None,
+        *,
+        resumes_call: bool,
+    ) -> HandlerContext | None:
+        """Make the context of a handler; `None` if the program has dropped the client."""
+        events, server, timeout = self.events(), self.server, self.human_timeout
+        if events is None or server is None:
+            return None
+        return events.handler_context(
+            server, method, call=call, timeout=timeout, progress=progress, resumes_call=resumes_call
+        )

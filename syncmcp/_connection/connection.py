@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
+from syncmcp._connection.answering import NO_ANSWER
 from syncmcp._connection.batching import BatchFrames
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
@@ -30,7 +31,7 @@ from syncmcp._connection.pending_request import (
     expect_retries,
     outcome_of_response,
 )
-from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
+from syncmcp._connection.questions import QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
 from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_for_task
 from syncmcp._protocol import jsonrpc
@@ -85,7 +86,7 @@ class Connection:
         # Guards the table, the outcomes of calls and `close_error`. Held for updates only: no I/O,
         # no user code and no settling of a future happens under it.
         lock = self._lock = threading.RLock()
-        table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
+        table = RequestTable[PendingRequest](first_id, max_in_flight)
         self._table = table
         # What ended the connection; `None` while it is open.
         self.close_error: McpError | None = None
@@ -101,13 +102,13 @@ class Connection:
             self.interceptors = InterceptorChain(interceptors, self.label, services.callback_pool)
         self._notifications = NotificationDispatcher(services, self.interceptors)
         self._tasks = TaskCallTracker(table, lock)
-        self.router = NotificationRouter(services, table, lock, self._tasks)
+        self.router = NotificationRouter(services, table, lock)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interceptors)
         self._frames = BatchFrames(lock, table)
         self._timeouts = TimeoutWatcher(lock, table.open_calls, self.cancel, self._release)
         resumed = self._timeouts.watch
         self._server_requests = QuestionDispatcher(
-            self.questions, table, lock, self._notifier, resumed, max_questions, self.interceptors
+            self.questions, lock, self._notifier, resumed, max_questions, self.interceptors
         )
         self.log_level: str | None = None
 
@@ -162,7 +163,7 @@ class Connection:
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.questions.facts(),
-            "queues": {"calls": waiting, "questions": self.questions.queued},
+            "queues": {"calls": waiting, "questions": self.questions.waiting},
             "server": {"stderr": tail, "said": transport.describe()},
         }
 
@@ -398,11 +399,10 @@ class Connection:
         with self._lock:
             caused = list(call.questions.items())
         self._settle(call, error)
-        for question, hold in caused:
-            if hold.certain:
-                question.cancel("the call that caused the question has ended")
-            else:  # the question may belong to another call: the server gets an answer
-                question.refuse("the call that caused the question has ended")
+        for question, certain in caused:
+            # If it may belong to another call, the server gets an answer.
+            told = None if certain else NO_ANSWER
+            question.cancel("the call that caused the question has ended", told=told)
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -488,7 +488,8 @@ class Connection:
             return
         if method in ROUTED:
             self.router.route(method, params, self.agreed.current_dialect, out)
-        call = self.router.owner(method, params, out)
+        with self._lock:
+            call, _ = self._tasks.owner(message, out)
         if call is not None:
             call.last_activity = monotonic()
         self._notifications.dispatch(method, params, call)
@@ -504,8 +505,8 @@ class Connection:
             )
             return
         with self._lock:
-            owner, certain = self._tasks.request_owner(message, out)
-        self._server_requests.dispatch(message, dialect, owner, certain=certain, out=out)
+            owner, certain = self._tasks.owner(message, out)
+        self._server_requests.dispatch(message, dialect, owner, certain=certain)
 
     def _on_malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
         meant = False
@@ -601,9 +602,8 @@ class Connection:
                 return
             call.released = True
             self._timeouts.discard(call)
-            questions = list(call.questions.items()) if call.questions else ()
-        for question, hold in questions:
-            hold.release(question)
+            for question in tuple(call.questions):
+                call.resume(question)
         if call.unsubscribe is not None:
             call.unsubscribe()
         if (interception := call.interception) is not None:  # read once: another thread clears it

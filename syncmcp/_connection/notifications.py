@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._connection.task_calls import TaskCallTracker
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
@@ -144,7 +142,6 @@ class NotificationRouter:
         services: Has the client, which is notified of changes.
         table: The open requests of the connection.
         lock: The connection's, which guards `table`.
-        tasks: The calls that became tasks.
 
     Attributes:
         server_stream_open: Whether the server can send messages outside of requests.
@@ -153,27 +150,13 @@ class NotificationRouter:
     def __init__(
         self,
         services: ClientServices,
-        table: RequestTable[PendingRequest, OpenQuestion],
+        table: RequestTable[PendingRequest],
         lock: threading.RLock,
-        tasks: TaskCallTracker,
     ) -> None:
         self._services = services
         self._table = table
         self._lock = lock
-        self._tasks = tasks
         self.server_stream_open = True
-
-    def owner(
-        self, method: str, params: dict[str, Any], out: Outgoing | None
-    ) -> PendingRequest | None:
-        """The call that a notification belongs to, if that is known."""
-        with self._lock:
-            if method == "notifications/progress":
-                token = params.get("progressToken")
-                return self._table.get(token) or self._tasks.progress_owner(token)
-            if out is not None:
-                return self._table.get(out.id)
-            return self._table.sole_call()
 
     def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None

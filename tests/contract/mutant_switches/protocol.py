@@ -424,7 +424,7 @@ CALLS = (
     Mutant(
         "cancel-names-another",
         "a cancel names a request that is not open",
-        "syncmcp._connection.notifier:Notifier._post_notification",
+        "syncmcp._connection.notifier:Notifier.post_notification",
         _name_another_request,
         ("CAN-01",),
     ),
