@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
+    from syncmcp.handlers import LogHandler
     from syncmcp.transports.base import Outgoing
 
 
@@ -77,7 +78,7 @@ class NotificationDispatcher:
             if call is not None and call.options.observer is not None:
                 call.options.observer(params)
             if handlers.on_log is not None:
-                self._deliver(call, self._log_message, params)
+                self._deliver(call, _log_message, handlers.on_log, params)
         handler = handlers.notification(method)
         if handler is not None:
             self._deliver(call, handler, params)
@@ -119,12 +120,11 @@ class NotificationDispatcher:
             queue = call.callback_queue
         queue.push(callback, *args, is_progress=is_progress)
 
-    def _log_message(self, params: dict[str, Any]) -> None:
-        """On a pool thread."""
-        from syncmcp.types import LoggingMessageNotificationParams
 
-        if self._handlers.on_log is not None:
-            self._handlers.on_log(LoggingMessageNotificationParams.from_wire(params))
+def _log_message(on_log: LogHandler, params: dict[str, Any]) -> None:
+    from syncmcp.types import LoggingMessageNotificationParams
+
+    on_log(LoggingMessageNotificationParams.from_wire(params))
 
 
 _COMPLETE: Final = "notifications/elicitation/complete"

@@ -230,8 +230,11 @@ class _FrameReply:
         # The answer must follow the last progress notification, and those must be in order.
         notifier = dispatcher.notifier
         post = self._post = notifier.ordered_post(dispatcher.services.callback_pool)
-        report = partial(notifier.post_notification, "notifications/progress", post=post)
-        self.reports = _ProgressReports.for_request(request.params, report)
+        self.reports: _ProgressReports | None = None
+        token = _progress_token(request.params)
+        if token is not None:
+            report = partial(notifier.post_notification, "notifications/progress", post=post)
+            self.reports = _ProgressReports(token, report, related_task_id(request.params))
 
     def deliver(self, request: InboundRequest, outcome: Outcome) -> None:
         """Send the answer, if the server waits for one."""
@@ -285,17 +288,6 @@ class _ProgressReports:
         self._rate = SlidingWindow(_MAX_REPORTS, None, _REPORT_WINDOW)
         self._pending: dict[str, Any] | None = None
         self._retry_timer: TimerEntry | None = None
-
-    @classmethod
-    def for_request(
-        cls, params: dict[str, Any], post: Callable[[dict[str, Any]], object]
-    ) -> _ProgressReports | None:
-        """The reports for a question that has a progress token; `None` if it has none."""
-        meta = params.get("_meta")
-        token = meta.get("progressToken") if isinstance(meta, dict) else None
-        if type(token) is not int and type(token) is not str:
-            return None
-        return cls(token, post, related_task_id(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer was sent.
@@ -354,6 +346,13 @@ class _ProgressReports:
             for entry in (self._keep_alive_timer, self._retry_timer):
                 if entry is not None:
                     entry.cancel()
+
+
+def _progress_token(params: dict[str, Any]) -> str | int | None:
+    """The token by which the server wants to know the progress of its request, if it does."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if type(token) is int or type(token) is str else None
 
 
 # The seconds between progress notifications while a handler runs.
