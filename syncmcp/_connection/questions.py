@@ -189,6 +189,7 @@ class InboundRequest:
         call_when_stopped(context, self._handler_cancelled)
         self._handler_context, self._slot = context, current_slot()
         if not self._registry.begin(self):
+            end_context(context)  # breaks the reference cycle
             return
         if is_link(self.method, self._params):
             self._visit = services.visits.start(*self.elicitation_ids)
