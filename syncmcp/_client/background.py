@@ -14,11 +14,10 @@ from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
     RequestFuture,
     add_progress,
+    adopt_request,
     count_attempts,
     is_cancelled,
     is_claimed,
-    name_request,
-    set_canceller,
     settle,
 )
 from syncmcp._concurrency.timing import Deadline, timer
@@ -69,9 +68,7 @@ def submit(
         NotSupported: The server lacks the feature.
         ClosedError: The client is not open.
     """
-    return FutureDrive(
-        steps, core, options, deadline, owner=owner, runs_user_code=runs_user_code
-    ).future
+    return FutureDrive(steps, core, options, deadline, owner, runs_user_code=runs_user_code).future
 
 
 def send_and_forget(
@@ -118,9 +115,9 @@ class FutureDrive(Drive[R]):
         core: ClientCore,
         options: ResolvedOptions,
         deadline: Deadline,
+        owner: object = None,
         *,
-        owner: object,
-        runs_user_code: bool,
+        runs_user_code: bool = False,
         collected: bool = False,
     ) -> None:
         super().__init__(steps, core, options, deadline)
@@ -128,7 +125,10 @@ class FutureDrive(Drive[R]):
         self._runs_user_code = runs_user_code or (
             core.cache is not None and core.cache.runs_user_code
         )
-        connection = self._connection = core.live_connection()
+        connection = core.connection
+        if connection is None or connection.close_error is not None:
+            connection = core.live_connection()
+        self._connection = connection
         self.future: RequestFuture[R] = RequestFuture(
             core.pools.workers if connection is None else connection.services.callback_pool
         )
@@ -145,7 +145,9 @@ class FutureDrive(Drive[R]):
         self._frames: Frames | None = None
         self._store_reply: Callable[[Reply], None] | None = None
         try:
-            self._finish(self.advance())
+            outcome = self.advance()
+            if outcome is not PENDING:
+                settle(self.future, outcome, None)
         except McpError as error:
             if self._preparing and not isinstance(error, (RequestCancelled, RequestTimeout)):
                 raise
@@ -179,10 +181,14 @@ class FutureDrive(Drive[R]):
         self._first, self._deadline = None, deadline
         if frames is not None and connection is not None and connection.dialect.batches:
             self._frames = frames
-        if self._leave_thread(first):
+        if self._defer(first):
             return
         try:
-            self._finish(self.advance(effect=first))
+            outcome = self.advance(effect=first)
+            if outcome is not PENDING:
+                settle(self.future, outcome, None)
+            elif is_cancelled(self.future):  # before there was anything that could be aborted
+                self._cancel()
         except McpError as error:
             settle(self.future, None, error)
         except BaseException:  # Ctrl-C, mostly
@@ -197,19 +203,16 @@ class FutureDrive(Drive[R]):
         self.abort_steps(error)
         settle(self.future, None, error)
 
-    def _defer(self, effect: Send | GetNegotiated | Pause) -> bool:
+    def _defer(self, first: Effect) -> bool:
         """The first effect needs the server: return True if this thread does not perform it."""
-        self._preparing = False
-        server = None if self._connection is None else self._connection.label
-        name_request(self.future, server, None if isinstance(effect, Pause) else effect.method)
-        if self._collected:
-            self._first = effect
+        connection, method = self._connection, getattr(first, "method", None)
+        server = None if connection is None else connection.label
+        if self._preparing and self._collected:
+            self._preparing, self._first = False, first
+            adopt_request(self.future, server, method, None)
             return True
-        return self._leave_thread(effect)
-
-    def _leave_thread(self, first: Effect) -> bool:
-        """Have an exchange thread perform the first effect, if it would block this thread."""
-        connection = self._connection
+        self._preparing = False
+        adopt_request(self.future, server, method, self._cancel)
         if (
             connection is None
             or connection.interceptors is not None
@@ -218,19 +221,14 @@ class FutureDrive(Drive[R]):
             self._start_on_thread(first)
             return True
         self._may_block = False
-        set_canceller(self.future, self._cancel)
         return False
-
-    def _finish(self, outcome: Any) -> None:
-        if outcome is not PENDING:
-            settle(self.future, outcome, None)
-        elif is_cancelled(self.future):
-            # Cancelled meanwhile: `_cancel` may have seen the effect before this one.
-            self._cancel()
 
     def _cancel(self) -> None:
         """The future was cancelled: end the pending effect, which then resumes the operation."""
-        self.abort_pending(RequestCancelled("cancelled by the caller"))
+        if self._needs_thread and self.options.cancel is not None:
+            self.options.cancel.cancel("cancelled by the caller")
+        else:
+            self.abort_pending(RequestCancelled("cancelled by the caller"))
 
     def _continue(
         self,
@@ -258,7 +256,12 @@ class FutureDrive(Drive[R]):
                 error = self._failed(error)
             elif store_reply is not None:
                 store_reply(value)
-            self._finish(self.advance(value, error, effect))
+            outcome = self.advance(value, error, effect)
+            if outcome is not PENDING:
+                settle(self.future, outcome, None)
+            elif is_cancelled(self.future):
+                # Cancelled meanwhile: `_cancel` may have seen the effect before this one.
+                self._cancel()
         except BaseException as failure:
             settle(self.future, None, failure)
 
@@ -310,13 +313,15 @@ class FutureDrive(Drive[R]):
         """A request has ended. On any thread, mostly on the one that reads."""
         # Breaks a reference cycle, so that no garbage collection is needed.
         self._abort_pending = None
-        outcome = call.outcome
-        if isinstance(outcome, McpError):
-            self.resume(None, outcome)
+        value, error = call.outcome, None
+        if isinstance(value, McpError):
+            value, error = None, value
         else:
-            dialect = connection.agreed.current_dialect
-            assert dialect is not None
-            self.resume(Reply(outcome, dialect), None)
+            value = Reply(value, connection.agreed.current_dialect or connection.dialect)
+        if self._runs_user_code or self._needs_thread:
+            self.resume(value, error)
+        else:
+            self._continue(value, error)
 
     def _get_negotiated(self, effect: GetNegotiated) -> Any:
         if self._connection is not None and not self._needs_thread:
@@ -358,12 +363,11 @@ class FutureDrive(Drive[R]):
 
     def _start_on_thread(self, first: Effect) -> None:
         """Have an exchange thread perform the first effect."""
-        self._needs_thread = True
         # A token of its own: through it, `future.cancel()` reaches the thread of the exchange.
         cancel = self.options.cancel
         token = CancelToken() if cancel is None else cancel.child()
         self.options = self.options.with_cancel(token)
-        set_canceller(self.future, partial(token.cancel, "cancelled by the caller"))
+        self._needs_thread = True
         self._queue(None, None, first)
 
     def _queue(self, value: Any, error: McpError | None, first: Effect | None = None) -> None:

@@ -18,6 +18,7 @@ from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.options import ResolvedOptions
+from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.caching import CACHEABLE_REQUESTS
 from syncmcp._protocol.dialect import Reply
@@ -188,7 +189,8 @@ class Drive(Generic[R]):
         if send.session is not None:
             send.session.check(connection)
         options.altered = False
-        result = connection.request(send.method, send.params, options, deadline, offer=send.offer)
+        call = PendingRequest(send.method, options, deadline)
+        result = connection.send_and_wait(call, send.params, None, send.offer)
         reply = Reply(result, connection.agreed.dialect, options.altered)
         if store_reply is not None:
             store_reply(reply)

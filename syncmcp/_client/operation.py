@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
-from syncmcp._client.background import submit
+from syncmcp._client.background import FutureDrive, submit
 from syncmcp._client.driver import run
 from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import BACKLOG, lending_handler
@@ -92,7 +92,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
-        return submit(steps, core, options, Deadline(options.timeout), owner=self._client)
+        return FutureDrive(steps, core, options, Deadline(options.timeout), self._client).future
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over its progress, its log messages and, last, its result."""

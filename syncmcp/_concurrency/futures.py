@@ -60,6 +60,8 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._done_hook: Callable[[], object] | None = None
         # The thread that will send the call with its batch, as long as it has not sent it.
         self._collecting_thread: int | None = None
+        # The result once it has arrived; `None` until then, or if that is the result.
+        self._value: R | None = None
         self._server: str | None = None
         self._method: str | None = None
         self._callback_executor: SerialExecutor | None = None
@@ -77,8 +79,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         Returns:
             True if the request is cancelled; `False` if it had a result or an error before.
         """
-        if not self._claim(cancel=True):
-            return self._cancel_won
+        with self._state_lock:
+            if self._claimed:
+                return self._cancel_won
+            self._claimed = self._cancel_won = True
         super().cancel()
         # Until this is called, `concurrent.futures.wait` does not count the future as done.
         self.set_running_or_notify_cancel()
@@ -101,8 +105,8 @@ class RequestFuture(concurrent.futures.Future[R]):
         if self._collecting_thread is not None:
             self._check_sent()
         try:
-            if self._finished:
-                return super().result(0)
+            if self._value is not None:  # the cheapest way to a result that has arrived
+                return self._value
             with lending_handler():
                 return super().result(timeout)
         except concurrent.futures.CancelledError as error:
@@ -172,15 +176,6 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     # -- for the code that makes the request ---------------------------------------------------
 
-    def _claim(self, *, cancel: bool = False) -> bool:
-        """Claim the right to settle the future; return True for the first caller only."""
-        with self._state_lock:
-            if self._claimed:
-                return False
-            self._claimed = True
-            self._cancel_won = cancel
-            return True
-
     def _finish(self) -> None:
         with self._state_lock:
             self._finished = True
@@ -207,12 +202,15 @@ class RequestFuture(concurrent.futures.Future[R]):
 
 def settle(future: RequestFuture[R], result: R | None, error: BaseException | None) -> None:
     """Settle the future; nothing happens if it was settled or cancelled before."""
-    if not future._claim():
-        return
+    with future._state_lock:
+        if future._claimed:
+            return
+        future._claimed = True
     if error is not None:
         future.set_exception(error)
     else:
         future.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+        future._value = result
     # A program that keeps the future must not keep the client alive.
     future._canceller = None
     future._finish()
@@ -228,14 +226,21 @@ def is_cancelled(future: RequestFuture[Any]) -> bool:
     return future._cancel_won
 
 
-def set_canceller(future: RequestFuture[Any], cancel: Callable[[], object]) -> None:
-    """Have `RequestFuture.cancel` call `cancel()`, which cancels the request."""
-    future._canceller = cancel
+def adopt_request(
+    future: RequestFuture[Any],
+    server: str | None,
+    method: str | None,
+    cancel: Callable[[], object] | None,
+) -> None:
+    """Tie the future to its request.
 
-
-def name_request(future: RequestFuture[Any], server: str | None, method: str | None) -> None:
-    """Name the server and the method in the errors of the future."""
-    future._server, future._method = server, method
+    Args:
+        future: The future.
+        server: The name of the server, for the errors of the future.
+        method: The method of the request, for its errors.
+        cancel: Called by `RequestFuture.cancel`; cancels the request.
+    """
+    future._server, future._method, future._canceller = server, method, cancel
 
 
 def count_attempts(future: RequestFuture[Any], attempts: int) -> None:

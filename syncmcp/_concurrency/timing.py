@@ -21,6 +21,7 @@ import contextlib
 import heapq
 import itertools
 import logging
+import math
 import os
 import sys
 import threading
@@ -349,6 +350,47 @@ class TimerEntry:
     def cancel(self) -> None:
         """Keep the action from starting. Idempotent; no effect once it has run."""
         self._timer._cancel(self)
+
+
+class Alarm:
+    """One timer entry for many deadlines: runs a function at the earliest time it was set to.
+
+    Most deadlines of one owner are equally long: a later one needs no new entry, and the timer is
+    not woken. The function checks all of them, and sets the alarm to the next.
+
+    Args:
+        lock: The owner's lock, which guards the deadlines.
+        ring: The function. It runs on the timer thread, without the lock.
+
+    Attributes:
+        at: The time that it is set to, by `time.monotonic()`; infinity if it is not set.
+    """
+
+    def __init__(self, lock: threading.RLock, ring: Callable[[], object]) -> None:
+        self._lock = lock
+        self._ring = ring
+        self._entry: TimerEntry | None = None
+        self.at = math.inf
+
+    def set(self, when: float) -> None:
+        """Run the function when `time.monotonic()` reaches `when`, or before."""
+        with self._lock:
+            if when < self.at:
+                self.cancel()
+                self.at = when
+                self._entry = timer.at(when, self._run)
+
+    def cancel(self) -> None:
+        """Forget the time that the alarm is set to."""
+        with self._lock:
+            if self._entry is not None:
+                self._entry.cancel()
+            self._entry, self.at = None, math.inf
+
+    def _run(self) -> None:
+        with self._lock:
+            self._entry, self.at = None, math.inf
+        self._ring()
 
 
 class Reaper:

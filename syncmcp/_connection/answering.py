@@ -7,10 +7,11 @@ are answered alike, on a pool thread.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncmcp import types
 from syncmcp._concurrency.pool import slot_released
@@ -22,8 +23,9 @@ from syncmcp.handlers import (
     HandlerContext,
     Handlers,
     answered_by_person,
+    offer_of,
 )
-from syncmcp.handlers.context import show_with
+from syncmcp.handlers.context import set_provisional, show_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +54,12 @@ M = TypeVar("M", bound="WireModel")
 
 _log = logging.getLogger("syncmcp.handlers")
 
+AnswerFunction: TypeAlias = Callable[[HandlerContext], dict[str, Any]]
+"""Runs the handler of a request, on a pool thread, and returns the answer for the wire."""
+
+# How long, in seconds, a retry waits for ``notifications/elicitation/complete`` of its URL.
+COMPLETION_SECONDS = 60.0
+
 # The error code of the specification for a person's refusal.
 _REJECTED = -1
 
@@ -71,6 +79,60 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         raise InvalidQuestion(
             f"this client does not handle {method}", method=method, code=jsonrpc.METHOD_NOT_FOUND
         )
+
+
+def known_handler(
+    method: str,
+    params: dict[str, Any],
+    handlers: Handlers,
+    dialect: Dialect,
+    *,
+    await_completion: bool = False,
+) -> AnswerFunction:
+    """The answer function of a question that the specification defines.
+
+    Args:
+        method: The question's method.
+        params: Its raw parameters, which are parsed on the thread of the handler.
+        handlers: The handlers.
+        dialect: The dialect that the question was asked in.
+        await_completion: After consent to a URL, wait until the server reports its completion.
+    """
+
+    def answer_known(context: HandlerContext) -> dict[str, Any]:
+        request = read_question(method, params, offer_of(handlers), dialect)
+        result = answer(request, handlers, dialect, context)
+        if await_completion and consents(result):
+            # The notification may never come: then the request is retried anyway, and if the server
+            # names the same URL again, the call fails.
+            set_provisional(context, result)
+            context.wait_completed(COMPLETION_SECONDS)
+        return result
+
+    return answer_known
+
+
+def elicitation_ids(method: str, *questions: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ids by which a server may report that a URL elicitation is completed (2025-11-25).
+
+    Args:
+        method: The method of the questions.
+        questions: The parameters of each question that asks for this visit.
+    """
+    if method != ELICITATION:
+        return ()
+    stated = [params.get("elicitationId") for params in questions if is_link(method, params)]
+    return tuple(each for each in stated if type(each) is str)
+
+
+def is_link(method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a question asks for a visit to a URL."""
+    return method == ELICITATION and params.get("mode") == "url"
+
+
+def consents(outcome: object) -> bool:
+    """Whether an outcome is the consent to an elicitation."""
+    return isinstance(outcome, dict) and outcome.get("action") == "accept"
 
 
 def read_question(
@@ -130,7 +192,11 @@ def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
     return jsonrpc.INTERNAL_ERROR, "the client failed to answer", None
 
 
-def unanswered(method: str, why: str = "nobody answered in time") -> dict[str, Any] | Refused:
+NO_ANSWER = "nobody answered in time"
+"""What a server is told of a question that was cancelled while the server waits for its answer."""
+
+
+def unanswered(method: str, why: str) -> dict[str, Any] | Refused:
     """The answer to a question that its handler did not answer: a cancel action or an error."""
     if method == ELICITATION:
         return {"action": "cancel"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import DaemonPool
@@ -28,6 +28,8 @@ from syncmcp.handlers.url_completion import UrlVisits
 
 if TYPE_CHECKING:
     from syncmcp.handlers.context import ConnectedServer
+
+H = TypeVar("H", RequestHandler, NotificationHandler)
 
 
 class ConnectionEvents(Protocol):
@@ -126,23 +128,20 @@ class HandlerRegistry:
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a request."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._requests.pop(method, None)
-            else:
-                self._requests[method] = handler
+        self._set(self._requests, method, handler)
 
     def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a notification."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
+        self._set(self._notifications, method, handler)
+
+    def _set(self, table: dict[str, H], method: str, handler: H | None) -> None:
+        if handler is None:
+            with self._lock:
+                table.pop(method, None)
+            return
+        refuse_coroutines(handler, f"the handler of {method}")
         with self._lock:
-            if handler is None:
-                self._notifications.pop(method, None)
-            else:
-                self._notifications[method] = handler
+            table[method] = handler
 
     def request(self, method: str) -> RequestHandler | None:
         """The handler of a request that the specification does not define."""
@@ -202,3 +201,19 @@ class ClientServices:
         self.visits = UrlVisits(label, callback_pool.run)
         self.server: ConnectedServer | None = None
         self.context = contextvars.copy_context()
+
+    def handler_context(
+        self,
+        method: str,
+        call: CausingCall | None,
+        progress: ProgressHandler | None,
+        *,
+        resumes_call: bool,
+    ) -> HandlerContext | None:
+        """Make the context of a handler; `None` if the program has dropped the client."""
+        events, server, timeout = self.events(), self.server, self.human_timeout
+        if events is None or server is None:
+            return None
+        return events.handler_context(
+            server, method, call=call, timeout=timeout, progress=progress, resumes_call=resumes_call
+        )

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
+from syncmcp._connection.answering import NO_ANSWER
 from syncmcp._connection.batching import ALONE, BatchFrames
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
 from syncmcp._connection.notifier import Notifier
-from syncmcp._connection.options import ResolvedOptions, with_trace_context
+from syncmcp._connection.options import NO_TRACE, ResolvedOptions, with_trace_context
 from syncmcp._connection.pending_request import (
     PendingRequest,
     TimeoutWatcher,
     close_error_for,
     connection_lost_for,
-    end_questions,
     error_of_response,
 )
-from syncmcp._connection.questions import OpenQuestion, QuestionRegistry
+from syncmcp._connection.questions import QuestionRegistry
 from syncmcp._connection.server_requests import QuestionDispatcher
 from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_for_task
 from syncmcp._protocol import jsonrpc
@@ -84,7 +84,7 @@ class Connection:
         # Guards the table, the outcomes of calls and `close_error`. Held for updates only: no I/O,
         # no user code and no settling of a future happens under it.
         lock = self._lock = threading.RLock()
-        table = self._table = RequestTable[PendingRequest, OpenQuestion](first_id, max_in_flight)
+        table = self._table = RequestTable[PendingRequest](first_id, max_in_flight)
         # What ended the connection; `None` while it is open.
         self.close_error: McpError | None = None
         self._draining = False
@@ -99,13 +99,13 @@ class Connection:
             self.interceptors = InterceptorChain(interceptors, self.label, services.callback_pool)
         self._notifications = NotificationDispatcher(services, self.interceptors)
         self._tasks = TaskCallTracker(table, lock)
-        self.router = NotificationRouter(services, table, lock, self._tasks)
+        self.router = NotificationRouter(services, table, lock)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interceptors)
         self._frames = BatchFrames(lock, table)
         self._timeouts = TimeoutWatcher(lock, table.open_calls, self.cancel, self._release)
         resumed = self._timeouts.watch
         self._server_requests = QuestionDispatcher(
-            self.questions, table, lock, self._notifier, resumed, max_questions, self.interceptors
+            self.questions, lock, self._notifier, resumed, max_questions, self.interceptors
         )
         self.log_level: str | None = None
 
@@ -160,7 +160,7 @@ class Connection:
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.questions.facts(),
-            "queues": {"calls": waiting, "questions": self.questions.queued},
+            "queues": {"calls": waiting, "questions": self.questions.waiting},
             "server": {"stderr": tail, "said": transport.describe()},
         }
 
@@ -190,8 +190,7 @@ class Connection:
 
     def _close_with(self, error: McpError) -> None:
         with self._lock:
-            if self.close_error is None:
-                self.close_error = error
+            self.close_error = self.close_error or error
             calls = self._table.take_all()
             for call in calls:
                 # A waiting thread may find the call taken before it is settled below.
@@ -218,28 +217,27 @@ class Connection:
         dialect: Dialect | None = None,
         offer: OfferedCapabilities | None = None,
     ) -> Any:
-        """Send a request and block until it ends; return its raw result.
-
-        `dialect` is given while none is negotiated; `offer`, if the server may ask other questions
-        in return than the handlers can answer.
-
-        Raises:
-            McpError: The error that the request ended with.
-        """
-        call = PendingRequest(method, options, deadline)
-        if self.interceptors is None:
-            return self.send_and_wait(call, params, dialect, offer)
-        call.interception = self.interceptors.intercept(call)
-        return call.interception.run(partial(self.send_and_wait, call, params, dialect, offer))
+        """Send a request and block until it ends; see `send_and_wait`."""
+        return self.send_and_wait(PendingRequest(method, options, deadline), params, dialect, offer)
 
     def send_and_wait(
         self,
         call: PendingRequest,
         params: dict[str, Any] | None,
-        dialect: Dialect | None,
-        offer: OfferedCapabilities | None,
+        dialect: Dialect | None = None,
+        offer: OfferedCapabilities | None = None,
     ) -> Any:
-        """The part of `request` that interceptors see; `dump` finds waiting threads by it."""
+        """Send a request and block until it ends; return its raw result.
+
+        `dialect` is given while none is negotiated; `offer`, if the server may ask other questions
+        in return than the handlers can answer. `dump` finds waiting threads by this method.
+
+        Raises:
+            McpError: The error that the request ended with.
+        """
+        if self.interceptors is not None and call.interception is None:
+            call.interception = self.interceptors.intercept(call)
+            return call.interception.run(partial(self.send_and_wait, call, params, dialect, offer))
         waiter = call.waiter
         assert waiter is not None
         try:
@@ -290,8 +288,8 @@ class Connection:
         method = call.method
         if dialect is None:
             dialect = self.agreed.check(method, call.options.undeclared)
-        options = call.options
-        if options.cancel is not None or call.deadline.expired:
+        options, cancel = call.options, call.options.cancel
+        if cancel is not None or call.deadline.expired:
             call.check_sendable(self.label)
         if offer is None:
             offer = self.services.handlers.offer
@@ -309,7 +307,8 @@ class Connection:
             call.interception = self.interceptors.intercept(call)
         level = options.log_level or self.log_level
         try:
-            meta = with_trace_context(options, params)
+            traced = options.trace is not NO_TRACE
+            meta = with_trace_context(options, params) if traced else options.meta
             sent_method, params = dialect.request(method, params, call.id, meta, level, offer)
             if call.interception is not None:
                 # An interceptor may block until the request expires or is cancelled.
@@ -334,10 +333,9 @@ class Connection:
             call.out = out
             # If the call was taken before now, its caller was told that it was not sent.
             send_now = call.may_send and not call.taken
-        if call.interception is None:
+        if call.interception is None and (call.waiter is None or self.transport.blocking or cancel):
             self._watch_limits(call)
-        send_now = send_now and not call.released
-        if not send_now:
+        if not send_now or call.released:
             return
         if frame is not None and not options.headers and method != ALONE:
             frame.append(out)
@@ -399,7 +397,9 @@ class Connection:
         with self._lock:
             caused = list(call.questions.items())
         self._settle(call, error)
-        end_questions(caused)
+        for question, certain in caused:  # if it is not certain, the server gets an answer
+            told = None if certain else NO_ANSWER
+            question.cancel("the call that caused the question has ended", told=told)
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -491,7 +491,8 @@ class Connection:
             return
         if method in ROUTED:
             self.router.route(method, params, self.agreed.current_dialect, out)
-        call = self.router.owner(method, params, out)
+        with self._lock:
+            call, _ = self._tasks.owner(message, out)
         if call is not None:
             call.last_activity = monotonic()
         self._notifications.dispatch(method, params, call)
@@ -507,8 +508,8 @@ class Connection:
             )
             return
         with self._lock:
-            owner, certain = self._tasks.request_owner(message, out)
-        self._server_requests.dispatch(message, dialect, owner, certain=certain, out=out)
+            owner, certain = self._tasks.owner(message, out)
+        self._server_requests.dispatch(message, dialect, owner, certain=certain)
 
     def _on_malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
         meant = False
@@ -603,9 +604,8 @@ class Connection:
                 return
             call.released = True
             self._timeouts.finishing_calls.discard(call)
-            questions = list(call.questions.items()) if call.questions else ()
-        for question, hold in questions:
-            hold.release(question)
+            for question in tuple(call.questions):
+                call.resume(question)
         if call.unsubscribe is not None:
             call.unsubscribe()
         if (interception := call.interception) is not None:  # read once: another thread clears it

@@ -28,8 +28,9 @@ from syncmcp.interceptors import Interceptor, Message, within
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._concurrency.pool import DaemonPool
+    from syncmcp._connection.answering import AnswerFunction
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import AnswerFunction, Outcome
+    from syncmcp._connection.questions import Outcome
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
 

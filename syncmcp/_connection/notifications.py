@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import OpenQuestion
-    from syncmcp._connection.task_calls import TaskCallTracker
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
+    from syncmcp.handlers import LogHandler
     from syncmcp.transports.base import Outgoing
 
 
@@ -79,7 +78,7 @@ class NotificationDispatcher:
             if call is not None and call.options.observer is not None:
                 call.options.observer(params)
             if handlers.on_log is not None:
-                self._deliver(call, self._log_message, params)
+                self._deliver(call, _log_message, handlers.on_log, params)
         handler = handlers.notification(method)
         if handler is not None:
             self._deliver(call, handler, params)
@@ -121,12 +120,11 @@ class NotificationDispatcher:
             queue = call.callback_queue
         queue.push(callback, *args, is_progress=is_progress)
 
-    def _log_message(self, params: dict[str, Any]) -> None:
-        """On a pool thread."""
-        from syncmcp.types import LoggingMessageNotificationParams
 
-        if self._handlers.on_log is not None:
-            self._handlers.on_log(LoggingMessageNotificationParams.from_wire(params))
+def _log_message(on_log: LogHandler, params: dict[str, Any]) -> None:
+    from syncmcp.types import LoggingMessageNotificationParams
+
+    on_log(LoggingMessageNotificationParams.from_wire(params))
 
 
 _COMPLETE: Final = "notifications/elicitation/complete"
@@ -144,7 +142,6 @@ class NotificationRouter:
         services: Has the client, which is notified of changes.
         table: The open requests of the connection.
         lock: The connection's, which guards `table`.
-        tasks: The calls that became tasks.
 
     Attributes:
         server_stream_open: Whether the server can send messages outside of requests.
@@ -153,27 +150,13 @@ class NotificationRouter:
     def __init__(
         self,
         services: ClientServices,
-        table: RequestTable[PendingRequest, OpenQuestion],
+        table: RequestTable[PendingRequest],
         lock: threading.RLock,
-        tasks: TaskCallTracker,
     ) -> None:
         self._services = services
         self._table = table
         self._lock = lock
-        self._tasks = tasks
         self.server_stream_open = True
-
-    def owner(
-        self, method: str, params: dict[str, Any], out: Outgoing | None
-    ) -> PendingRequest | None:
-        """The call that a notification belongs to, if that is known."""
-        with self._lock:
-            if method == "notifications/progress":
-                token = params.get("progressToken")
-                return self._table.get(token) or self._tasks.progress_owner(token)
-            if out is not None:
-                return self._table.get(out.id)
-            return self._table.sole_call()
 
     def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None

@@ -70,11 +70,9 @@ class Notifier:
                 server=self._label,
                 method=method,
             )
-        body = jsonrpc.encode_notification(method, params)
-        out = Outgoing(body, method, None, {}, deadline)
-        out.submitted = True
-        self._wire.record("sent", out.body)
-        self._transport.send(out)
+        self._send(
+            self._transport.send, jsonrpc.encode_notification(method, params), method, deadline
+        )
 
     def cancelled(self, id: int, method: str, error: RequestTimeout | RequestCancelled) -> None:
         """Send ``notifications/cancelled`` for a request, if the revision allows. Never blocks."""
@@ -83,16 +81,29 @@ class Notifier:
         dialect = self._agreed.current_dialect
         reason = getattr(error, "reason", None) or error.message
         if dialect is not None and dialect.notifies_cancel(own_stream=self._transport.blocking):
-            self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
+            self.post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
     def roots_changed(self) -> None:
         """Send ``notifications/roots/list_changed``, if the revision has it. Never blocks."""
         dialect, method = self._agreed.current_dialect, "notifications/roots/list_changed"
         if dialect is not None and dialect.supports_notification(method):
-            self._post_notification(method, None)
+            self.post_notification(method, None)
 
-    def _post_notification(self, method: str, params: dict[str, Any] | None) -> None:
-        self.post(jsonrpc.encode_notification(method, params), method)
+    def post_notification(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        post: Callable[[bytes], object] | None = None,
+    ) -> None:
+        """Send a notification that the library makes, not the program. Never blocks.
+
+        `post` sends it, if it must arrive in order with other frames; see `ordered_post`.
+        """
+        body = jsonrpc.encode_notification(method, params)
+        if post is None:
+            self.post(body, method)
+        else:
+            post(body)
         if self._interceptors is not None:
             self._interceptors.show_settled("outgoing", "notification", method, params=params)
 
@@ -117,10 +128,19 @@ class Notifier:
     def _try_send(
         self, send: Callable[[Outgoing], object], body: bytes, method: str | None
     ) -> None:
-        out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
-        out.submitted = True
-        self._wire.record("sent", out.body)
         try:
-            send(out)
+            self._send(send, body, method, Deadline(POST_SECONDS))
         except McpError as error:  # mostly a lost connection, which its owner learns otherwise
             _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)
+
+    def _send(
+        self,
+        send: Callable[[Outgoing], object],
+        body: bytes,
+        method: str | None,
+        deadline: Deadline,
+    ) -> None:
+        out = Outgoing(body, method, None, {}, deadline)
+        out.submitted = True
+        self._wire.record("sent", body)
+        send(out)

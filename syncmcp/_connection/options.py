@@ -139,7 +139,7 @@ class ResolvedOptions:
         # for that handler or interceptor.
         self.nested = in_handler() or bool(within.get())
         # The trace context of the caller, once it was read; see `with_trace_context`.
-        self.trace: Mapping[str, str] | None = None
+        self.trace: Mapping[str, str] | None = None if _SOURCE in sys.modules else NO_TRACE
         # Whether interceptors changed its last request, or the result of that.
         self.altered = False
         # Called with progress, and with the parameters of log messages, on the thread that reads.
@@ -249,7 +249,7 @@ _log = logging.getLogger("syncmcp.connection")
 
 # The module that holds the program's current span.
 _SOURCE = "opentelemetry.context"
-_NONE: Mapping[str, str] = {}
+NO_TRACE: Mapping[str, str] = {}
 
 
 def with_trace_context(
@@ -269,7 +269,7 @@ def with_trace_context(
     if options.trace is None:
         # Once, for the first request: later ones may start on the thread that reads, which must
         # not run propagators, because those are user code.
-        options.trace = _inject(options.context) if _SOURCE in sys.modules else _NONE
+        options.trace = _inject(options.context)
     carrier = options.trace
     if not carrier:
         return meta

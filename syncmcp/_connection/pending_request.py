@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline, Latch, TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import Alarm, Deadline, Latch, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
@@ -28,7 +26,7 @@ from syncmcp.errors import (
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
-    from syncmcp._connection.questions import OpenQuestion
+    from syncmcp._connection.questions import InboundRequest
     from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing
 
@@ -95,8 +93,9 @@ class PendingRequest:
     ) -> None:
         self.id = -1
         self.method = method
-        # The open questions that the request is known to have caused; they end with it.
-        self.questions: dict[OpenQuestion, DeadlineHold] = {}
+        # The open questions that hold its deadlines, and whether it certainly caused each of them.
+        # They end with it.
+        self.questions: dict[InboundRequest, bool] = {}
         self.params: dict[str, Any] | None = None
         # Its interceptors, if there are any.
         self.interception: RequestInterception | None = None
@@ -136,6 +135,26 @@ class PendingRequest:
             self.pool.run(partial(send, self.out))
         else:
             return False
+        return True
+
+    def hold(self, question: InboundRequest, patience: float | None, *, certain: bool) -> None:
+        """Stop the deadlines until `resume`; called with the connection's lock held.
+
+        Args:
+            question: The open question that the request caused.
+            patience: How long, in seconds, they are held at most, for all questions of the request.
+            certain: Whether the question certainly belongs to the request.
+        """
+        if not self.released:
+            self.deadline.hold(patience)
+            self.questions[question] = certain
+
+    def resume(self, question: InboundRequest) -> bool:
+        """End one `hold`, if it was not ended before; called with the connection's lock held."""
+        if self.questions.pop(question, None) is None:
+            return False
+        self.last_activity = monotonic()
+        self.deadline.release()
         return True
 
     def next_check(self) -> float | None:
@@ -238,62 +257,6 @@ def connection_lost_for(error: ConnectionLost, method: str, delivery: Delivery) 
     return error
 
 
-class DeadlineHold:
-    """Stops the deadlines of a call while a question is open that the call caused.
-
-    Args:
-        call: The call.
-        lock: Guards the hold: the question and the call may end at the same moment.
-        on_release: Called with the call when its deadlines run again.
-        patience: How long, in seconds, they are held at most, for all questions of the call.
-        certain: Whether the question certainly belongs to the call.
-    """
-
-    def __init__(
-        self,
-        call: PendingRequest,
-        lock: AbstractContextManager[object],
-        on_release: Callable[[PendingRequest], object],
-        patience: float | None,
-        *,
-        certain: bool,
-    ) -> None:
-        self.certain = certain
-        self._patience = patience
-        self._call = call
-        self._lock = lock
-        self._on_release = on_release
-        self._holds = False
-
-    def hold(self, question: OpenQuestion) -> None:
-        """Hold the deadlines of the call, unless it has ended; called with the lock held."""
-        call = self._call
-        if not call.released:
-            self._holds = True
-            call.deadline.hold(self._patience)
-            call.questions[question] = self
-
-    def release(self, question: OpenQuestion) -> None:
-        """The question or the call has ended: let the deadlines run again; idempotent."""
-        with self._lock:
-            held, self._holds = self._holds, False
-        if held:
-            call = self._call
-            call.questions.pop(question, None)
-            call.last_activity = monotonic()
-            call.deadline.release()
-            self._on_release(call)
-
-
-def end_questions(caused: Sequence[tuple[OpenQuestion, DeadlineHold]]) -> None:
-    """End the questions that a call has caused, which was cancelled or has expired."""
-    for question, hold in caused:
-        if hold.certain:
-            question.cancel("the call that caused the question has ended")
-        else:  # the question may belong to another call: the server gets an answer
-            question.refuse("the call that caused the question has ended")
-
-
 class PendingListen(PendingRequest):
     """``subscriptions/listen`` (2026-07-28): a request that is open while its subscription lasts.
 
@@ -349,16 +312,14 @@ class TimeoutWatcher:
         self._release = release
         self.finishing_calls: set[PendingRequest] = set()
         self._stopped = False
-        # The one timer entry, and when it fires.
-        self._timer_entry: TimerEntry | None = None
-        self._next_check = math.inf
+        self._alarm = Alarm(lock, self._check)
 
     def watch(self, call: PendingRequest) -> None:
         """Expire an open call in time; to be called again when its deadlines have changed."""
         when = call.next_check()
         if when is not None:
             with self._lock:
-                if when < self._next_check:
+                if when < self._alarm.at:
                     self._schedule(when)
 
     def finishing(self, call: PendingRequest) -> None:
@@ -371,25 +332,17 @@ class TimeoutWatcher:
     def stop(self) -> None:
         """There will be no more open calls; called with the lock held."""
         self._stopped = True
-        if self._timer_entry is not None and not self.finishing_calls:
-            self._timer_entry.cancel()
-            self._next_check = math.inf
+        if not self.finishing_calls:
+            self._alarm.cancel()
 
     def _schedule(self, when: float) -> None:
-        """Check at `when` at the latest; called with the lock held.
-
-        Most calls have the same timeouts, so that a later call needs no new timer entry.
-        """
-        if when < self._next_check and (not self._stopped or self.finishing_calls):
-            if self._timer_entry is not None:
-                self._timer_entry.cancel()
-            self._next_check = when
-            self._timer_entry = timer.at(when, self._check)
+        """Check at `when` at the latest; called with the lock held."""
+        if not self._stopped or self.finishing_calls:
+            self._alarm.set(when)
 
     def _check(self) -> None:
         """On the timer thread: expire calls whose time is up."""
         with self._lock:
-            self._next_check = math.inf
             open_calls = self._open_calls()
             finishing = list(self.finishing_calls)
         for call in open_calls:

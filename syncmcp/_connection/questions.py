@@ -1,21 +1,32 @@
-"""The open questions of a server: one of them, all of a connection, all of one round of input."""
+"""What a server asks of the client: one inbound request, all that are open, one round of input.
+
+Until 2025-11-25 a server sends requests; in 2026-07-28 it asks in a result. Either way a question
+is one `InboundRequest`; its `Reply` sends a response, or fills a slot of the round.
+"""
 
 from __future__ import annotations
 
 import contextvars
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import current_slot
-from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
-from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
+from syncmcp._concurrency.timing import Alarm, Deadline, timer
+from syncmcp._connection.answering import (
+    NO_ANSWER,
+    AnswerFunction,
+    check_offered,
+    consents,
+    elicitation_ids,
+    is_link,
+    known_handler,
+    unanswered,
+)
 from syncmcp._connection.options import attach_trace_context
-from syncmcp._protocol.capabilities import ELICITATION
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
 from syncmcp._protocol.steps import link_of
 from syncmcp.errors import (
@@ -34,7 +45,6 @@ from syncmcp.handlers.context import (
     call_when_stopped,
     end_context,
     provisional,
-    set_provisional,
     set_visit,
 )
 
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.options import ResolvedOptions
     from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import Id
     from syncmcp._protocol.steps import AnswerInput, RegisterCallback
     from syncmcp.handlers import Handlers, ProgressHandler
     from syncmcp.handlers.url_completion import UrlVisit
@@ -50,67 +61,71 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.handlers")
 
-AnswerFunction: TypeAlias = Callable[[HandlerContext], dict[str, Any]]
-"""Runs the handler of a question, on a pool thread, and returns the answer for the wire."""
-
 Outcome: TypeAlias = dict[str, Any] | BaseException | None
-"""The answer to a question, an error, or `None`: the question was cancelled."""
+"""The answer to a request, an error, or `None`: the request was cancelled."""
+
+Reply: TypeAlias = "Callable[[InboundRequest, Outcome], object]"
+"""Takes the outcome of a request; called once, on the thread that settles it; never blocks."""
+
+_NOT_NEEDED = "the answer is not needed any more"
 
 
-# How long, in seconds, a retry waits for ``notifications/elicitation/complete`` of its URL.
-COMPLETION_SECONDS = 60.0
+class InboundRequest:
+    """One request of a server: waiting for a handler, running, or settled; settled once.
 
-
-class OpenQuestion:
-    """One open question: answered, refused, expired or cancelled; settled once.
+    Whoever settles it in the registry delivers its outcome. It is answered by its handler, unless
+    `cancel` or `expire` comes first.
 
     Args:
-        registry: The open questions of the connection.
-        method: The method of the question.
+        registry: The open requests of the connection, whose lock guards the state.
+        method: The method.
+        params: The parameters, which may contain a trace context.
         answer: Runs the handler, on a pool thread.
-        on_done: Called once with the question and its outcome, on the thread that settles it; must
-            not block.
-        cause: Our request that caused the question, if it is known.
-        params: The parameters of the question, which may contain a trace context.
-        context: The context variables that the handler sees.
+        reply: Takes the outcome.
+        id: The id that the server gave it; `None` in a round of input.
+        cause: Our request that caused it, if it is known.
+        context: The context variables that the handler sees; `None` for those of the client.
         progress: Called with the handler's progress.
         elicitation_ids: The ids of a URL elicitation that the server may report as completed.
-        resumes_call: Whether `cause` is retried once the question is answered.
+        resumes_call: Whether `cause` is sent again once the question is answered.
+
+    Attributes:
+        state: Changed by the registry only.
     """
 
     def __init__(
         self,
         registry: QuestionRegistry,
         method: str,
-        answer: AnswerFunction,
-        on_done: Callable[[OpenQuestion, Outcome], object],
-        *,
         params: Mapping[str, Any],
+        answer: AnswerFunction,
+        reply: Reply,
+        *,
+        id: Id | None = None,
         cause: CausingCall | None = None,
         context: contextvars.Context | None = None,
         progress: ProgressHandler | None = None,
         elicitation_ids: tuple[str, ...] = (),
         resumes_call: bool = False,
     ) -> None:
+        self.method = method
+        # What the registry finds it by.
+        self.key: object = object() if id is None else id
+        self.elicitation_ids = elicitation_ids
+        self.state: Literal["waiting", "running", "settled"] = "waiting"
         self._registry = registry
-        self._services = registry.services
-        self._method = method
+        self._params = params
         self._answer = answer
-        self._on_done = on_done
+        self._reply = reply
         self._cause = cause
         # A copy: callbacks of the call may be running in the original.
-        self._context = (self._services.context if context is None else context).copy()
-        self._params = params
+        self._context = (registry.services.context if context is None else context).copy()
         self._progress = progress
-        self.elicitation_ids = elicitation_ids
         self._resumes_call = resumes_call
-        # The visit to the URL of the question, once a handler was started.
-        self._visit: UrlVisit | None = None
-        # Guards what follows: any thread may settle the question.
-        self._lock = threading.RLock()
-        self._settled = False
-        self._pool_slot: PoolSlot | None = None
+        # Set once, when the handler is started.
         self._handler_context: HandlerContext | None = None
+        self._slot: PoolSlot | None = None
+        self._visit: UrlVisit | None = None
 
     @property
     def deadline(self) -> Deadline | None:
@@ -118,51 +133,65 @@ class OpenQuestion:
         return None if self._handler_context is None else self._handler_context._deadline
 
     def start(self) -> None:
-        """Have the handler run on a pool thread; the question was added to the registry."""
-        if self._settled:  # before it was added: another question of its round had failed
-            self._registry.discard(self)
-            return
+        """Have the handler run on a pool thread; the request was added to the registry."""
+        services = self._registry.services
         try:
-            self._services.handler_pool.submit(self._run)
+            services.handler_pool.submit(self._run)
         except RuntimeError as error:  # no thread can be started; the interpreter may be exiting
-            _log.warning("[%s] cannot run %s: %s", self._services.label, self._method, error)
+            _log.warning("[%s] cannot run %s: %s", services.label, self.method, error)
             self._settle(error)
 
-    def cancel(self, reason: str | None) -> None:
-        """Cancel the question and its handler; no answer is sent. Never blocks."""
-        if self._settle(None):
-            self._cancel_handler(reason)
+    def cancel(self, reason: str | None, *, told: str | None = None) -> bool:
+        """Cancel the request and its handler; return whether it was open. Never blocks.
 
-    def refuse(self, reason: str) -> None:
-        """Cancel the handler and refuse the question to the server. Never blocks."""
-        if self._settle(unanswered(self._method)):
-            self._cancel_handler(reason)
+        Args:
+            reason: The reason that the handler's cancel token is given.
+            told: Why the server gets no real answer, if it still waits for one. By default nothing
+                is sent.
+        """
+        if not self._settle(None if told is None else unanswered(self.method, told)):
+            return False
+        if self._slot is not None:  # another handler may start, even if this one ignores its token
+            self._slot.abandon()
+        context = self._handler_context
+        if context is not None:
+            # Callbacks of the token are user code, which must not run on the thread that reads.
+            self._registry.services.callback_pool.run(lambda: context.cancel.cancel(reason))
+        return True
+
+    def expire(self) -> None:
+        """On a pool thread: the handler took too long."""
+        context, services = self._handler_context, self._registry.services
+        answer = None if context is None else provisional(context)
+        if answer is not None:
+            self._settle(answer)
+        elif self.cancel("nobody answered in time (option human_timeout)", told=NO_ANSWER):
+            _log.warning(
+                "[%s] nobody answered %s within %g s (option human_timeout)",
+                services.label,
+                self.method,
+                services.human_timeout,
+            )
+
+    def _handler_cancelled(self) -> None:
+        """The program or a person cancelled the handler's token; the handler may ignore it."""
+        self.cancel(None, told="the answer was stopped")
 
     def _run(self) -> None:
-        services = self._services
-        events, server = services.events(), services.server
-        if events is None or server is None:
-            self._settle(None)
-            return
-        context = events.handler_context(
-            server,
-            self._method,
-            call=self._cause,
-            timeout=services.human_timeout,
-            progress=self._progress,
-            resumes_call=self._resumes_call,
+        """Run the handler, on a pool thread."""
+        services = self._registry.services
+        context = services.handler_context(
+            self.method, self._cause, self._progress, resumes_call=self._resumes_call
         )
-        if context is None:
+        if context is None:  # the program has dropped the client
             self._settle(None)
             return
         call_when_stopped(context, self._handler_cancelled)
-        with self._lock:
-            if self._settled:
-                return
-            self._handler_context = context
-            self._pool_slot = current_slot()
-        self._registry.handler_started(self)
-        if _is_link(self._method, self._params):
+        self._handler_context, self._slot = context, current_slot()
+        if not self._registry.begin(self):
+            end_context(context)  # breaks the reference cycle
+            return
+        if is_link(self.method, self._params):
             self._visit = services.visits.start(*self.elicitation_ids)
             set_visit(context, self._visit)
         outcome: Outcome
@@ -174,217 +203,138 @@ class OpenQuestion:
         except BaseException as error:  # also sys.exit() in a handler: the server needs an answer
             outcome = error
             if not context.cancel.cancelled:
-                _log.exception("[%s] the handler of %s failed", self._services.label, self._method)
+                _log.exception("[%s] the handler of %s failed", services.label, self.method)
                 self.report_error(error)
         self._settle(outcome)
         end_context(context)
 
     def report_error(self, error: BaseException) -> None:
         """Call `on_handler_error`, on the thread of the handler."""
-        tell, context = self._services.handlers.on_handler_error, self._handler_context
+        services, context = self._registry.services, self._handler_context
+        tell = services.handlers.on_handler_error
         if tell is None or context is None:
             return
         try:
             self._context.run(tell, error, context)
         except BaseException:  # also sys.exit(): the server needs an answer
-            _log.exception("[%s] on_handler_error failed", self._services.label)
-
-    def _handler_cancelled(self) -> None:
-        """The program or a person cancelled the handler's token; the handler may ignore it."""
-        if self._settle(unanswered(self._method, "the answer was stopped")):
-            self._abandon_slot()
-
-    def expire(self) -> None:
-        """On a pool thread: settle the question, whose handler took too long."""
-        answer = None if self._handler_context is None else provisional(self._handler_context)
-        if answer is not None:
-            self._settle(answer)
-        elif self._settle(unanswered(self._method)):
-            _log.warning(
-                "[%s] nobody answered %s within %g s (option human_timeout)",
-                self._services.label,
-                self._method,
-                self._services.human_timeout,
-            )
-            self._cancel_handler("nobody answered in time (option human_timeout)")
-
-    def _abandon_slot(self) -> None:
-        """Let another handler start, even if this one ignores its token."""
-        with self._lock:
-            slot = self._pool_slot
-        if slot is not None:
-            slot.abandon()
-
-    def _cancel_handler(self, reason: str | None) -> None:
-        self._abandon_slot()
-        context = self._handler_context
-        if context is not None:
-            # Callbacks of the token are user code, which must not run on the thread that reads.
-            self._services.callback_pool.run(lambda: context.cancel.cancel(reason))
+            _log.exception("[%s] on_handler_error failed", services.label)
 
     def _settle(self, outcome: Outcome) -> bool:
-        with self._lock:
-            if self._settled:
-                return False
-            self._settled = True
-        self._registry.discard(self)
-        if self._visit is not None and self._handler_context is not None and _agrees(outcome):
+        if not self._registry.settle(self):
+            return False
+        if self._visit is not None and self._handler_context is not None and consents(outcome):
             self._visit.agree(self._handler_context.cancel)
-        self._on_done(self, outcome)
+        self._reply(self, outcome)
         return True
 
 
-def _agrees(outcome: Outcome) -> bool:
-    return isinstance(outcome, dict) and outcome.get("action") == "accept"
-
-
-def known_handler(
-    method: str,
-    params: dict[str, Any],
-    handlers: Handlers,
-    dialect: Dialect,
-    *,
-    await_completion: bool = False,
-) -> AnswerFunction:
-    """The answer function of a question that the specification defines.
-
-    Args:
-        method: The question's method.
-        params: Its raw parameters, which are parsed on the thread of the handler.
-        handlers: The handlers.
-        dialect: The dialect that the question was asked in.
-        await_completion: After consent to a URL, wait until the server reports its completion.
-    """
-
-    def answer_known(context: HandlerContext) -> dict[str, Any]:
-        request = read_question(method, params, offer_of(handlers), dialect)
-        result = answer(request, handlers, dialect, context)
-        if await_completion and _agrees(result):
-            # The notification may never come: then the request is retried anyway, and if the server
-            # names the same URL again, the call fails.
-            set_provisional(context, result)
-            context.wait_completed(COMPLETION_SECONDS)
-        return result
-
-    return answer_known
-
-
-def elicitation_ids(method: str, *questions: Mapping[str, Any]) -> tuple[str, ...]:
-    """The ids by which a server may report that a URL elicitation is completed (2025-11-25).
-
-    Args:
-        method: The method of the questions.
-        questions: The parameters of each question that asks for this visit.
-    """
-    stated = [params.get("elicitationId") for params in questions if _is_link(method, params)]
-    return tuple(each for each in stated if type(each) is str)
-
-
-def _is_link(method: str, params: Mapping[str, Any]) -> bool:
-    return method == ELICITATION and params.get("mode") == "url"
-
-
 class QuestionRegistry:
-    """The open questions of one connection; expires those whose handlers take too long.
+    """All open inbound requests of one connection; expires those whose handlers take too long.
 
     Attributes:
         services: What the client gives to the connection.
         close_error: The error that ended the connection; `None` while it is open.
+        waiting: How many requests wait for a free handler thread.
     """
 
     def __init__(self, services: ClientServices) -> None:
         self.services = services
         self.close_error: McpError | None = None
-        # Guards what follows; held for look-ups and changes only.
+        self.waiting = 0
+        # Guards the table and the states of the requests; held for look-ups and changes only.
         self._lock = threading.RLock()
-        self._open: set[OpenQuestion] = set()
-        # Those of them whose handlers have not been started.
-        self._queued: set[OpenQuestion] = set()
-        # The one timer entry, and when it fires.
-        self._timer_entry: TimerEntry | None = None
-        self._next_check = math.inf
+        self._open: dict[object, InboundRequest] = {}
+        self._alarm = Alarm(self._lock, self._expire_late)
 
-    @property
-    def queued(self) -> int:
-        """How many questions wait for a free handler thread."""
-        return len(self._queued)
+    def __len__(self) -> int:
+        """The number of open requests."""
+        return len(self._open)
 
-    def add(self, question: OpenQuestion) -> bool:
-        """Add a question until it is settled; `False` if the connection has ended."""
+    def add(self, request: InboundRequest) -> bool:
+        """Add a request until it is settled; `False` if it cannot be answered.
+
+        That is so if the connection has ended, the id is in use, or the request was cancelled.
+        """
         with self._lock:
-            if self.close_error is not None:
+            if self.close_error is not None or request.state == "settled":
                 return False
-            self._open.add(question)
-            self._queued.add(question)
-        self.services.visits.register(*question.elicitation_ids)
+            if self._open.setdefault(request.key, request) is not request:
+                return False
+            self.waiting += 1
+        if request.elicitation_ids:
+            self.services.visits.register(*request.elicitation_ids)
         return True
 
-    def handler_started(self, question: OpenQuestion) -> None:
-        """The handler of a question was started; its time is running."""
-        with self._lock:
-            self._queued.discard(question)
-            if question in self._open:
-                self._watch(question.deadline)
+    def get(self, id: object) -> InboundRequest | None:
+        """The open request with this id, as the server sent it."""
+        # The types are compared because 1, 1.0 and True are one key of a dict.
+        return self._open.get(id) if type(id) is int or type(id) is str else None
 
-    def discard(self, question: OpenQuestion) -> None:
-        """Remove a question that is settled."""
+    def begin(self, request: InboundRequest) -> bool:
+        """The handler of a request starts now, and its time runs; `False` if it is settled."""
         with self._lock:
-            self._open.discard(question)
-            self._queued.discard(question)
+            if request.state != "waiting":
+                return False
+            request.state = "running"
+            self.waiting -= 1
+            self._watch(request)
+        return True
+
+    def settle(self, request: InboundRequest) -> bool:
+        """Take a request out; `True` for the first caller, who delivers the outcome."""
+        with self._lock:
+            state, request.state = request.state, "settled"
+            if self._open.get(request.key) is request:
+                del self._open[request.key]
+                if state == "waiting":
+                    self.waiting -= 1
+        return state != "settled"
 
     def close(self, error: McpError) -> None:
-        """The connection ended with `error`: cancel every open question."""
+        """The connection ended with `error`: cancel every open request."""
         with self._lock:
             self.close_error = error
-            open_questions = list(self._open)
-            if self._timer_entry is not None:
-                self._timer_entry.cancel()
-        for question in open_questions:
-            question.cancel("the connection ended")
+            requests = list(self._open.values())
+            self._alarm.cancel()
+        for request in requests:
+            request.cancel("the connection ended")
         self.services.visits.close("the connection ended")
 
     def facts(self) -> list[dict[str, Any]]:
-        """The open questions as plain values; see `Dump`."""
+        """The open requests as plain values; see `Dump`."""
         with self._lock:
-            questions = [(each, each in self._queued) for each in self._open]
+            requests = list(self._open.values())
         found: list[dict[str, Any]] = []
-        for each, waits in questions:
+        for each in requests:
             left = None if each.deadline is None else each.deadline.remaining()
+            waits = each.state == "waiting"
             found.append(
                 {
-                    "method": each._method,
+                    "method": each.method,
                     "state": "waits for a handler" if waits else "is with its handler",
                     "left": None if left is None else round(left, 3),
                 }
             )
         return found
 
-    def _watch(self, deadline: Deadline | None) -> None:
-        """Check at `deadline` or before; called with the lock held.
+    def _watch(self, request: InboundRequest) -> None:
+        deadline = request.deadline
+        if deadline is not None and deadline.at is not None:
+            self._alarm.set(deadline.at)
 
-        All handlers have the same timeout, so that a later one needs no new timer entry.
-        """
-        when = None if deadline is None else deadline.at
-        if when is not None and when < self._next_check:
-            if self._timer_entry is not None:
-                self._timer_entry.cancel()
-            self._next_check = when
-            self._timer_entry = timer.at(when, self._check)
-
-    def _check(self) -> None:
-        """On the timer thread: expire questions whose time is up."""
-        late: list[OpenQuestion] = []
+    def _expire_late(self) -> None:
+        """On the timer thread: expire the requests whose time is up."""
+        late: list[InboundRequest] = []
         with self._lock:
-            self._next_check = math.inf
-            for question in self._open:
-                deadline = question.deadline
+            for request in self._open.values():
+                deadline = request.deadline
                 if deadline is not None and deadline.expired:
-                    late.append(question)
+                    late.append(request)
                 else:
-                    self._watch(deadline)
-        for question in late:
+                    self._watch(request)
+        for request in late:
             # The refusal is sent to the server, and the timer's thread must not write.
-            self.services.callback_pool.run(question.expire)
+            self.services.callback_pool.run(request.expire)
 
 
 class InputResponder:
@@ -422,7 +372,7 @@ class InputResponder:
         # Guards what follows: answers come from many threads.
         self._lock = threading.RLock()
         self._answers: dict[str, dict[str, Any]] = {}
-        self._questions: list[OpenQuestion] = []
+        self._requests: list[InboundRequest] = []
         self._settled = False
         # Functions that end the subscriptions to whatever may cancel or expire the round.
         self._subscriptions: list[Callable[[], object]] = []
@@ -434,27 +384,26 @@ class InputResponder:
         Raises:
             InvalidQuestion: One of the questions was not offered; no handler was started.
         """
-        ask, dialect = self._ask, self._dialect
+        ask, dialect, cancel = self._ask, self._dialect, self._options.cancel
         handlers = self._services.handlers.for_call(self._options.handlers)
         if ask.await_completion and not (
             dialect.stateful and dialect.supported_part(offer_of(handlers)).url
         ):
-            self._settle(None)
+            self._end(None)
             return
         for method, _ in ask.questions.values():
             check_offered(method, offer_of(handlers), dialect)
-        questions = [self._open_question(handlers, keys) for keys in self._grouped_keys()]
+        requests = [self._inbound_request(handlers, keys) for keys in self._grouped_keys()]
         if ask.withdraw_on is not None:  # first: no handler must see questions that are cancelled
-            self._subscribe(ask.withdraw_on, self._cancel_unwanted)
+            self._subscribe(ask.withdraw_on, partial(self._end, None))
         with self._lock:
-            self._questions = questions
+            self._requests = requests
             settled = self._settled
-        for each in questions:
-            if settled or not self._registry.add(each):  # cancelled, or closed, before it began
-                each.cancel("the answer is not needed any more")
-            else:
+        for each in requests:
+            if not settled and self._registry.add(each):
                 each.start()
-        cancel = self._options.cancel
+            else:  # cancelled, or closed, before it began
+                each.cancel(_NOT_NEEDED)
         if cancel is not None:
             self._subscribe(
                 partial(call_when_cancelled, cancel),
@@ -475,26 +424,26 @@ class InputResponder:
             groups.setdefault(link_of(question) or key, []).append(key)
         return list(groups.values())
 
-    def _open_question(self, handlers: Handlers, keys: list[str]) -> OpenQuestion:
-        """Make the one question that is asked for all of `keys`."""
+    def _inbound_request(self, handlers: Handlers, keys: list[str]) -> InboundRequest:
+        """Make the one request that stands for all of `keys`."""
         ask, dialect = self._ask, self._dialect
         method, params = ask.questions[keys[0]]
         ids: tuple[str, ...] = ()
         if dialect.stateful:
             ids = elicitation_ids(method, *(ask.questions[key].params for key in keys))
-        return OpenQuestion(
+        return InboundRequest(
             self._registry,
             method,
+            params,
             known_handler(method, params, handlers, dialect, await_completion=ask.await_completion),
             partial(self._answered, keys),
-            params=params,
             cause=CausingCall(ask.method, ask.params),
             context=self._options.context,
             elicitation_ids=ids,
             resumes_call=True,
         )
 
-    def _subscribe(self, until: RegisterCallback, end: Callable[[], None]) -> None:
+    def _subscribe(self, until: RegisterCallback, end: Callable[[], object]) -> None:
         unsubscribe = until(end)
         with self._lock:
             self._subscriptions.append(unsubscribe)
@@ -504,9 +453,7 @@ class InputResponder:
 
     def cancel(self, error: McpError) -> None:
         """End the round with `error`, and cancel its handlers. Never blocks."""
-        if self._settle(error):
-            for question in self._questions:
-                question.cancel(str(getattr(error, "reason", None) or error.message))
+        self._end(error, str(getattr(error, "reason", None) or error.message))
 
     def _expire(self) -> None:
         """The deadline of the call was held for as long as it may be, and has passed."""
@@ -521,11 +468,6 @@ class InputResponder:
             )
         )
 
-    def _cancel_unwanted(self) -> None:
-        if self._settle(None):
-            for question in self._questions:
-                question.cancel("the answer is not needed any more")
-
     def result(self) -> dict[str, dict[str, Any]] | None:
         """Return the outcome of a round that is settled.
 
@@ -536,22 +478,20 @@ class InputResponder:
             raise self.outcome
         return self.outcome
 
-    def _answered(self, keys: list[str], _: OpenQuestion, outcome: Outcome) -> None:
+    def _answered(self, keys: list[str], _: InboundRequest, outcome: Outcome) -> None:
         if outcome is None:
             error = self._registry.close_error or RequestCancelled("the question was withdrawn")
             self.cancel(fresh(error, method=self._ask.method, delivery="unknown"))
         elif isinstance(outcome, BaseException):
             self.cancel(self._as_error(keys[0], outcome))
-        elif self._ask.await_completion and outcome.get("action") != "accept":
-            if self._settle(None):
-                for question in self._questions:
-                    question.cancel("another one was declined")
+        elif self._ask.await_completion and not consents(outcome):
+            self._end(None, "another one was declined")
         else:
             with self._lock:
                 self._answers.update(dict.fromkeys(keys, outcome))
                 complete = len(self._answers) == len(self._ask.questions)
             if complete:
-                self._settle(self._answers)
+                self._end(self._answers)
 
     def _as_error(self, key: str, outcome: BaseException) -> McpError:
         from syncmcp.handlers.forms import InvalidAnswer
@@ -570,14 +510,18 @@ class InputResponder:
         error.__cause__ = outcome
         return error
 
-    def _settle(self, outcome: dict[str, dict[str, Any]] | McpError | None) -> bool:
+    def _end(
+        self, outcome: dict[str, dict[str, Any]] | McpError | None, reason: str = _NOT_NEEDED
+    ) -> None:
+        """Settle the round, and cancel with `reason` the requests that are still open."""
         with self._lock:
             if self._settled:
-                return False
+                return
             self._settled = True
             self.outcome = outcome
             subscriptions = list(self._subscriptions)
         for unsubscribe in subscriptions:
             unsubscribe()
         self._on_done()
-        return True
+        for request in self._requests:
+            request.cancel(reason)

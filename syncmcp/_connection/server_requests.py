@@ -12,30 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp._concurrency.timing import TimerEntry, timer
-from syncmcp._connection.answering import check_offered, refusal
-from syncmcp._connection.intercepting import InterceptedHandler
-from syncmcp._connection.pending_request import DeadlineHold
-from syncmcp._connection.questions import (
+from syncmcp._connection.answering import (
     AnswerFunction,
-    OpenQuestion,
-    Outcome,
-    QuestionRegistry,
+    check_offered,
     elicitation_ids,
     known_handler,
+    refusal,
 )
+from syncmcp._connection.questions import InboundRequest, Outcome, QuestionRegistry
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import related_task_id, with_related_task
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import CausingCall, offer_of
 
 if TYPE_CHECKING:
-    from syncmcp._connection.intercepting import InterceptorChain
+    from syncmcp._connection.intercepting import InterceptedHandler, InterceptorChain
     from syncmcp._connection.notifier import Notifier
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.dialect import Dialect
-    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.handlers import HandlerContext, RequestHandler
-    from syncmcp.transports.base import Outgoing
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -48,44 +43,41 @@ class QuestionDispatcher:
     """Answers the requests of one server: a ping at once, others by handlers on a pool.
 
     Args:
-        registry: The open questions of the connection.
-        table: The open requests of both sides.
-        lock: Guards `table`.
+        registry: The open requests of the server.
+        lock: The connection's, which guards our calls.
         notifier: Sends answers and progress.
-        on_release: Called with a call whose deadlines run again after they were held.
-        max_queued: How many questions may wait for a free handler thread.
-        interceptors: Shows questions and answers to the program's interceptors.
+        on_resume: Called with a call whose deadlines run again after they were held.
+        max_waiting: How many requests may wait for a free handler thread.
+        interceptors: Shows requests and answers to the program's interceptors.
     """
 
     def __init__(
         self,
         registry: QuestionRegistry,
-        table: RequestTable[PendingRequest, OpenQuestion],
         lock: AbstractContextManager[object],
         notifier: Notifier,
-        on_release: Callable[[PendingRequest], object],
-        max_queued: int,
+        on_resume: Callable[[PendingRequest], object],
+        max_waiting: int,
         interceptors: InterceptorChain | None = None,
     ) -> None:
+        self.services = registry.services
+        self.lock = lock
+        self.notifier = notifier
+        self.on_resume = on_resume
+        self.interceptors = interceptors
         self._registry = registry
-        self._services = registry.services
-        self._table = table
-        self._lock = lock
-        self._notifier = notifier
-        self._on_release = on_release
-        self._max_queued = max_queued
-        self._interceptors = interceptors
-        # Whether the refusal of too many questions was logged, which happens once.
+        self._max_waiting = max_waiting
+        # Whether the refusal of too many requests was logged, which happens once.
         self._overflow_logged = False
-        # Questions that arrived before the client was open; handlers may call the client.
-        self._queued: list[Callable[[], None]] | None = []
+        # Requests that arrived before the client was open; handlers may call the client.
+        self._early: list[InboundRequest] | None = []
 
     def open(self) -> None:
         """The client is open: handlers may run from now on."""
-        with self._lock:
-            queued, self._queued = self._queued, None
-        for start in queued or ():
-            start()
+        with self.lock:
+            early, self._early = self._early, None
+        for each in early or ():
+            each.start()
 
     def dispatch(
         self,
@@ -94,7 +86,6 @@ class QuestionDispatcher:
         owner: PendingRequest | None,
         *,
         certain: bool,
-        out: Outgoing | None,
     ) -> None:
         """Answer a request, now or when its handler returns. Never blocks.
 
@@ -103,22 +94,17 @@ class QuestionDispatcher:
             dialect: The dialect of the connection.
             owner: Our request that caused it, if that is known.
             certain: Whether it certainly belongs to `owner`; otherwise no other request was open.
-            out: Our request on whose HTTP stream it came, if that is known.
         """
         if isinstance(request, jsonrpc.MalformedRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
             return
         if request.method == "ping":
-            self._notifier.post(jsonrpc.encode_result(request.id, {}))
-            self._show_request(request, result={})
+            self.notifier.post(jsonrpc.encode_result(request.id, {}))
+            self._show_both(request, result={})
             return
-        handlers = self._services.handlers.for_call(
-            None if owner is None else owner.options.handlers
-        )
-        custom = self._services.handlers.request(request.method)
-        if self._queued is not None:
-            # While the client opens, questions belong to no call and hold no deadline.
-            owner = None
+        own = None if owner is None else owner.options.handlers
+        handlers = self.services.handlers.for_call(own)
+        custom = self.services.handlers.request(request.method)
         if custom is not None:
             make: Callable[[dict[str, Any]], AnswerFunction] = partial(_custom_handler, custom)
         else:
@@ -128,143 +114,160 @@ class QuestionDispatcher:
                 self._refuse(request, error.code, error.message)
                 return
             make = partial(known_handler, request.method, handlers=handlers, dialect=dialect)
-        if self._interceptors is None:
+        if self._early is not None:
+            # While the client opens, questions belong to no call and hold no deadline.
+            owner = None
+        reply = _FrameReply(self, request, owner)
+        if self.interceptors is None:
             answer = make(request.params)
         else:
-            answer = self._interceptors.intercept_handler(request, make)
-        hold = None
-        if owner is not None:
-            patience = self._services.human_timeout
-            hold = DeadlineHold(owner, self._lock, self._on_release, patience, certain=certain)
-        self._open_question(request, answer, owner, hold)
+            answer = reply.intercepted = self.interceptors.intercept_handler(request, make)
+        self._begin(request, answer, reply, certain=certain)
 
     def cancel(self, params: dict[str, Any]) -> None:
-        """Cancel the question that a ``notifications/cancelled`` of the server names."""
-        with self._lock:
-            question = self._table.remove_question(params.get("requestId"))
+        """Cancel the request that a ``notifications/cancelled`` of the server names."""
+        question = self._registry.get(params.get("requestId"))
         if question is None:
-            _log.debug("[%s] cancelled nothing that is open", self._services.label)
+            _log.debug("[%s] cancelled nothing that is open", self.services.label)
             return
         reason = params.get("reason")
         question.cancel(reason if type(reason) is str else None)
 
-    def _open_question(
+    def _begin(
         self,
         request: jsonrpc.Request,
         answer: AnswerFunction,
-        owner: PendingRequest | None,
-        hold: DeadlineHold | None,
+        reply: _FrameReply,
+        *,
+        certain: bool,
     ) -> None:
-        # The answer must follow the last progress notification, and those must be in order.
-        post = self._notifier.ordered_post(self._services.callback_pool)
-        reports = _ProgressReports.for_request(request.params, partial(self._report, post))
-        question = OpenQuestion(
-            self._registry,
+        registry, most = self._registry, self._max_waiting
+        owner, reports = reply.owner, reply.reports
+        question = InboundRequest(
+            registry,
             request.method,
+            request.params,
             answer,
-            partial(self._answered, request, answer, post, reports, hold),
-            params=request.params,
+            reply.deliver,
+            id=request.id,
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
             elicitation_ids=elicitation_ids(request.method, request.params),
         )
-        with self._lock:
-            full = self._registry.queued >= self._max_queued or self._table.open_questions >= max(
-                MAX_OPEN, self._max_queued
-            )
-            known = not full and not self._table.add_question(request.id, question)
-            accepted = not full and not known and self._registry.add(question)
-            queued = self._queued
-            if accepted and queued is not None:
-                queued.append(question.start)
-            if accepted and hold is not None:
-                hold.hold(question)
-        if full:
+        with self.lock:
+            full = registry.waiting >= most or len(registry) >= max(MAX_OPEN, most)
+            accepted = not full and registry.add(question)
+            early = self._early
+            if accepted and early is not None:
+                early.append(question)
+            if accepted and owner is not None:
+                owner.hold(question, self.services.human_timeout, certain=certain)
+        if accepted:
+            if reports is not None:
+                reports.keep_alive()
+            if early is None:
+                question.start()
+        elif full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
             if not self._overflow_logged:
                 self._overflow_logged = True
                 _log.warning(
                     "[%s] too many open questions (option max_questions); refused: %s",
-                    self._services.label,
+                    self.services.label,
                     request.method,
                 )
-        elif known:
-            _log.warning("[%s] used the id %r twice", self._services.label, request.id)
-        elif accepted:
-            if reports is not None:
-                reports.keep_alive()
-            if queued is None:
-                question.start()
-
-    def _answered(
-        self,
-        request: jsonrpc.Request,
-        answer: AnswerFunction,
-        post: Callable[[bytes], object],
-        reports: _ProgressReports | None,
-        hold: DeadlineHold | None,
-        question: OpenQuestion,
-        outcome: Outcome,
-    ) -> None:
-        """Send the answer, on the thread that settled the question."""
-        with self._lock:
-            # The server may have cancelled the question and reused its id.
-            wanted = self._table.remove_question(request.id, question) is not None
-        if reports is not None:
-            reports.close(answered=wanted and outcome is not None)
-        fault: ValueError | None = None
-        if wanted and outcome is not None:
-            frame, fault = self._encode_answer(request, outcome)
-            post(frame)
-            if isinstance(answer, InterceptedHandler) and not answer.produced(outcome):
-                # The library refused the question: it expired, or its call ended.
-                what = "error" if isinstance(outcome, BaseException) else "result"
-                self._show_answer(request, **{what: outcome})
-        if hold is not None:  # last: the deadlines run once the server has its answer
-            hold.release(question)
-        if fault is not None:  # last: this is user code, and the question has ended
-            question.report_error(fault)
-
-    def _encode_answer(
-        self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException
-    ) -> tuple[bytes, ValueError | None]:
-        """The response to send, and the error if the handler's answer cannot be encoded."""
-        try:
-            if isinstance(outcome, dict):
-                result = with_related_task(outcome, related_task_id(request.params))
-                return jsonrpc.encode_result(request.id, result), None
-            return jsonrpc.encode_error(request.id, *refusal(request.method, outcome)), None
-        except ValueError as error:
-            _log.exception("the answer of the handler of %s is no JSON", request.method)
-            return jsonrpc.encode_error(request.id, *refusal(request.method, error)), error
+        elif registry.close_error is None:
+            _log.warning("[%s] used the id %r twice", self.services.label, request.id)
 
     def _refuse(
         self, request: jsonrpc.Request | jsonrpc.MalformedRequest, code: int, reason: str
     ) -> None:
-        self._notifier.post(jsonrpc.encode_error(request.id, code, reason))
+        self.notifier.post(jsonrpc.encode_error(request.id, code, reason))
         if isinstance(request, jsonrpc.Request):
-            self._show_request(request, error=Refused(code, reason))
+            self._show_both(request, error=Refused(code, reason))
 
-    def _report(self, post: Callable[[bytes], object], params: dict[str, Any]) -> None:
-        method = "notifications/progress"
-        post(jsonrpc.encode_notification(method, params))
-        if self._interceptors is not None:
-            self._interceptors.show_settled("outgoing", "notification", method, params=params)
-
-    def _show_request(self, request: jsonrpc.Request, **answer: Any) -> None:
+    def _show_both(self, request: jsonrpc.Request, **answer: Any) -> None:
         """Show interceptors a request that no handler gets, and its answer."""
-        if self._interceptors is not None:
+        if self.interceptors is not None:
             id, method, params = request
-            self._interceptors.show_settled("incoming", "request", method, id=id, params=params)
-            self._show_answer(request, **answer)
+            self.interceptors.show_settled("incoming", "request", method, id=id, params=params)
+            self.show_answer(request, **answer)
 
-    def _show_answer(self, request: jsonrpc.Request, **answer: Any) -> None:
-        assert self._interceptors is not None
-        id, method, params = request
-        self._interceptors.show_settled(
-            "outgoing", "response", method, id=id, params=params, **answer
-        )
+    def show_answer(self, request: jsonrpc.Request, **answer: Any) -> None:
+        """Show interceptors an answer that no handler gave."""
+        if self.interceptors is not None:
+            id, method, params = request
+            self.interceptors.show_settled(
+                "outgoing", "response", method, id=id, params=params, **answer
+            )
+
+
+class _FrameReply:
+    """Sends the outcome of one request of the server as a response, and its progress before.
+
+    Args:
+        dispatcher: Has received the request.
+        request: The request.
+        owner: Our request that caused it, if that is known.
+
+    Attributes:
+        owner: As above.
+        intercepted: The answer function of the request, if there are interceptors.
+        reports: The progress of the answer, if the server wants to know it.
+    """
+
+    def __init__(
+        self,
+        dispatcher: QuestionDispatcher,
+        request: jsonrpc.Request,
+        owner: PendingRequest | None,
+    ) -> None:
+        self.owner = owner
+        self.intercepted: InterceptedHandler | None = None
+        self._dispatcher = dispatcher
+        self._request = request
+        # The answer must follow the last progress notification, and those must be in order.
+        notifier = dispatcher.notifier
+        post = self._post = notifier.ordered_post(dispatcher.services.callback_pool)
+        self.reports: _ProgressReports | None = None
+        token = _progress_token(request.params)
+        if token is not None:
+            report = partial(notifier.post_notification, "notifications/progress", post=post)
+            self.reports = _ProgressReports(token, report, related_task_id(request.params))
+
+    def deliver(self, request: InboundRequest, outcome: Outcome) -> None:
+        """Send the answer, if the server waits for one."""
+        dispatcher, owner = self._dispatcher, self.owner
+        if self.reports is not None:
+            self.reports.close(answered=outcome is not None)
+        fault: ValueError | None = None
+        if outcome is not None:
+            frame, fault = self._encode(outcome)
+            self._post(frame)
+            if self.intercepted is not None and not self.intercepted.produced(outcome):
+                # The library refused the request: it expired, or its call ended.
+                what = "error" if isinstance(outcome, BaseException) else "result"
+                dispatcher.show_answer(self._request, **{what: outcome})
+        if owner is not None:  # last: the deadlines run once the server has its answer
+            with dispatcher.lock:
+                resumed = owner.resume(request)
+            if resumed:
+                dispatcher.on_resume(owner)
+        if fault is not None:  # last: this is user code, and the request has ended
+            request.report_error(fault)
+
+    def _encode(self, outcome: dict[str, Any] | BaseException) -> tuple[bytes, ValueError | None]:
+        """The response to send, and the error if the handler's answer cannot be encoded."""
+        id, method, params = self._request
+        try:
+            if isinstance(outcome, dict):
+                result = with_related_task(outcome, related_task_id(params))
+                return jsonrpc.encode_result(id, result), None
+            return jsonrpc.encode_error(id, *refusal(method, outcome)), None
+        except ValueError as error:
+            _log.exception("the answer of the handler of %s is no JSON", method)
+            return jsonrpc.encode_error(id, *refusal(method, error)), error
 
 
 class _ProgressReports:
@@ -285,17 +288,6 @@ class _ProgressReports:
         self._rate = SlidingWindow(_MAX_REPORTS, None, _REPORT_WINDOW)
         self._pending: dict[str, Any] | None = None
         self._retry_timer: TimerEntry | None = None
-
-    @classmethod
-    def for_request(
-        cls, params: dict[str, Any], post: Callable[[dict[str, Any]], object]
-    ) -> _ProgressReports | None:
-        """The reports for a question that has a progress token; `None` if it has none."""
-        meta = params.get("_meta")
-        token = meta.get("progressToken") if isinstance(meta, dict) else None
-        if type(token) is not int and type(token) is not str:
-            return None
-        return cls(token, post, related_task_id(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer was sent.
@@ -354,6 +346,13 @@ class _ProgressReports:
             for entry in (self._keep_alive_timer, self._retry_timer):
                 if entry is not None:
                     entry.cancel()
+
+
+def _progress_token(params: dict[str, Any]) -> str | int | None:
+    """The token by which the server wants to know the progress of its request, if it does."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if type(token) is int or type(token) is str else None
 
 
 # The seconds between progress notifications while a handler runs.

@@ -1,17 +1,18 @@
-"""Calls that became tasks: what the server still sends for them (2025-11-25)."""
+"""Finds the call that a server's message belongs to, also after it became a task (2025-11-25)."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.jsonrpc import Request
+from syncmcp._connection.answering import NO_ANSWER
+from syncmcp._protocol.jsonrpc import Notification, Request
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, created_task_id, related_task_id
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import CallbackQueue
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import OpenQuestion
+    from syncmcp._connection.questions import InboundRequest
     from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.transports.base import Outgoing
 
@@ -32,9 +33,7 @@ class TaskCallTracker:
         lock: The connection's, which guards this object, too.
     """
 
-    def __init__(
-        self, table: RequestTable[PendingRequest, OpenQuestion], lock: threading.RLock
-    ) -> None:
+    def __init__(self, table: RequestTable[PendingRequest], lock: threading.RLock) -> None:
         self._table = table
         self._lock = lock
         # The calls by task id: the server may still send their progress.
@@ -62,17 +61,17 @@ class TaskCallTracker:
         if began is not None and began.callback_queue is not None:
             before.append(began.callback_queue)
         for question in questions:  # the server need not cancel them
-            question.refuse("the task was cancelled")
+            question.cancel("the task was cancelled", told=NO_ANSWER)
         return before
 
-    def _open_questions(self, task: object) -> list[OpenQuestion]:
+    def _open_questions(self, task: object) -> list[InboundRequest]:
         """The open questions of a task (2025-11-25); called with the lock held."""
         return [
             question
             for call in self._table.open_calls()
             if call.method == RESULT and (call.params or {}).get("taskId") == task
-            for question, hold in call.questions.items()
-            if hold.certain
+            for question, certain in call.questions.items()
+            if certain
         ]
 
     def progress_owner(self, token: object) -> PendingRequest | None:
@@ -82,13 +81,14 @@ class TaskCallTracker:
                 return call
         return None
 
-    def request_owner(
-        self, message: object, out: Outgoing | None
-    ) -> tuple[PendingRequest | None, bool]:
-        """The call that a server's request belongs to, and whether that is certain.
+    def owner(self, message: object, out: Outgoing | None) -> tuple[PendingRequest | None, bool]:
+        """The call that a server's message belongs to, and whether that is certain.
 
-        Called with the lock held.
+        Called with the lock held. `out` is our request on whose HTTP stream the message came.
         """
+        if isinstance(message, Notification) and message.method == "notifications/progress":
+            token = message.params.get("progressToken")
+            return self._table.get(token) or self.progress_owner(token), True
         task = related_task_id(message.params) if isinstance(message, Request) else None
         if task is not None:
             for call in self._table.open_calls():

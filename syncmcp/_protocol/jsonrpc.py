@@ -210,14 +210,13 @@ class TrackedCall(Protocol):
 
 
 C = TypeVar("C", bound=TrackedCall)
-Q = TypeVar("Q")
 
 
-class RequestTable(Generic[C, Q]):
-    """The open requests of one connection in both directions, by id.
+class RequestTable(Generic[C]):
+    """Our open requests of one connection, by id.
 
-    Calls are our requests, questions those of the peer. They are kept apart, because both sides
-    choose ids freely: the peer's cancel of *its* request 3 must not affect *our* request 3.
+    Those of the peer are kept elsewhere, because both sides choose ids freely: the peer's cancel of
+    *its* request 3 must not affect *our* request 3.
 
     Whoever *takes* a call settles it; later takers get `None`. So each call is settled once. The
     table has no lock: its connection guards it.
@@ -237,7 +236,6 @@ class RequestTable(Generic[C, Q]):
         # them still wait.
         self._queue: deque[int] = deque()
         self.queued: set[int] = set()
-        self._questions: dict[Id, Q] = {}
 
     def __len__(self) -> int:
         """The number of open calls, without subscriptions."""
@@ -313,31 +311,6 @@ class RequestTable(Generic[C, Q]):
         self._queue.clear()
         self.queued.clear()
         return calls
-
-    @property
-    def open_questions(self) -> int:
-        """The number of unanswered questions."""
-        return len(self._questions)
-
-    def add_question(self, id: Id, question: Q) -> bool:
-        """Add a question; returns `False` if its id is in use."""
-        if id in self._questions:
-            return False
-        self._questions[id] = question
-        return True
-
-    def remove_question(self, id: object, question: Q | None = None) -> Q | None:
-        """Remove and return a question that was answered, or cancelled by the peer.
-
-        Args:
-            id: The id as the peer sent it.
-            question: Remove only this question: another one may have reused the id.
-        """
-        if type(id) is not int and type(id) is not str:
-            return None
-        if question is not None and self._questions.get(id) is not question:
-            return None
-        return self._questions.pop(id, None)
 
 
 def own_id(id: object) -> int | None:

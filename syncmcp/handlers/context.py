@@ -371,10 +371,10 @@ def end_context(context: HandlerContext) -> None:
     with _creation_lock:
         unsubscribe, context._unsubscribe = context._unsubscribe, None
         context._stopped = context._show = None
-        visit = context._visit = context._visit or NO_VISIT
+        visit, context._visit = context._visit, context._visit or NO_VISIT
     if unsubscribe is not None:
         unsubscribe()
-    if not visit.agreed:
+    if visit is not None and not visit.agreed:
         visit.settle(done=False)
 
 

@@ -7,7 +7,6 @@ with `contains`.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
@@ -75,11 +74,8 @@ class Roots:
     """
 
     def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
-        if source is not None and not callable(source):
-            raise UsageError("the source of roots is not callable")
-        call = getattr(source, "__call__", None)  # noqa: B004 - the method itself is looked at
-        if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(call):
-            raise UsageError("the source of roots is a coroutine function; a plain one is needed")
+        if source is not None:
+            refuse_coroutines(source, "the source of roots")
         self._source = source
         # Guards the two tables; never held during a callback, the source or file system access.
         self._lock = threading.RLock()

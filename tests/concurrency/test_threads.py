@@ -15,7 +15,7 @@ import pytest
 
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
-from syncmcp._concurrency.timing import Deadline, Reaper, Timer, acquire
+from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer, acquire
 from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
 
@@ -219,6 +219,34 @@ def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
     assert len(timer._heap) < 200
     for entry in kept:
         entry.cancel()
+
+
+def test_an_alarm_has_one_appointment_and_wakes_nobody_for_a_later_time(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "timer", timer)
+    rang: SimpleQueue[str] = SimpleQueue()
+    alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
+    for later in range(3):
+        alarm.set(start + 3600.0 + later)
+    assert [when for when, _, _ in timer._heap] == [start + 3600.0]
+    alarm.set(start)
+    assert rang.get(timeout=PATIENCE) == "rang"
+    alarm.set(start)
+    assert rang.get(timeout=PATIENCE) == "rang"
+
+
+def test_a_cancelled_alarm_does_not_ring_and_can_be_set_again(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "timer", timer)
+    rang: SimpleQueue[str] = SimpleQueue()
+    alarm, start = Alarm(threading.RLock(), lambda: rang.put("rang")), timing.monotonic()
+    alarm.set(start + 0.02)
+    alarm.cancel()
+    timer.at(start + 0.03, lambda: rang.put("after it"))
+    alarm.set(start + 0.04)
+    assert [rang.get(timeout=PATIENCE) for _ in range(2)] == ["after it", "rang"]
 
 
 @pytest.mark.pitfall("H11")

@@ -28,7 +28,7 @@ CONSTANTS = {
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
-    "Completion after consent to a URL": "_connection.questions.COMPLETION_SECONDS",
+    "Completion after consent to a URL": "_connection.answering.COMPLETION_SECONDS",
     "Visits to URLs remembered in one session": "handlers.url_completion.MAX_VISITS",
     "Delay before a server that keeps dying is restarted": "_concurrency.timing._LONGEST_BACKOFF",
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",

@@ -413,7 +413,7 @@ class Leg:
 
 @pytest.mark.requirement("MRTR-05")
 def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> None:
-    table: RequestTable[Leg, str] = RequestTable(1, 8)
+    table: RequestTable[Leg] = RequestTable(1, 8)
     dialect = dialect_for(NEWEST, None)
     played = Played(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
     played.run()

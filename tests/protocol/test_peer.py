@@ -21,11 +21,11 @@ class Waiter:
         self.method = method
 
 
-def peer(first_id: int = 1, max_in_flight: int = 8) -> RequestTable[Waiter, str]:
+def peer(first_id: int = 1, max_in_flight: int = 8) -> RequestTable[Waiter]:
     return RequestTable(first_id, max_in_flight)
 
 
-def registered(table: RequestTable[Waiter, str], count: int) -> list[Waiter]:
+def registered(table: RequestTable[Waiter], count: int) -> list[Waiter]:
     waiters = [Waiter() for _ in range(count)]
     for waiter in waiters:
         table.register(waiter)
@@ -181,52 +181,6 @@ def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
     assert following.id == 4
 
 
-@pytest.mark.requirement("RPC-05", "RPC-06")
-def test_the_ids_of_the_server_and_ours_do_not_touch_each_other() -> None:
-    table = peer()
-    (waiter,) = registered(table, 1)
-    assert table.add_question(1, "theirs")
-    assert table.remove_question(1) == "theirs"
-    assert table.get(1) is waiter
-    assert table.take(1) is waiter
-
-
-def test_a_question_keeps_the_type_of_its_id_and_is_finished_once() -> None:
-    table = peer()
-    assert table.add_question(1, "by number")
-    assert table.add_question("1", "by text")
-    assert table.open_questions == 2
-    assert table.remove_question("1") == "by text"
-    assert table.remove_question("1") is None
-    assert table.remove_question(1) == "by number"
-    assert table.open_questions == 0
-
-
-def test_a_question_with_an_id_in_use_is_not_taken_in() -> None:
-    table = peer()
-    assert table.add_question("a", "first")
-    assert not table.add_question("a", "second")
-    assert table.remove_question("a") == "first"
-    assert table.add_question("a", "third")
-
-
-@pytest.mark.parametrize("id", [None, True, 1.0, [1], {}], ids=repr)
-def test_an_id_of_no_proper_type_finishes_no_question(id: object) -> None:
-    table = peer()
-    table.add_question(1, "open")
-    assert table.remove_question(id) is None
-    assert table.open_questions == 1
-
-
-def test_a_question_whose_id_is_used_again_does_not_finish_its_successor() -> None:
-    table = peer()
-    table.add_question("a", "first")
-    table.remove_question("a")
-    table.add_question("a", "second")
-    assert table.remove_question("a", "first") is None
-    assert table.remove_question("a", "second") == "second"
-
-
 IDS = st.integers(0, 30)
 STRANGE_IDS = st.one_of(
     st.none(), st.booleans(), st.floats(0, 30), st.text("0123 .x", max_size=3), st.just([1])
@@ -239,7 +193,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table: RequestTable[Waiter, str] = RequestTable(0, MOST)
+        self.table: RequestTable[Waiter] = RequestTable(0, MOST)
         self.running: dict[int, Waiter] = {}
         self.line: list[Waiter] = []
         self.given = 0

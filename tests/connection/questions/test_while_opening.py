@@ -10,7 +10,7 @@ import pytest
 import syncmcp
 from syncmcp import Client, RequestTimeout
 from syncmcp._concurrency.timing import timer
-from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.questions import InboundRequest
 from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PATIENCE, PROMPT, SAMPLING, model, nobody
@@ -42,7 +42,7 @@ def beating() -> int:
 def alive() -> int:
     """How many questions somebody still holds."""
     gc.collect()
-    return sum(type(each) is OpenQuestion for each in gc.get_objects())
+    return sum(type(each) is InboundRequest for each in gc.get_objects())
 
 
 @WIRES

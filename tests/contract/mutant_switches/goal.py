@@ -39,9 +39,9 @@ def _without_total(original: Function) -> Function:
 
 
 def _without_debug(original: Function) -> Function:
-    def log_message(self: Any, params: Any) -> None:
+    def log_message(on_log: Any, params: Any) -> None:
         if params.get("level") != "debug":
-            original(self, params)
+            original(on_log, params)
 
     return log_message
 
@@ -136,7 +136,7 @@ CLIENTS = (
     Mutant(
         "debug-unheard",
         "one of the eight log levels does not arrive",
-        "syncmcp._connection.notifications:NotificationDispatcher._log_message",
+        "syncmcp._connection.notifications:_log_message",
         _without_debug,
         ("M-25",),
     ),

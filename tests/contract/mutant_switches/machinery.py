@@ -26,6 +26,15 @@ NOTICES = "syncmcp._connection.notifications:NotificationDispatcher"
 PAGINATION = "syncmcp._client.pages"
 
 
+def _ignore_the_token(original: Function) -> Function:
+    def owner(self: Any, message: Any, out: Any) -> Any:
+        if isinstance(message, jsonrpc.Notification):
+            message = message._replace(method="")
+        return original(self, message, out)
+
+    return owner
+
+
 def _ignore_pings(original: Function) -> Function:
     def asked(self: Any, message: Any, out: Any) -> None:
         if getattr(message, "method", None) != "ping":
@@ -246,8 +255,8 @@ CALLS = (
     Mutant(
         "progress-to-anyone",
         "progress goes to the call in flight, whatever its token",
-        "syncmcp._connection.notifications:NotificationRouter.owner",
-        lambda original: lambda self, method, params, out: original(self, "", params, out),
+        "syncmcp._connection.task_calls:TaskCallTracker.owner",
+        _ignore_the_token,
         ("PRG-04",),
     ),
     Mutant(

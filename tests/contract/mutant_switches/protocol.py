@@ -108,10 +108,10 @@ def _without_foreign_meta(result: Any) -> Any:
 
 
 def _name_another_request(original: Function) -> Function:
-    def post(self: Any, method: str, params: Any) -> None:
+    def post(self: Any, method: str, params: Any, *args: Any, **named: Any) -> None:
         if method == "notifications/cancelled":
             params = {**params, "requestId": params["requestId"] + 1000}
-        original(self, method, params)
+        original(self, method, params, *args, **named)
 
     return post
 
@@ -424,7 +424,7 @@ CALLS = (
     Mutant(
         "cancel-names-another",
         "a cancel names a request that is not open",
-        "syncmcp._connection.notifier:Notifier._post_notification",
+        "syncmcp._connection.notifier:Notifier.post_notification",
         _name_another_request,
         ("CAN-01",),
     ),

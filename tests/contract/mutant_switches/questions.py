@@ -309,7 +309,7 @@ COURSE = (
     Mutant(
         "time-without-end",
         "a question that nobody answers is waited for without end",
-        f"{ASKED}:OpenQuestion.expire",
+        f"{ASKED}:InboundRequest.expire",
         always(None),
         ("M-20",),
     ),

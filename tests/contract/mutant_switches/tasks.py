@@ -152,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "questions-as-tasks-refused",
         "a question that wants to be a task is refused",
-        "syncmcp._connection.questions:read_question",
+        "syncmcp._connection.answering:read_question",
         _refuses_tasks,
         ("TSK-05",),
     ),

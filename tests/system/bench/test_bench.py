@@ -155,11 +155,11 @@ def test_a_tool_call_enters_no_more_functions_and_files_than_these() -> None:
     ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
     counted = json.loads(ran.stdout.splitlines()[-1])
     ceilings = {
-        "stdio": (80, 25),
-        "stdio_futures": (126, 30),
-        "json": (248, 27),
-        "json_futures": (334, 33),
-        "sse": (290, 28),
+        "stdio": (65, 24),
+        "stdio_futures": (80, 26),
+        "json": (232, 26),
+        "json_futures": (300, 32),
+        "sse": (275, 27),
     }
     assert counted.keys() == ceilings.keys()
     more = {

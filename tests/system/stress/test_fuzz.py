@@ -393,7 +393,7 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
         assert connection is not None
         assert len(connection._table) == 0
         with double.heard:
-            assert double.heard.wait_for(lambda: connection._table.open_questions == 0, PATIENCE)
+            assert double.heard.wait_for(lambda: len(connection.questions) == 0, PATIENCE)
     assert double.sessions == 1
     assert double.frames > calls
     assert listener.wrong == []

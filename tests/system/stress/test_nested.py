@@ -191,7 +191,7 @@ def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
         connection = client._core.connection
         assert connection is not None
         assert len(connection._table) == 0
-        assert connection._table.open_questions == 0
+        assert len(connection.questions) == 0
         assert client._core.pools.handlers.waiting == 0
     assert meeting.wrong == []
     assert meeting.server.stats.violations == []

@@ -227,7 +227,7 @@ def run(wire: Wire, threads: int, calls: int, ways_to_end: tuple[str, ...]) -> N
             connection = client._core.connection
             assert connection is not None
             assert len(connection._table) == 0
-            assert connection._table.open_questions == 0
+            assert len(connection.questions) == 0
         print(", ".join(f"{count} {end}" for end, count in sorted(crowd.ends.items())))
     ended = sum(crowd.ends.values()) - crowd.ends["out of order"]
     ended -= crowd.ends["kills with calls in flight"]

@@ -1,0 +1,105 @@
+"""The registry of open inbound requests: their ids, their states, and who settles them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp import ClosedError
+from syncmcp._concurrency.pool import DaemonPool
+from syncmcp._connection.client_services import ClientServices, HandlerRegistry
+from syncmcp._connection.questions import InboundRequest, Outcome, QuestionRegistry
+from syncmcp.handlers import Handlers
+
+
+@pytest.fixture
+def registry() -> QuestionRegistry:
+    """The registry of a connection whose client is gone: no handler is started."""
+    handlers = HandlerRegistry(None, None, None, Handlers())
+    pool = DaemonPool("registry", 1)
+    return QuestionRegistry(ClientServices("a server", lambda: None, handlers, pool, pool, None))
+
+
+def request(
+    registry: QuestionRegistry, id: Any = None, outcomes: list[Outcome] | None = None
+) -> InboundRequest:
+    """An inbound request that appends its outcome to `outcomes`."""
+    kept = [] if outcomes is None else outcomes
+    return InboundRequest(
+        registry, "x/ask", {}, lambda context: {}, lambda _, outcome: kept.append(outcome), id=id
+    )
+
+
+@pytest.mark.requirement("RPC-06")
+def test_an_id_keeps_its_type_and_is_free_once_its_request_is_settled(
+    registry: QuestionRegistry,
+) -> None:
+    number, text = request(registry, 1), request(registry, "1")
+    assert registry.add(number)
+    assert registry.add(text)
+    assert (registry.get(1), registry.get("1")) == (number, text)
+    assert not registry.add(request(registry, 1))
+    assert registry.settle(number)
+    assert registry.get(1) is None
+    following = request(registry, 1)
+    assert registry.add(following)
+    assert not registry.settle(number)
+    assert (registry.get(1), len(registry), registry.waiting) == (following, 2, 2)
+
+
+@pytest.mark.parametrize("id", [None, True, 1.0, [1], {}], ids=repr)
+def test_an_id_of_another_type_names_no_request(registry: QuestionRegistry, id: object) -> None:
+    assert registry.add(request(registry, 1))
+    assert registry.get(id) is None
+
+
+def test_requests_of_a_round_have_no_id_and_are_all_open(registry: QuestionRegistry) -> None:
+    asked = [request(registry) for _ in range(3)]
+    assert all(map(registry.add, asked))
+    assert len(registry) == 3
+    assert all(map(registry.settle, asked))
+    assert (len(registry), registry.waiting) == (0, 0)
+
+
+def test_the_first_end_of_a_request_is_its_outcome(registry: QuestionRegistry) -> None:
+    outcomes: list[Outcome] = []
+    asked = request(registry, "q", outcomes)
+    assert registry.add(asked)
+    assert registry.begin(asked)
+    assert (asked.state, registry.waiting, len(registry)) == ("running", 0, 1)
+    assert asked.cancel("withdrawn")
+    assert not asked.cancel("again", told="too late")
+    asked.expire()
+    assert outcomes == [None]
+    assert asked.state == "settled"
+    assert not registry.begin(asked)
+
+
+def test_a_request_that_ended_before_it_was_added_stays_out(registry: QuestionRegistry) -> None:
+    asked = request(registry)
+    assert asked.cancel("its round has failed")
+    assert not registry.add(asked)
+    assert not registry.begin(asked)
+    assert (len(registry), registry.waiting) == (0, 0)
+
+
+def test_the_end_of_the_connection_cancels_what_is_open_and_lets_nothing_in(
+    registry: QuestionRegistry,
+) -> None:
+    outcomes: list[Outcome] = []
+    asked, late = request(registry, 1, outcomes), request(registry, 2)
+    assert registry.add(asked)
+    registry.close(ClosedError("the client was closed"))
+    assert outcomes == [None]
+    assert not registry.add(late)
+    assert (len(registry), registry.waiting) == (0, 0)
+
+
+def test_a_request_whose_client_is_gone_is_cancelled(registry: QuestionRegistry) -> None:
+    outcomes: list[Outcome] = []
+    asked = request(registry, 1, outcomes)
+    assert registry.add(asked)
+    asked._run()
+    assert outcomes == [None]
+    assert (len(registry), registry.waiting) == (0, 0)
