@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import zlib
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ import urllib3.exceptions
 from syncmcp._base.checks import check_headers
 from syncmcp._base.text import redact
 from syncmcp._concurrency.pool import DaemonPool
-from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
+from syncmcp._concurrency.timing import Alarm, monotonic, timer
 from syncmcp._http.errors import explain
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
@@ -217,9 +216,7 @@ class HttpSender(ABC):
         self._lock = threading.RLock()
         # The open exchanges: of frames, and of the server's stream.
         self._open_exchanges: set[AbortableExchange] = set()
-        # One timer entry serves the deadlines of all exchanges.
-        self._timer_entry: TimerEntry | None = None
-        self._next_check = math.inf
+        self._alarm = Alarm(self._lock, self._abort_expired)
         self._closed = False
         self._post_pool = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
@@ -291,8 +288,7 @@ class HttpSender(ABC):
             if self._closed:
                 return False
             self._closed = True
-            if self._timer_entry is not None:
-                self._timer_entry.cancel()
+            self._alarm.cancel()
             running = list(self._open_exchanges)
         for exchange in running:
             exchange.abort()
@@ -349,20 +345,12 @@ class HttpSender(ABC):
         """
         exchange.watched = True
         at = exchange.deadline.at
-        if at is not None:
-            self._schedule_check(at + _OVERDUE)
-
-    def _schedule_check(self, when: float) -> None:
-        if when < self._next_check and not self._closed:
-            if self._timer_entry is not None:
-                self._timer_entry.cancel()
-            self._next_check = when
-            self._timer_entry = timer.at(when, self._abort_expired)
+        if at is not None and not self._closed and at + _OVERDUE < self._alarm.at:
+            self._alarm.set(at + _OVERDUE)
 
     def _abort_expired(self) -> None:
         """On the timer thread: abort the exchanges whose deadline has passed."""
         with self._lock:
-            self._next_check = math.inf
             watched = [exchange for exchange in self._open_exchanges if exchange.watched]
             late = [exchange for exchange in watched if exchange.deadline.expired]
             ends = [
@@ -373,7 +361,7 @@ class HttpSender(ABC):
             if any(exchange.deadline.held for exchange in watched):
                 # A person signs in. The end of the pause is not notified, so check periodically.
                 ends.append(monotonic())
-            if ends:
-                self._schedule_check(min(ends) + _OVERDUE)
+            if ends and not self._closed:
+                self._alarm.set(min(ends) + _OVERDUE)
         for exchange in late:
             exchange.abort()
