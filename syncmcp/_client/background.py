@@ -354,6 +354,7 @@ class FutureDrive(Drive[R]):
         super()._check_wanted(work)
 
     def _failed(self, error: McpError) -> McpError | None:
+        self._abort_pending = None  # breaks a reference cycle with a request that was not sent
         return error if self._preparing else super()._failed(error)
 
     def _count_attempts(self, attempts: int) -> None:

@@ -188,10 +188,9 @@ class Drive(Generic[R]):
         self._connection = connection
         if send.session is not None:
             send.session.check(connection)
-        options.altered = False
         call = PendingRequest(send.method, options, deadline)
         result = connection.send_and_wait(call, send.params, None, send.offer)
-        reply = Reply(result, connection.agreed.dialect, options.altered)
+        reply = Reply(result, connection.agreed.dialect, call.altered)
         if store_reply is not None:
             store_reply(reply)
         return reply

@@ -181,7 +181,7 @@ class InterceptedRequest:
                 raise call.outcome from None
             raise
         if message.params is not self._params:
-            call.options.altered = True
+            call.altered = True
         self._params = message.params
         self._sent_at = monotonic()
         return message.params or None
@@ -235,7 +235,7 @@ class InterceptedRequest:
         if message.error is not None:
             raise message.error
         if message.result is not result:
-            call.options.altered = True
+            call.altered = True
         return message.result
 
     def _show_end(self, **outcome: Any) -> None:

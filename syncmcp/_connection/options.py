@@ -92,7 +92,6 @@ class ResolvedOptions:
     """
 
     __slots__ = (
-        "altered",
         "cache",
         "cancel",
         "context",
@@ -140,8 +139,6 @@ class ResolvedOptions:
         self.nested = in_handler() or bool(within.get())
         # The trace context of the caller, once it was read; see `with_trace_context`.
         self.trace: Mapping[str, str] | None = None if _SOURCE in sys.modules else NO_TRACE
-        # Whether interceptors changed its last request, or the result of that.
-        self.altered = False
         # Called with progress, and with the parameters of log messages, on the thread that reads.
         self.observer: Callable[[Progress | dict[str, Any]], object] | None = None
         # Callbacks of the call see the context variables of the caller.

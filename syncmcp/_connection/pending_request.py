@@ -63,6 +63,7 @@ class PendingRequest:
     """One of our requests, from its registration until it is settled."""
 
     __slots__ = (
+        "altered",
         "callback_queue",
         "deadline",
         "id",
@@ -97,8 +98,9 @@ class PendingRequest:
         # They end with it.
         self.questions: dict[InboundRequest, bool] = {}
         self.params: dict[str, Any] | None = None
-        # Its interceptors, if there are any.
+        # Its interceptors, if there are any, and whether they changed the request or its result.
         self.interception: RequestInterception | None = None
+        self.altered = False
         self.options = options
         # A server sends nothing while `tasks/result` waits for its task.
         self.idle_timeout = None if method == RESULT else options.idle_timeout
