@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from syncmcp._client.settings import Settings
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._connection.client_services import HandlerRegistry
+    from syncmcp._connection.options import CallOptions
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
     from syncmcp._protocol.steps import RegisterCallback
@@ -95,7 +96,8 @@ class ClientCore:
 
     Attributes:
         label: The name of the server in logs and errors.
-        resolve: See `Settings.resolve`.
+        resolve: The options of a call, with the settings of the client as defaults; see
+            `ResolvedOptions.of`.
         connection: The current connection, or a dead one that has not been replaced yet.
         negotiated: The result of the handshake; `None` while the client is not open.
         retry_rules: Which requests are sent again after a failure.
@@ -120,7 +122,9 @@ class ClientCore:
         self.settings = settings
         self.label = settings.label
         self.handlers = handlers
-        self.resolve = settings.resolve
+        self.resolve: Callable[[CallOptions], ResolvedOptions] = partial(
+            ResolvedOptions.of, settings.timeout, settings.idle_timeout, settings.undeclared
+        )
         self._send_and_forget = send_and_forget
         self.facade: weakref.ref[Any] | None = None
         self._target = underlying_target(settings.target)

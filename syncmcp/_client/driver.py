@@ -8,7 +8,7 @@ answers of a person, it leaves the effect pending. `run` waits for it on the thr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -101,7 +101,7 @@ class Drive(Generic[R]):
         # The connection of the last request; `None` if none could be opened.
         self._connection: Connection | None = None
         # Ends the pending effect, if anything but the token of the call has to.
-        self._abort_pending: Callable[[McpError], object] | None = None
+        self._abort_pending: Callable[[RequestCancelled], object] | None = None
 
     def advance(
         self, value: Any = None, error: McpError | None = None, effect: Effect | None = None
@@ -149,7 +149,7 @@ class Drive(Generic[R]):
         """Go on with the outcome of the pending effect. Any thread calls this; never blocks."""
         raise NotImplementedError
 
-    def abort_pending(self, error: McpError) -> None:
+    def abort_pending(self, error: RequestCancelled) -> None:
         """End the pending effect, if it is one that the token of the call does not end."""
         abort, self._abort_pending = self._abort_pending, None
         if abort is not None:
@@ -190,7 +190,7 @@ class Drive(Generic[R]):
             send.session.check(connection)
         call = PendingRequest(send.method, options, deadline)
         result = connection.send_and_wait(call, send.params, None, send.offer)
-        reply = Reply(result, connection.agreed.dialect, call.altered)
+        reply = Reply(result, connection.agreed.current_dialect or connection.dialect, call.altered)
         if store_reply is not None:
             store_reply(reply)
         return reply
@@ -222,7 +222,7 @@ class Drive(Generic[R]):
         self._retry = self._retry_steps(effect, error)
         return None
 
-    def _retry_steps(self, effect: Any, error: McpError) -> Steps[Any]:
+    def _retry_steps(self, effect: Any, error: McpError) -> Generator[Any, Any, Any]:
         """Repeat a request as often as the rules allow, beginning with its first failure."""
         send = effect
         if not isinstance(effect, Send):

@@ -20,7 +20,7 @@ from syncmcp._base.text import redact
 from syncmcp._client import lifetime
 from syncmcp._client.opening import label_of
 from syncmcp._client.retrying import Retry
-from syncmcp._connection.options import CallOptions, ResolvedOptions, check_undeclared
+from syncmcp._connection.options import check_undeclared
 from syncmcp._protocol.capabilities import check_extensions
 from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
@@ -142,15 +142,6 @@ class Settings:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         del given["target"], given["label"]
         return given
-
-    def resolve(self, given: CallOptions) -> ResolvedOptions:
-        """The options of a call, with the client's settings as defaults.
-
-        Raises:
-            UsageError: An option is invalid.
-        """
-        defaults = ResolvedOptions(self.timeout, self.idle_timeout, undeclared=self.undeclared)
-        return ResolvedOptions.checked(given, defaults) if given else defaults
 
     def client_hello(self, offer: OfferedCapabilities) -> ClientHello:
         """The client's description of itself; that of syncmcp by default."""

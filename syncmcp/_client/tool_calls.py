@@ -62,9 +62,9 @@ def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[N
 
 def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     """The task support of a tool according to the list; `None` if the list has none."""
-    known = core.schemas.find(name)
+    known = core.schemas.by_name.get(name)
     if known is None and not core.schemas.complete and (yield from _relist_tools(core)):
-        known = core.schemas.find(name)
+        known = core.schemas.by_name.get(name)
     return None if known is None else known.task_support
 
 
@@ -92,7 +92,7 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
         UnsupportedSchema: The tool's input schema cannot be used for validation.
     """
     given: Mapping[str, Any] = arguments or {}
-    known = core.schemas.find(name)
+    known = core.schemas.by_name.get(name)
     error: McpError | None = None
     if known is not None:
         error = yield Compute(partial(known.input_error, given, core.label), "not_sent")
@@ -101,7 +101,7 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
     elif core.schemas.complete:
         return
     if (yield from _relist_tools(core)):
-        newer = core.schemas.find(name)
+        newer = core.schemas.by_name.get(name)
         if newer is None:
             return
         if newer is not known:
@@ -125,7 +125,7 @@ def check_output(
     if checks.output == "off" or result.is_error:
         return
     schemas = core.schemas
-    known = schemas.find(name)
+    known = schemas.by_name.get(name)
     error: McpError | None = None
     if known is None:
         if not result.has_data or schemas.complete:
@@ -137,7 +137,7 @@ def check_output(
         if error is None:
             return
     if (yield from _relist_tools(core)):
-        newer = schemas.find(name)
+        newer = schemas.by_name.get(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
     if error is None:

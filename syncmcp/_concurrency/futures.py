@@ -12,7 +12,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
-from syncmcp._concurrency.pool import BACKLOG, DaemonPool, SerialExecutor, lending_handler
+from syncmcp._concurrency.pool import (
+    BACKLOG,
+    DaemonPool,
+    SerialExecutor,
+    in_handler,
+    lending_handler,
+    slot_released,
+)
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import McpError, RequestCancelled, UsageError
 
@@ -107,7 +114,9 @@ class RequestFuture(concurrent.futures.Future[R]):
         try:
             if self._value is not None:  # the cheapest way to a result that has arrived
                 return self._value
-            with lending_handler():
+            if not in_handler():
+                return super().result(timeout)
+            with slot_released():
                 return super().result(timeout)
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None

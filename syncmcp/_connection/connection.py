@@ -272,13 +272,8 @@ class Connection:
     ) -> None:
         """Register a request and send it; its outcome is stored in `call`.
 
-        Args:
-            call: The request.
-            params: Its parameters.
-            dialect: See `request`.
-            offer: See `request`.
-            frame: If given, a request that may share a frame is added here instead of being sent;
-                see `send_batch`.
+        See `send_and_wait` for `dialect` and `offer`. If `frame` is given, a request that may share
+        a frame is added to it instead of being sent; see `send_batch`.
 
         Raises:
             McpError: The request was not registered, and nothing was sent.
@@ -287,7 +282,9 @@ class Connection:
             raise forked_error(self.label, call.method)
         method = call.method
         if dialect is None:
-            dialect = self.agreed.check(method, call.options.undeclared)
+            dialect = self.agreed.current_dialect
+            if dialect is None or method in self.agreed.unavailable:
+                dialect = self.agreed.check(method, call.options.undeclared)
         options, cancel = call.options, call.options.cancel
         if cancel is not None or call.deadline.expired:
             call.check_sendable(self.label)

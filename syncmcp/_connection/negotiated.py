@@ -22,6 +22,7 @@ class NegotiatedState:
     Attributes:
         current_dialect: The dialect for incoming messages and notifications; `None` if none is
             known. While the connection opens, it may be one that is only being tried.
+        unavailable: The requests that `check` may refuse, by method.
         tasks: How calls become tasks; `None` if the revision or the server has no tasks.
         on_late_response: Called on the thread that reads with the id and the outcome of each
             response whose request was cancelled; `None` once a dialect is adopted.
@@ -31,7 +32,7 @@ class NegotiatedState:
         self._label = label
         self.current_dialect: Dialect | None = None
         self._declared: OfferedCapabilities | None = None
-        self._unavailable: Mapping[str, Unavailable] = {}
+        self.unavailable: Mapping[str, Unavailable] = {}
         self.tasks: TaskProtocol | None = None
         self.on_late_response: Callable[[object, Any], object] | None = None
 
@@ -40,7 +41,7 @@ class NegotiatedState:
     ) -> None:
         """See `Connection.adopt`."""
         self.current_dialect = dialect
-        self._unavailable = unavailable_requests(dialect, capabilities)
+        self.unavailable = unavailable_requests(dialect, capabilities)
         self._declared = offer
         self.on_late_response = None
         tasks = dialect.tasks
@@ -78,7 +79,7 @@ class NegotiatedState:
             NotSupported: The revision does not have the request, or the server does not declare the
                 capability.
         """
-        missing = self._unavailable.get(method)
+        missing = self.unavailable.get(method)
         if missing is not None and not (missing.undeclared and undeclared == "try"):
             raise NotSupported(missing.reason, server=self._label, method=method)
         return self.current_dialect or self.dialect
@@ -93,7 +94,7 @@ class NegotiatedState:
             return self.tasks
         known = self.dialect.tasks
         if known is None:
-            why = self._unavailable[GET].reason
+            why = self.unavailable[GET].reason
         elif undeclared == "try":
             return known
         else:

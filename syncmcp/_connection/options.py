@@ -145,17 +145,25 @@ class ResolvedOptions:
         self.context = contextvars.copy_context()
 
     @classmethod
-    def checked(cls, given: CallOptions, defaults: ResolvedOptions) -> ResolvedOptions:
-        """Check the options that a caller gave, and fill in `defaults`.
+    def of(
+        cls,
+        timeout: float | None,
+        idle_timeout: float | None,
+        undeclared: Undeclared,
+        given: CallOptions,
+    ) -> ResolvedOptions:
+        """Check the options that a caller gave; the other arguments are the client's settings.
 
         Raises:
             TypeError: An option does not exist.
             UsageError: The value of an option is invalid.
         """
+        options = cls(timeout, idle_timeout, undeclared=undeclared)
+        if not given:
+            return options
         unknown = given.keys() - OPTION_NAMES
         if unknown:
             raise TypeError(f"there is no option {min(unknown)!r}; see CallOptions")
-        options = cls(defaults.timeout, defaults.idle_timeout, undeclared=defaults.undeclared)
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")
         if "idle_timeout" in given:
@@ -184,9 +192,8 @@ class ResolvedOptions:
         options.cache = given.get("cache", "use")
         if options.cache not in _CACHE_USES:
             raise UsageError(f"cache is 'use', 'refresh' or 'bypass', not {options.cache!r}")
-        undeclared = given.get("undeclared")
-        if undeclared is not None:
-            options.undeclared = check_undeclared(undeclared)
+        if (wanted := given.get("undeclared")) is not None:
+            options.undeclared = check_undeclared(wanted)
         return options
 
     def with_observer(

@@ -173,28 +173,19 @@ class ToolSchemaCache:
     """The schemas of one server's tools.
 
     They are cached until the server notifies that its list has changed, or is started again.
+
+    Attributes:
+        by_name: The cached schemas; replaced, never changed, so that it is read without a lock.
+        complete: Whether the whole list is cached, so that other tools do not exist.
+        generation: A counter that grows when lists that are being fetched become outdated.
     """
 
     def __init__(self) -> None:
         # Guards what follows; held for changes only.
         self._lock = threading.RLock()
-        self._tools: dict[str, ToolSchemas] = {}
-        self._complete = False
-        self._generation = 0
-
-    @property
-    def generation(self) -> int:
-        """A counter that grows when lists that are being fetched become outdated."""
-        return self._generation
-
-    @property
-    def complete(self) -> bool:
-        """Whether the whole list is cached, so that other tools do not exist."""
-        return self._complete
-
-    def find(self, name: str) -> ToolSchemas | None:
-        """The cached schemas of a tool, if any."""
-        return self._tools.get(name)
+        self.by_name: Mapping[str, ToolSchemas] = {}
+        self.complete = False
+        self.generation = 0
 
     def learn(self, tools: Iterable[Tool], generation: int, *, whole: bool) -> None:
         """Cache the schemas of a list, unless the list has changed since it was requested.
@@ -205,20 +196,19 @@ class ToolSchemaCache:
             whole: Whether this is the whole list, not one page of it.
         """
         with self._lock:
-            if generation != self._generation:
+            if generation != self.generation:
                 return
-            # The dict is replaced, not changed: `find` takes no lock.
-            known = {} if whole else dict(self._tools)
+            known = {} if whole else dict(self.by_name)
             for tool in tools:
-                before = self._tools.get(tool.name)
+                before = self.by_name.get(tool.name)
                 same = before is not None and before.matches(tool)
                 known[tool.name] = before if same and before is not None else ToolSchemas(tool)
-            self._tools = known
-            self._complete = self._complete or whole
+            self.by_name = known
+            self.complete = self.complete or whole
 
     def forget(self) -> None:
         """Clear the cache: the list has changed, or the server was started again."""
         with self._lock:
-            self._generation += 1
-            self._tools = {}
-            self._complete = False
+            self.generation += 1
+            self.by_name = {}
+            self.complete = False

@@ -196,6 +196,7 @@ class _Connection(HTTPConnection):
                 super().request(method, url, body, headers, **options)
                 message = b"".join(self._outbox)
             else:
+                assert self.sock is not None  # `connect` sets it
                 self.sock.settimeout(self.timeout)
                 self.putrequest(method, url, skip_accept_encoding=True)
                 self.endheaders()

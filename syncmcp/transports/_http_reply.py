@@ -395,7 +395,8 @@ class EventStream:
         if parsed.retry is not None:  # it may be no number
             self._retry = _retry(event, self._retry)
         if data is None:
-            data = parsed.data[:-1].encode("latin-1")
+            text: str = parsed.data
+            data = text[:-1].encode("latin-1")
         if parsed.event == "endpoint" and self.endpoint is None:
             self.endpoint = data
         # Only line ends, no JSON: servers send such events for their id.

@@ -308,10 +308,10 @@ def test_a_list_that_was_on_its_way_when_it_changed_is_not_kept() -> None:
     asked = schemas.generation
     schemas.forget()
     schemas.learn([tool], asked, whole=True)
-    assert schemas.find("a") is None
+    assert schemas.by_name.get("a") is None
     assert not schemas.complete
     schemas.learn([tool], schemas.generation, whole=False)
-    assert schemas.find("a") is not None
+    assert schemas.by_name.get("a") is not None
     assert not schemas.complete
 
 

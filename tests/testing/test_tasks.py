@@ -108,7 +108,7 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
             # Past the gate of the client, which has not switched it on.
             connection = other._core.live_connection()
             assert connection is not None
-            connection.agreed._unavailable = {}
+            connection.agreed.unavailable = {}
             with pytest.raises(ServerError, match="did not declare") as caught:
                 other.request("tasks/get", {"taskId": task.id})
     assert caught.value.code == -32021

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always, effects
@@ -94,10 +93,10 @@ def _tell_nobody_of_the_end(original: Function) -> Function:
 
 
 def _make_limits_an_option(original: Function) -> Function:
-    def resolve(self: Any, given: Any) -> Any:
-        return ResolvedOptions.checked(given, ResolvedOptions(None, None))
+    def of(cls: Any, timeout: Any, idle_timeout: Any, undeclared: Any, given: Any) -> Any:
+        return original.__func__(cls, None, None, undeclared, given)
 
-    return resolve
+    return classmethod(of)
 
 
 def _close_where_it_was_opened(original: Function) -> Function:
@@ -331,7 +330,7 @@ CLIENTS = (
     Mutant(
         "no-limits-by-default",
         "a call without options has no limit",
-        "syncmcp._client.settings:Settings.resolve",
+        "syncmcp._connection.options:ResolvedOptions.of",
         _make_limits_an_option,
         ("TMO-01",),
     ),

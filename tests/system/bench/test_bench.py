@@ -155,11 +155,11 @@ def test_a_tool_call_enters_no_more_functions_and_files_than_these() -> None:
     ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
     counted = json.loads(ran.stdout.splitlines()[-1])
     ceilings = {
-        "stdio": (65, 24),
-        "stdio_futures": (80, 26),
-        "json": (232, 26),
-        "json_futures": (300, 32),
-        "sse": (275, 27),
+        "stdio": (63, 21),
+        "stdio_futures": (80, 24),
+        "json": (228, 23),
+        "json_futures": (305, 30),
+        "sse": (271, 24),
     }
     assert counted.keys() == ceilings.keys()
     more = {
