@@ -151,13 +151,16 @@ class InboundRequest:
         """
         if not self._settle(None if told is None else unanswered(self.method, told)):
             return False
+        self._stop_handler(reason)
+        return True
+
+    def _stop_handler(self, reason: str | None) -> None:
         if self._slot is not None:  # another handler may start, even if this one ignores its token
             self._slot.abandon()
         context = self._handler_context
         if context is not None:
             # Callbacks of the token are user code, which must not run on the thread that reads.
             self._registry.services.callback_pool.run(lambda: context.cancel.cancel(reason))
-        return True
 
     def expire(self) -> None:
         """On a pool thread: the handler took too long."""
@@ -165,13 +168,15 @@ class InboundRequest:
         answer = None if context is None else provisional(context)
         if answer is not None:
             self._settle(answer)
-        elif self.cancel("nobody answered in time (option human_timeout)", told=NO_ANSWER):
-            _log.warning(
+        elif self._registry.settle(self):
+            _log.warning(  # before anybody can see the end of the question
                 "[%s] nobody answered %s within %g s (option human_timeout)",
                 services.label,
                 self.method,
                 services.human_timeout,
             )
+            self._deliver(unanswered(self.method, NO_ANSWER))
+            self._stop_handler("nobody answered in time (option human_timeout)")
 
     def _handler_cancelled(self) -> None:
         """The program or a person cancelled the handler's token; the handler may ignore it."""
@@ -222,10 +227,13 @@ class InboundRequest:
     def _settle(self, outcome: Outcome) -> bool:
         if not self._registry.settle(self):
             return False
+        self._deliver(outcome)
+        return True
+
+    def _deliver(self, outcome: Outcome) -> None:
         if self._visit is not None and self._handler_context is not None and consents(outcome):
             self._visit.agree(self._handler_context.cancel)
         self._reply(self, outcome)
-        return True
 
 
 class QuestionRegistry:
