@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -155,11 +154,6 @@ class FutureDrive(Drive[R]):
         except BaseException:  # Ctrl-C, mostly: the caller does not get the future
             self.future.cancel()
             raise
-
-    @property
-    def waiting(self) -> bool:
-        """True until `start` or `fail`, unless the future was done without any request."""
-        return self._first is not None
 
     def start(self, deadline: Deadline, frames: Frames | None = None) -> None:
         """Send the first request of a collected call, unless its future is done. Never blocks.
@@ -318,8 +312,8 @@ class FutureDrive(Drive[R]):
             value, error = None, value
         else:
             value = Reply(value, connection.agreed.current_dialect or connection.dialect)
-        if self._runs_user_code or self._needs_thread:
-            self.resume(value, error)
+        if self._runs_user_code:
+            self._resume_on_worker(value, error)
         else:
             self._continue(value, error)
 
@@ -354,7 +348,6 @@ class FutureDrive(Drive[R]):
         super()._check_wanted(work)
 
     def _failed(self, error: McpError) -> McpError | None:
-        self._abort_pending = None  # breaks a reference cycle with a request that was not sent
         return error if self._preparing else super()._failed(error)
 
     def _count_attempts(self, attempts: int) -> None:
@@ -384,10 +377,9 @@ class FutureDrive(Drive[R]):
                 self._continue(value, error, first, may_block=True)
 
         def leave_queue() -> None:
-            # Two threads may be here: each function is taken by one of them.
-            with suppress(IndexError):
-                while True:
-                    unsubscribe.pop()()
+            # Two threads may be here. Functions that were called already do nothing.
+            for function in tuple(unsubscribe):
+                function()
 
         # What was sent may have to be cancelled at the server: that waits for no free thread.
         hurry = partial(exchanges.run, go_on, at_once=True)

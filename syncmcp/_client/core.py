@@ -501,7 +501,8 @@ class ClientCore:
         if not seconds:
             return
         over = Latch()
-        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel, over.set)
+        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel)
+        call_when_cancelled(pause, over.set)
         try:
             over.wait(None)
         finally:

@@ -8,11 +8,13 @@ answers of a person, it leaves the effect pending. `run` waits for it on the thr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from syncmcp._client.retrying import RetryState, can_reconnect
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._connection.connection import Connection
@@ -75,7 +77,7 @@ def run(steps: Steps[R], core: ClientCore, options: ResolvedOptions, deadline: D
     return drive.run()
 
 
-class Drive(Generic[R]):
+class Drive(ABC, Generic[R]):
     """One running operation.
 
     At any time either one thread performs its steps (`advance`), or one effect is pending.
@@ -145,9 +147,9 @@ class Drive(Generic[R]):
                 return PENDING
             effect = None
 
+    @abstractmethod
     def resume(self, value: Any, error: McpError | None) -> None:
         """Go on with the outcome of the pending effect. Any thread calls this; never blocks."""
-        raise NotImplementedError
 
     def abort_pending(self, error: RequestCancelled) -> None:
         """End the pending effect, if it is one that the token of the call does not end."""
@@ -216,6 +218,7 @@ class Drive(Generic[R]):
         Returns:
             The error to throw into the steps; `None` if the steps of the retries begin instead.
         """
+        self._abort_pending = None  # also breaks a cycle with a request that was not sent
         effect = self._effect
         if self._retry is not None or not isinstance(effect, (Send, GetNegotiated, Attempt)):
             return error
@@ -294,10 +297,10 @@ class Drive(Generic[R]):
         if not pause.seconds:
             return None
         # Whatever ended the pause is found by the next request of the steps.
-        over = self._core.pools.pause(
-            *pause, self._deadline, self.options.cancel, self._on_pause_over
-        )
+        over = self._core.pools.pause(*pause, self._deadline, self.options.cancel)
         self._abort_pending = lambda error: over.cancel()
+        # Last: another thread may go on at once, and what it does then is what can be aborted.
+        call_when_cancelled(over, self._on_pause_over)
         return PENDING
 
     def _on_pause_over(self) -> None:

@@ -20,8 +20,6 @@ from syncmcp._protocol import jsonrpc
 from syncmcp.errors import ConnectionLost, McpError, RequestTimeout, SessionLost, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syncmcp._concurrency.timing import TimerEntry
     from syncmcp._connection.connection import Connection
     from syncmcp._protocol.steps import RegisterCallback
@@ -234,26 +232,24 @@ class Pools:
         ends_on: RegisterCallback | None,
         deadline: Deadline,
         cancel: CancelToken | None,
-        then: Callable[[], object],
     ) -> CancelToken:
-        """Call `then` once: after `seconds`, or as soon as something ends the pause. Never blocks.
+        """Begin a pause. Never blocks.
 
         Args:
             seconds: The length of the pause.
             ends_on: An event that ends it.
             deadline: The deadline of the call, which ends it, too.
             cancel: The token of the call, which ends it, too.
-            then: Runs on the thread that ends the pause, perhaps the timer's; must not block.
 
         Returns:
-            A token that ends the pause.
+            A token that is cancelled after `seconds`, or as soon as something ends the pause, by
+            the thread that ends it, perhaps the timer's. Cancelling it ends the pause, too.
         """
         over = CancelToken(self.closing, *(() if cancel is None else (cancel,)))
         entry = timer.at(deadline.sooner(seconds).at or 0.0, over.cancel)
         call_when_cancelled(over, entry.cancel)
         if ends_on is not None:
             call_when_cancelled(over, ends_on(over.cancel))
-        call_when_cancelled(over, then)
         return over
 
     def facts(self) -> dict[str, int]:

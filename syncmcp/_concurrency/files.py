@@ -75,9 +75,11 @@ def state_directory() -> Path:
 
 # -- private files --------------------------------------------------------------------------------
 
+# Without O_BINARY, Windows changes line ends, also in files that are opened with "wb".
+_BINARY: Final = getattr(os, "O_BINARY", 0)
 # Without O_NONBLOCK, opening a named pipe waits for a writer.
-_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
 
 
 def make_private_directory(path: Path) -> None:

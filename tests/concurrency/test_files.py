@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -200,3 +201,14 @@ def test_those_who_wait_are_counted() -> None:
         assert lock.waiting == 1
     thread.join(PATIENCE)
     assert lock.waiting == 0
+
+
+def test_files_are_opened_as_bytes_where_a_system_would_change_their_line_ends() -> None:
+    # On Windows the system has this flag; a value that means nothing elsewhere stands for it.
+    program = (
+        "import os\n"
+        "os.O_BINARY = 1 << 29\n"
+        "from syncmcp._concurrency import files\n"
+        "assert files._CREATE & files._READ & os.O_BINARY\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
