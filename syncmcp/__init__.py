@@ -10,12 +10,17 @@
 
 from __future__ import annotations
 
+# First: this decides from which folders the others come.
+from syncmcp._base import launch as _launch  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+# isort: split
 import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from syncmcp import errors
 from syncmcp._base import __version__ as __version__
+from syncmcp._base.log import guard_loggers
 from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client, Mode, Target, connect
 from syncmcp._client.operation import ResultStream
@@ -249,3 +254,4 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
 
 
 logging.getLogger("syncmcp").addHandler(logging.NullHandler())
+guard_loggers()

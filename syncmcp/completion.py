@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.cancel import CancelToken
-from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
 
@@ -68,7 +66,6 @@ class Completer:
         self._remembered = whole_number(remembered, "remembered")
         # Guards what follows; not held during a request.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._newest = CancelToken()  # of the latest call of `suggest`
         self._answers: OrderedDict[_Key, Completion] = OrderedDict()
         self._unsupported = False
@@ -101,7 +98,7 @@ class Completer:
             if known is not None:
                 self._answers.move_to_end(key)
                 return known
-        if not self._debounce(token):
+        if token.wait(self._pause):
             return None
         found = self._request(argument, typed, settled, token)
         if found is None or token.cancelled:
@@ -119,16 +116,7 @@ class Completer:
     def _supersede(self, token: CancelToken) -> None:
         with self._lock:
             before, self._newest = self._newest, token
-            self._changed.notify_all()
         before.cancel("superseded by a later request")
-
-    def _debounce(self, token: CancelToken) -> bool:
-        """Wait for the pause; return True if `suggest` was not called again meanwhile."""
-        deadline = Deadline(self._pause)
-        with lending_handler(), self._lock:
-            while self._newest is token and not deadline.expired:
-                self._changed.wait(deadline.remaining())
-            return self._newest is token
 
     def _request(
         self, argument: str, typed: str, settled: Mapping[str, str] | None, token: CancelToken

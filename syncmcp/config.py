@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.checks import check_headers
-from syncmcp._base.text import MASK, redact
+from syncmcp._base.checks import check_headers, seconds, whole_number
+from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,11 +43,13 @@ class Stdio:
     The command is run without a shell. Pass credentials for the server in `env`.
 
     Args:
-        command: The program; looked up on the `PATH` of the child.
+        command: The program; looked up on the `PATH` of the child, not in the current folder. A
+            relative path with a folder in it is relative to `cwd`.
         args: Its arguments.
         env: Environment variables for the child, in addition to those of `inherit_env`.
         inherit_env: Which variables of this process the child inherits: ``"safe"``, those that
             programs commonly need to run (`PATH`, `HOME` and the like); ``"all"``; or ``"none"``.
+            On Linux it gets `SYNCMCP_SERVER` in any case, by which its descendants are found.
         cwd: The working directory of the child; by default that of this process.
         stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
             (the stderr of this process), ``"devnull"``, a function that is called with each line,
@@ -57,7 +59,7 @@ class Stdio:
         max_frame: The longest message accepted from the server, in bytes.
         grace: Two periods in seconds: how long the server may take to end after its stdin was
             closed, and how long after it was asked to terminate. Then its whole process tree is
-            killed.
+            killed, on Linux with processes that have left its process group.
 
     Raises:
         UsageError: An option is invalid.
@@ -83,6 +85,8 @@ class Stdio:
             if "\0" in text:
                 raise UsageError("a command and its arguments cannot contain a NUL character")
         self.env = _variables(env)
+        self.secrets = Secrets()
+        self.secrets.give_variables(self.env)
         if inherit_env not in ("safe", "all", "none"):
             raise UsageError(f"inherit_env is 'safe', 'all' or 'none', not {inherit_env!r}")
         self.inherit_env = inherit_env
@@ -91,7 +95,7 @@ class Stdio:
         if restart not in ("on-exit", "never"):
             raise UsageError(f"restart is 'on-exit' or 'never', not {restart!r}")
         self.restart = restart
-        self.max_frame = _size("max_frame", max_frame)
+        self.max_frame = whole_number(max_frame, "max_frame")
         self.grace = _grace(grace)
 
     @property
@@ -179,7 +183,7 @@ class Http:
         self.verify = verify if isinstance(verify, bool) else _file("verify", verify)
         self.cert = _cert(cert)
         self.proxies = proxies
-        self.max_body = _size("max_body", max_body)
+        self.max_body = whole_number(max_body, "max_body")
         if transport == "sse" and (session_id or last_event_id) is not None:
             raise UsageError("session_id and last_event_id belong to Streamable HTTP, not to sse")
         self.session_id = _session_id(session_id)
@@ -187,6 +191,7 @@ class Http:
         if not isinstance(keep_session, bool):
             raise UsageError(f"keep_session is True or False, not {keep_session!r}")
         self.keep_session = keep_session
+        self.secrets = self._known_secrets()
 
     @property
     def label(self) -> str:
@@ -196,6 +201,29 @@ class Http:
     def __repr__(self) -> str:
         given = [name for name in _MASKED if self._has(name)]
         return f"Http({self.label!r}{''.join(f', {name}={MASK}' for name in given)})"
+
+    def _known_secrets(self) -> Secrets:
+        """What is secret in the options; tokens are added when they are first sent."""
+        found = Secrets()
+        for url in (self.url, *(self.proxies or {}).values()):
+            found.give_url(url)
+        if isinstance(self.headers, Mapping):
+            found.give_headers(self.headers)
+        pairs: list[Any] = [self.auth]
+        if self.session is not None:
+            named = self.session.headers.items()
+            found.give_headers({name: value for name, value in named if names_a_secret(name)})
+            pairs.append(self.session.auth)
+            for cookie in self.session.cookies:
+                found.give(cookie.value or "", "cookie")
+        for pair in pairs:
+            if isinstance(pair, tuple):
+                for part, name in zip(pair, ("user", "password"), strict=False):
+                    found.give(str(part), name)
+        for value in (self.session_id, self.last_event_id):
+            if value is not None:
+                found.give(value, "session_id")
+        return found
 
     def _has(self, name: str) -> bool:
         value: Any = getattr(self, name)
@@ -239,27 +267,12 @@ def _file(option: str, value: object) -> str:
     return path
 
 
-def _size(option: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{option} must be a whole number of bytes, at least 1, not {value!r}")
-    return value
-
-
 def _grace(value: object) -> tuple[float, float]:
     if isinstance(value, (tuple, list)) and len(value) == 2:
-        first, second = value
-        if _is_seconds(first) and _is_seconds(second):
+        first, second = (seconds(part, "grace") for part in value)
+        if first is not None and second is not None:
             return first, second
-    raise UsageError(f"grace must be two numbers of seconds, at least 0, not {value!r}")
-
-
-def _is_seconds(value: object) -> bool:
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    )
+    raise UsageError(f"grace must be two numbers of seconds, not {value!r}")
 
 
 def _stderr(value: Any) -> Stderr:
@@ -307,7 +320,7 @@ def check_url(url: object) -> None:
         raise UsageError(f"url must be a str, not {_kind(url)}")
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
-            f"{redact(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
+            f"{redact_url(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
         )
     try:
         parts = urlsplit(url)
@@ -315,7 +328,7 @@ def check_url(url: object) -> None:
     except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
         usable = False
     if not usable:
-        raise UsageError(f"{redact(url)!r} is no URL with a host and, maybe, a port")
+        raise UsageError(f"{redact_url(url)!r} is no URL with a host and, maybe, a port")
 
 
 def _is_pair(value: object) -> bool:

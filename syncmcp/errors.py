@@ -49,6 +49,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from syncmcp._base.text import quote, several_lines
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -121,6 +123,10 @@ else:  # there these are two classes, and programs catch either
 class McpError(Exception):
     """The base class of all errors that this library raises on purpose.
 
+    A message may quote a server. In `str()`, and so in tracebacks, control and hidden characters
+    are replaced by a visible notation, and each further line begins with a bar. The attributes
+    have the text as it came, but for secrets.
+
     Attributes:
         server: The name of the server (option `name`; its command or URL by default), or `None`.
         method: The JSON-RPC method concerned, or `None`.
@@ -148,7 +154,7 @@ class McpError(Exception):
         details = self._details()
         if self.attempts > 1:
             details.append(f"{self.attempts} attempts")
-        return f"{text} ({'; '.join(details)})" if details else text
+        return several_lines(f"{text} ({'; '.join(details)})" if details else text)
 
     def _subject(self) -> str:
         return self.method or ""
@@ -314,7 +320,7 @@ class AuthError(HttpError):
 
 
 class LoginRequired(AuthError):
-    """A person has to sign in, but none is asked; the message says why, and what to do."""
+    """A person has to sign in, but none is asked or agrees; the message says why and what to do."""
 
 
 class DiscoveryFailed(AuthError):
@@ -514,7 +520,7 @@ class ToolError(McpError):
     def __init__(
         self, result: CallToolResult, *, tool: str | None = None, server: str | None = None
     ) -> None:
-        message = result.text or "the tool reported an error"
+        message = quote(result.text) or "the tool reported an error"
         super().__init__(message, result=result, tool=tool, server=server)
 
     def _subject(self) -> str:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,10 +88,12 @@ class Call:
         args = self.args
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
-        options = ResolvedOptions(None, None, idempotent=self.options.get("idempotent") is True)
+        options = ResolvedOptions(None, None)
+        options.idempotent = self.options.get("idempotent") is True
         return core_of(client).retry_rules.is_idempotent(Send(method, params), options)
 
 
+@dataclass(frozen=True, repr=False)
 class Outcome:
     """The outcome of one call of `fan_out`.
 
@@ -102,21 +105,12 @@ class Outcome:
         attempts: How often the call was submitted to the executor.
     """
 
-    def __init__(
-        self,
-        index: int,
-        call: Call,
-        value: Any,
-        error: Exception | None,
-        worker: str,
-        attempts: int,
-    ) -> None:
-        self.index = index
-        self.call = call
-        self.error = error
-        self.worker = worker
-        self.attempts = attempts
-        self._value = value
+    index: int
+    call: Call
+    error: Exception | None
+    worker: str
+    attempts: int
+    _value: Any
 
     def result(self) -> Any:
         """Return the result of the operation.
@@ -152,8 +146,8 @@ def fan_out(
     The client of a worker retries failed requests as its `Retry` says. If a worker is lost, its
     call is submitted again, as often as `Retry.attempts` allows, but only if a repetition is
     idempotent: the call reads or lists, or has the option `idempotent`. Otherwise its error is an
-    `OutcomeUnknown`. Dask itself runs a task again when a worker is lost: a call that must not be
-    made twice records its start at the scheduler, and its second run makes no call.
+    `OutcomeUnknown`. An executor that itself runs the jobs of a lost worker again, as that of Dask
+    does, makes the call again, whatever it does: switch that off for calls that have an effect.
 
     Nothing is sent before the first outcome is requested. Leaving the iteration cancels the calls
     that have not started; calls that run in other processes run to their end.
@@ -195,17 +189,6 @@ class _Done(NamedTuple):
     worker: str = ""
 
 
-class _Job(NamedTuple):
-    """The job that a worker gets."""
-
-    id: str
-    """Unique: Dask treats two tasks with equal arguments as one."""
-
-    call: bytes
-    once: bool
-    """True if the call must not be made twice."""
-
-
 class _Task:
     """One call and its attempts."""
 
@@ -217,7 +200,7 @@ class _Task:
         self.call = call
 
     def outcome(self, value: Any, error: Exception | None, worker: str = "") -> Outcome:
-        return Outcome(self.index, self.call, value, error, worker, max(1, self.attempts))
+        return Outcome(self.index, self.call, error, worker, max(1, self.attempts), value)
 
 
 class _Plan:
@@ -239,7 +222,8 @@ class _Plan:
         self.pickled = pickled
         policy = core_of(client).retry_rules.policy
         self._attempts = 1 if policy is None else policy.attempts
-        self._here: Client | None = None
+        # For threads. Opens at its first call, so that it costs nothing for other processes.
+        self._here = twin(client)
 
     def start(self, task: _Task) -> Future[_Done]:
         """Submit a call to the executor; never raises."""
@@ -247,9 +231,10 @@ class _Plan:
         try:
             call = task.call._with_defaults(self.options)
             if self.pickled is None:
-                return self.executor.submit(_perform, self._own_client(), call)
-            job = _Job(uuid.uuid4().hex, _call_pickled(call), not call._is_idempotent(self.client))
-            return self.executor.submit(_perform_there, self.pickled, job)
+                return self.executor.submit(_perform, self._here, call)
+            # Some executors treat two jobs with equal arguments as one: an id makes them differ.
+            job = self.pickled, _call_pickled(call), uuid.uuid4().hex
+            return self.executor.submit(_perform_there, *job)
         except UsageError as error:
             return _settled_future(_Done(None, error))
         except Exception as error:  # the executor is shut down or broken
@@ -288,15 +273,9 @@ class _Plan:
         error.__cause__ = cause
         return task.outcome(None, error)
 
-    def _own_client(self) -> Client:
-        if self._here is None:
-            self._here = twin(self.client)
-        return self._here
-
     def close(self) -> None:
-        """Close the client that was opened in this process, if any."""
-        if self._here is not None:
-            self._here.close()
+        """Close the client of this process."""
+        self._here.close()
 
 
 class _Starts:
@@ -383,16 +362,14 @@ def _call_pickled(call: Call) -> bytes:
 # -- in the worker -----------------------------------------------------------------------------
 
 
-def _perform_there(client: bytes, job: _Job) -> _Done:
+def _perform_there(client: bytes, call: bytes, _id: str) -> _Done:
     """Make a call in a process of the executor, with the client that is unpickled there."""
     try:
         here: Client = pickle.loads(client)  # noqa: S301 - pickled by `_Plan.start`
-        call: Call = pickle.loads(job.call)  # noqa: S301 - the same
-        if job.once:
-            _record_start(here, call)
+        made: Call = pickle.loads(call)  # noqa: S301 - the same
     except Exception as error:
         return _Done(None, error, _worker())
-    return _perform(here, call)
+    return _perform(here, made)
 
 
 def _perform(client: Client, call: Call) -> _Done:
@@ -405,30 +382,3 @@ def _perform(client: Client, call: Call) -> _Done:
 
 def _worker() -> str:
     return f"{platform.node()}:{os.getpid()}"
-
-
-def _record_start(client: Client, call: Call) -> None:
-    """If this is a Dask task, record at the scheduler that its call begins.
-
-    The record has the key of the task, so the scheduler keeps it as long as the task.
-
-    Raises:
-        OutcomeUnknown: The call began before, on a worker that was lost.
-    """
-    if "distributed" not in sys.modules:
-        return
-    import distributed
-
-    try:
-        key = distributed.get_worker().get_current_task()
-    except ValueError:
-        return  # not a task of Dask
-    scheduler: Any = distributed.get_client()
-    earlier = scheduler.get_metadata([key], default=None)
-    if earlier is not None:
-        raise OutcomeUnknown(
-            f"it began on the worker {earlier}, which was lost, and is not made twice",
-            server=core_of(client).label,
-            method=_METHODS[call.operation] or None,
-        )
-    scheduler.set_metadata([key], _worker())

@@ -54,7 +54,8 @@ def save(
         content: The result of `Client.read_resource`, if it has one content; or a single content,
             an embedded resource, an image or audio.
         path: The file. Its directory has to exist.
-        overwrite: Replace an existing file. A symbolic link is replaced itself.
+        overwrite: Replace an existing file, whose permissions are kept (not on Windows). A symbolic
+            link is replaced itself.
         max_bytes: The most bytes to save.
 
     Returns:
@@ -71,7 +72,7 @@ def save(
     limit = whole_number(max_bytes, "max_bytes")
     data = _bytes(content, limit)
     target = Path(path)
-    write_atomically(target, data, mode=0o666, overwrite=overwrite)
+    write_atomically(target, data, mode=0o666, overwrite=overwrite, keep_mode=True)
     return target
 
 

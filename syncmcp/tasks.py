@@ -29,10 +29,10 @@ from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._protocol.dialect import Reply, TaskState
-from syncmcp._protocol.exchange import TaskPoller, exchange_or_task
+from syncmcp._protocol.dialect import Reply
+from syncmcp._protocol.exchange import TaskPoller, exchange
 from syncmcp._protocol.steps import Send, Steps
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET
+from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp.errors import HeaderMismatch, InvalidParams, McpError, NotSupported, fresh
 
@@ -424,14 +424,16 @@ def _start(
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
     if core.validation.input:
         yield from check_input(core, name, arguments)
-    call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
+    most = core.settings.max_rounds
+    call = partial(exchange, AUGMENTED, params, max_rounds=most, polls_task=False)
+    outcome: Any
     try:
         outcome = yield from call()
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         outcome = yield from call()
     if isinstance(outcome, TaskState):
-        poller = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
+        poller = TaskPoller(outcome.id, params, outcome, most)
         return ToolTask(_TaskFollower(client, poller, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
     types.set_origin(result, name, core.label)

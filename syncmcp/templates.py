@@ -2,9 +2,8 @@
 
 Servers describe many resources by one template (server/resources#resource-templates). All four
 levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
-values are percent-encoded, so that a value cannot change other parts of the URI. The two kinds that
-keep reserved characters, ``{+x}`` and ``{#x}``, refuse values that would lead to another host,
-scheme or directory.
+values are percent-encoded. Whatever the values are, scheme, user, host, port and the beginnings of
+query and fragment are those of the template, and no segment of the path becomes ``.`` or ``..``.
 
 The RFC defines no matching. `UriTemplate.match` reads a URI by one regular expression, if the
 template is one of which each URI can have been expanded from one set of values only.
@@ -20,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, unquote_to_bytes
 
+from syncmcp._base.uri_pieces import PiecedUri
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _NOT_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})"
 _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RAW: Final = frozenset("+#")
+_WRITTEN_FIRST: Final = {"+": "/"}  # as in ``https://host{+path}``; other operators are written
 
 # One character for the prefix modifier of `{+x}`: a percent-encoded character of several bytes, a
 # percent-encoded byte, or any other character.
@@ -66,9 +67,7 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NO_VALUE = re.compile("=(?=;|$)")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_HOST_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _BETWEEN_SEGMENTS = re.compile(r"[/\\?#]")
-_DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
 
 # The expanded value of `{x}`. It ends at a reserved character or at the end of the URI. Where the
 # engine tries a shorter value, the lookahead fails at once.
@@ -109,18 +108,23 @@ class UriTemplate:
     ) -> str:
         """Return the URI for these values (RFC 6570, section 3).
 
-        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. Therefore a
-        value is refused there if it begins with a scheme, begins with ``//`` where a host would
-        follow, has segments ``.`` or ``..``, or has control characters, percent-encoded or not. In
-        other kinds of expressions, a value that would be a segment ``.`` or ``..`` is
-        percent-encoded.
+        The URI has the structure of the template. Values are refused that would
+
+        * change its scheme, user, host or port, unless an expression that encodes reserved
+          characters (``{x}``) stands there in the template, as in ``https://{host}/``;
+        * begin a query or a fragment, other than by ``{?x}`` and ``{#x}``;
+        * make a segment ``.`` or ``..`` of the path, alone or together with what is beside them.
+
+        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. There a value
+        is also refused if it begins with a scheme, has segments ``.`` or ``..``, or has control
+        characters, percent-encoded or not. Spaces, backslashes and characters beyond ASCII are
+        percent-encoded everywhere.
 
         Args:
             values: The values by name of the variable: a string or a number, a list of these, or a
                 mapping of names to these. A variable is undefined if it is missing, `None`, an
                 empty list or an empty mapping.
-            unchecked: The names of variables in ``{+x}`` and ``{#x}`` whose values are not refused
-                for the reasons above.
+            unchecked: The names of variables whose values are not refused for the reasons above.
 
         Raises:
             UsageError: There is no variable of this name, a value is of a wrong type, or a value is
@@ -130,34 +134,54 @@ class UriTemplate:
         unchecked = (unchecked,) if isinstance(unchecked, str) else unchecked
         if not isinstance(values, Mapping):
             raise UsageError(f"values are a mapping, not {values!r}")
-        for name in (*values, *unchecked):
-            if name not in self._variables:
-                known = ", ".join(map(repr, self._variables)) or "none"
-                raise UsageError(f"{self._text!r} has no variable {name!r}; it has {known}")
-        uri = _UriBuilder()
-        for part in self._parts:
+        self._check_names((*values, *unchecked))
+        uri = PiecedUri()
+        for number, part in enumerate(self._parts):
             if not part.variables:
-                uri.add(part.text)
+                uri.add(part.text, number)
             first = True
             for variable in part.variables:
-                raw, checked = part.operator in _RAW, variable.name not in unchecked
+                raw = part.operator in _RAW
                 prepared = _prepare(variable, values.get(variable.name), raw=raw)
                 if prepared is None:
                     continue
-                if raw and checked:
-                    _check_reserved(variable.name, prepared, uri.text)
+                if raw and variable.name not in unchecked:
+                    _check_reserved(variable.name, prepared)
                 text = _expand(part.operator, variable, prepared, first=first)
-                uri.add(text, part.operator, checked=checked)
+                uri.add(text, number, part.operator, variable.name)
                 first = False
-        return uri.without_dot_segments()
+        for name, problem in uri.changes(self._structure):
+            if name not in unchecked:
+                raise _refused(name, problem)
+        return uri.text
+
+    def _check_names(self, names: Collection[str]) -> None:
+        for name in names:
+            if name not in self._variables:
+                known = ", ".join(map(repr, self._variables)) or "none"
+                raise UsageError(f"{self._text!r} has no variable {name!r}; it has {known}")
+
+    @cached_property
+    def _structure(self) -> PiecedUri:
+        """The URI of this template with one letter as the value of each expression."""
+        uri = PiecedUri()
+        for number, part in enumerate(self._parts):
+            if part.variables:
+                text = f"{_WRITTEN_FIRST.get(part.operator, part.operator)}x"
+                uri.add(text, number, part.operator, part.variables[-1].name)
+            else:
+                uri.add(part.text, number)
+        return uri
 
     @property
     def ambiguity(self) -> str | None:
         """Why `match` cannot read the URIs of this template; `None` if it can."""
         return _ambiguity(self._parts)
 
-    def match(self, uri: str) -> dict[str, str] | None:
+    def match(self, uri: str, *, unchecked: Collection[str] = ()) -> dict[str, str] | None:
         """Return the values for which `expand` returns this URI; `None` if there are none.
+
+        So a URI does not match whose values `expand` would refuse.
 
         A template that can be matched consists of literals, ``{x}``, ``{+x}`` and ``{?x,y}``, and
 
@@ -171,14 +195,21 @@ class UriTemplate:
         reserved characters are not decoded, as `expand` does not encode them again. A URI of more
         than 65,536 characters does not match. The time is linear in the length of the URI.
 
+        Args:
+            uri: The URI.
+            unchecked: As with `expand`.
+
         Raises:
-            UsageError: The template cannot be matched; `ambiguity` says why.
+            UsageError: The template cannot be matched, `ambiguity` says why; or `unchecked` names
+                a variable that there is not.
         """
         if not isinstance(uri, str):
             raise UsageError(f"uri is a string, not {uri!r}")
         problem = self.ambiguity
         if problem is not None:
             raise UsageError(f"{self._text!r} cannot be matched: {problem}")
+        unchecked = (unchecked,) if isinstance(unchecked, str) else unchecked
+        self._check_names(unchecked)
         pattern, groups = self._reading
         found = pattern.fullmatch(_normal(uri)) if len(uri) <= MAX_URI else None
         if found is None:
@@ -191,6 +222,10 @@ class UriTemplate:
             if value is None:
                 return None
             values[group.name] = value
+        try:
+            self.expand(values, unchecked=unchecked)
+        except UsageError:  # a value is refused
+            return None
         return values
 
     @cached_property
@@ -312,26 +347,21 @@ def _text(name: str, value: object) -> str:
     return text
 
 
-def _check_reserved(name: str, prepared: _Prepared, before: str) -> None:
-    """Refuse a value of `{+x}` or `{#x}` that would change the scheme, the host or the path."""
+def _check_reserved(name: str, prepared: _Prepared) -> None:
+    """Refuse a value of `{+x}` or `{#x}` that would lead elsewhere wherever it stands."""
     for item in [prepared] if isinstance(prepared, str) else prepared:
         for escaped in [item] if isinstance(item, str) else item:
             text = unquote(escaped)
-            problem = None
-            scheme, host = _SCHEME.match(before + text), _HOST_START.match(before + text)
             if any(unicodedata.category(character) == "Cc" for character in text):
-                problem = "has control characters"
-            elif _SCHEME.match(text) or (scheme is not None and scheme.end() > len(before)):
-                problem = "begins with a scheme"
-            elif host is not None and host.end() > len(before):
-                problem = "would name a host"
-            elif not {".", ".."}.isdisjoint(_BETWEEN_SEGMENTS.split(text)):
-                problem = "has segments that are '.' or '..'"
-            if problem is not None:
-                raise UsageError(
-                    f"the value of {name!r} {problem}, and stands where reserved characters pass "
-                    "(see the argument unchecked)"
-                )
+                raise _refused(name, "has control characters")
+            if _SCHEME.match(text):
+                raise _refused(name, "begins with a scheme")
+            if not {".", ".."}.isdisjoint(_BETWEEN_SEGMENTS.split(text)):
+                raise _refused(name, "has segments that are '.' or '..'")
+
+
+def _refused(name: str, problem: str) -> UsageError:
+    return UsageError(f"the value of {name!r} {problem} (see the argument unchecked)")
 
 
 def _expand(operator: str, variable: _Variable, prepared: _Prepared, *, first: bool) -> str:
@@ -349,43 +379,6 @@ def _expand(operator: str, variable: _Variable, prepared: _Prepared, *, first: b
     if operator == ";":
         text = _NO_VALUE.sub("", text)  # in lists, uritemplate also writes "=" before empty values
     return separator + text
-
-
-class _Piece(NamedTuple):
-    """The origin of a part of a URI."""
-
-    start: int
-    operator: str | None
-    """`None` for a literal."""
-
-    checked: bool
-
-
-class _UriBuilder:
-    """Builds a URI from literals and expanded values."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._piece_at: list[_Piece] = []  # the piece of each character
-
-    def add(self, text: str, operator: str | None = None, *, checked: bool = True) -> None:
-        self._piece_at += [_Piece(len(self.text), operator, checked)] * len(text)
-        self.text += text
-
-    def without_dot_segments(self) -> str:
-        """The URI, with segments ``.`` and ``..`` percent-encoded if they come from values."""
-        characters = list(self.text)
-        scheme = _SCHEME.match(self.text)
-        start = 0 if scheme is None else scheme.end()
-        path = re.split("[?#]", self.text[start:], maxsplit=1)[0]
-        for found in _DOT_SEGMENT.finditer(path):
-            for place in reversed(range(start + found.start(), start + found.end())):
-                piece = self._piece_at[place]
-                written = piece.operator == "." and place == piece.start
-                asked_for = piece.operator in _RAW and not piece.checked
-                if piece.operator is not None and not written and not asked_for:
-                    characters[place] = "%2E"
-        return "".join(characters)
 
 
 # -- from a URI to values ------------------------------------------------------------------------

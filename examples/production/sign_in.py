@@ -1,7 +1,8 @@
 """Sign in to a server, and use it again later without signing in.
 
-``python sign_in.py https://example.com/mcp`` opens the browser. Without a URL, there is a server
-here, an authorization server at which everybody agrees, and a thread that plays the browser.
+``python sign_in.py https://example.com/mcp`` asks whether to sign in where that server says, and
+opens the browser. Without a URL, there is a server here, an authorization server at which everybody
+agrees, and a thread that plays the browser.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def rehearse(store: FileStore) -> None:
         serve_http(server, authorization_server=issuer) as http,
     ):
         somebody = LoopbackReceiver(open_browser=False, show=visit)
-        look_around(http.url, OAuth(receiver=somebody, store=store, client_name="Example"))
+        login = OAuth(receiver=somebody, store=store, client_name="Example", allow=issuer.issuer)
+        look_around(http.url, login)
 
         # Later, in another program perhaps: the store has what it takes, and nobody is asked.
         issuer.expire()
@@ -64,12 +66,14 @@ def main() -> None:
     """Sign in where the command line says, or here."""
     parser = argparse.ArgumentParser(description="Sign in to an MCP server.")
     parser.add_argument("url", nargs="?", help="the server; without, everything is on loopback")
+    parser.add_argument("--allow", help="where to sign in without being asked: an issuer")
     parser.add_argument("--store", type=Path, help="the file to keep tokens in")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         store = FileStore(options.store or Path(directory) / "tokens.json")
         if options.url:
-            look_around(options.url, OAuth(store=store, client_name="Example"))
+            login = OAuth(store=store, client_name="Example", allow=options.allow)
+            look_around(options.url, login)
         else:
             rehearse(store)
 

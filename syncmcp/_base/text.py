@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 MASK = "***"
 
@@ -96,6 +96,36 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return text
 
 
+MOST_QUOTED = 16 * 1024
+"""The most characters of a foreign text that an error quotes, before secrets are removed."""
+
+
+def quote(text: str, redact: Callable[[str], str] = redact) -> str:
+    """Return foreign text for an error without secrets, and of a long one the beginning.
+
+    It is cut before `redact`, whose patterns take time for each character, and between two words,
+    so that none of a secret's is left without what tells that it is secret.
+    """
+    if len(text) <= MOST_QUOTED:
+        return redact(text)
+    words = text[:MOST_QUOTED].rsplit(None, 1)
+    kept = words[0] if words else ""
+    return f"{redact(kept)}… ({len(text) - len(kept):,} more characters)"
+
+
+# Everything before the last @: behind the scheme, or behind nothing where there is a colon.
+_USERINFO = re.compile(r"(?<=://).*@|^(?!.*://).*:.*@", re.DOTALL)
+
+
+def redact_url(url: str) -> str:
+    """Do what `redact` does for a text that should be one URL, and may be none.
+
+    User and password end at its last ``@``, also if the characters ``/``, ``?`` and ``#`` in a
+    password are not encoded, so that the text can be read in another way.
+    """
+    return redact(_USERINFO.sub(MASK + "@", url, count=1))
+
+
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _DELETE_PICTURE = "\u2421"
@@ -127,6 +157,8 @@ def visible(text: str, *, lines: bool = False) -> str:
     Returns:
         Text in which no character moves the cursor, except newlines and tabs if `lines`.
     """
+    if text.isascii() and text.isprintable():
+        return text
     if lines:
         text = text.replace("\r\n", "\n")
     shown: list[str] = []
@@ -144,6 +176,14 @@ def visible(text: str, *, lines: bool = False) -> str:
         hidden = marks > _MOST_MARKS or _is_hidden(character)
         shown.append(_written_out(character) if hidden else character)
     return "".join(shown)
+
+
+def several_lines(text: str) -> str:
+    """Make foreign text visible within a message, a traceback or a log, line by line.
+
+    Each line after the first is marked, so that none passes for a message of its own.
+    """
+    return visible(text, lines=True).replace("\n", "\n  | ")
 
 
 def shorten(text: str, limit: int) -> str:

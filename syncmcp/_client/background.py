@@ -28,12 +28,13 @@ from syncmcp._protocol.caching import CACHEABLE_REQUESTS
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Compute, Effect, GetNegotiated, Pause, Send, Steps
-from syncmcp.errors import McpError, RequestCancelled, RequestTimeout
+from syncmcp.errors import ClosedError, McpError, RequestCancelled, RequestTimeout, fresh
 from syncmcp.transports.base import Outgoing
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
     from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp.errors import Delivery
 
 R = TypeVar("R")
 
@@ -41,6 +42,9 @@ Frames: TypeAlias = dict[Connection, list[Outgoing]]
 """The requests that are sent in one frame, by connection."""
 
 _log = logging.getLogger("syncmcp.tasks")
+
+# How long, in seconds, the thread of a request that has ended may take to settle the future.
+_RETURN_SECONDS = 0.25
 
 
 def submit(
@@ -217,12 +221,15 @@ class FutureDrive(Drive[R]):
         self._may_block = False
         return False
 
-    def _cancel(self) -> None:
+    def _cancel(self) -> Delivery:
         """The future was cancelled: end the pending effect, which then resumes the operation."""
         if self._needs_thread and self.options.cancel is not None:
             self.options.cancel.cancel("cancelled by the caller")
-        else:
-            self.abort_pending(RequestCancelled("cancelled by the caller"))
+            # A thread that gets as far only now finds the token cancelled, and sends nothing.
+            return "unknown" if self.reached else "not_sent"
+        error = RequestCancelled("cancelled by the caller")
+        self.abort_pending(error)
+        return error.delivery if self._retry is None else "unknown"
 
     def _continue(
         self,
@@ -273,7 +280,9 @@ class FutureDrive(Drive[R]):
 
     # -- effects -----------------------------------------------------------------------------------
 
-    def _request(self, send: Send) -> Any:
+    def _request(
+        self, send: Send, on_done: Callable[[PendingRequest], object] | None = None
+    ) -> Any:
         core, connection, dialect = self._core, self._connection, None
         if self._preparing:
             if connection is not None:
@@ -281,7 +290,7 @@ class FutureDrive(Drive[R]):
             if self._defer(send):
                 return PENDING
         elif self._needs_thread:
-            return super()._request(send)
+            return super()._request(send, partial(self._on_thread_ended, repeated=self.reached))
         else:
             connection = self._connection = core.live_connection() or connection
         assert connection is not None
@@ -302,6 +311,18 @@ class FutureDrive(Drive[R]):
         self._abort_pending = partial(connection.cancel, call)
         connection.start(call, send.params, dialect, send.offer, frame)
         return PENDING
+
+    def _on_thread_ended(self, call: PendingRequest, *, repeated: bool) -> None:
+        """The request of an exchange thread has ended. On any thread; never blocks.
+
+        If its limit, its token or `close` has ended it, the thread may be in a function of the
+        program that does not return: then the future does not wait for it.
+        """
+        error = call.outcome
+        ended = isinstance(error, (RequestCancelled, ClosedError))
+        if ended or (isinstance(error, RequestTimeout) and self._deadline.expired):
+            error = fresh(error, delivery="unknown") if repeated else fresh(error)
+            timer.after(_RETURN_SECONDS, partial(settle, self.future, None, error))
 
     def _on_response(self, connection: Connection, call: PendingRequest) -> None:
         """A request has ended. On any thread, mostly on the one that reads."""
@@ -360,7 +381,7 @@ class FutureDrive(Drive[R]):
         # A token of its own: through it, `future.cancel()` reaches the thread of the exchange.
         cancel = self.options.cancel
         token = CancelToken() if cancel is None else cancel.child()
-        self.options = self.options.with_cancel(token)
+        self.options = self.options.but(cancel=token)
         self._needs_thread = True
         self._queue(None, None, first)
 

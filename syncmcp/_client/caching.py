@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._client.opening import underlying_target
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._protocol.caching import (
     InvalidationLog,
@@ -53,6 +54,7 @@ class ResultCache:
         target: The server.
         extensions: The extensions that the client declares.
         offer: Returns the capabilities that the client offers at the moment.
+        shared: Whether other clients may use the store.
 
     Attributes:
         runs_user_code: True if the store is code of the program, which the reader thread must not
@@ -66,13 +68,14 @@ class ResultCache:
         *,
         extensions: Mapping[str, Any],
         offer: Callable[[], OfferedCapabilities],
+        shared: bool,
     ) -> None:
         self._store = store
         self.runs_user_code = not isinstance(store, MemoryCache)
         self._target = target
         # A secret part of the keys of private entries, so that no other client finds them.
         self._client_key = os.urandom(16).hex()
-        self._server = target.url if isinstance(target, Http) else self._client_key
+        self._server = (_server_of(target) if shared else None) or self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
         # Whose results this client may use: those of everybody (`None`), and its own.
@@ -100,7 +103,7 @@ class ResultCache:
         store = MemoryCache() if given is True else given
         if isinstance(store, type) or not isinstance(store, CacheStore):
             raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
-        return cls(store, target, extensions=extensions, offer=offer)
+        return cls(store, target, extensions=extensions, offer=offer, shared=given is not True)
 
     # -- invalidation ------------------------------------------------------------------------
 
@@ -257,6 +260,24 @@ class ResultCache:
             _log.exception("the cache store failed")
 
 
+@delaying_forks()
+def _server_of(target: Target) -> list[Any] | None:
+    """What stands for the server in keys of a shared store; `None`: nothing that is shared.
+
+    It has the way to the server, too: what came over a connection that is not checked, or from a
+    proxy, is not for clients that would not have believed it. A program may change its session at
+    any time.
+    """
+    if not isinstance(target, Http) or target.session is not None:
+        return None
+    import requests
+
+    from syncmcp._http.session import connection_settings
+
+    with requests.Session() as session:
+        return [target.url, connection_settings(target, session)]
+
+
 def has_one_user(target: Target) -> bool:
     """True if a client makes all its requests to `target` for the same user.
 
@@ -272,7 +293,8 @@ def has_one_user(target: Target) -> bool:
         return False
     if server.auth is None or type(server.auth) is tuple:
         return True
-    from syncmcp.auth.bearer import has_fixed_token  # imports requests
+    with delaying_forks():
+        from syncmcp.auth.bearer import has_fixed_token  # imports requests
 
     return has_fixed_token(server.auth)
 

@@ -119,12 +119,14 @@ class Client:
         approval: A policy, or an `Approval`, that reviews the questions of a server before and
             after a handler answers them. Without it, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer before
-            the question is refused; `None` for no limit. The time limits of a call pause while its
-            questions are answered, for this long in all.
+            the question is refused; `None` for no limit. The time limits of a call pause while
+            handlers answer its questions, for this long in all.
         max_handlers: The most handlers that run at one time. A handler does not count while it
             calls the client or waits for a person's approval.
         max_questions: The most questions that wait for a handler (until 2025-11-25); further
             questions are refused.
+        max_questions_per_call: The most questions that a server may ask because of one call; with
+            one more the call fails with a `LimitExceeded`.
         max_rounds: How many times a server may ask before a call has its result (2026-07-28).
         retry: Which requests are sent again after a failure, how often and when; `None` for none.
         validate_output: What happens to a result that does not match the output schema of its
@@ -144,7 +146,7 @@ class Client:
 
     Raises:
         UsageError: An option is invalid.
-        NotApproved: A file in the working tree names the server, and nobody approved it.
+        NotApproved: A file that is not the person's own names the server, and nobody approved it.
     """
 
     _core: ClientCore
@@ -255,6 +257,7 @@ class Client:
         human_timeout: float | None = 300.0,
         max_handlers: int = 8,
         max_questions: int = 64,
+        max_questions_per_call: int = 100,
         max_rounds: int = MAX_ROUNDS,
         retry: Retry | None = DEFAULT_RETRY,
         validate_output: OutputCheck = "raise",
@@ -286,6 +289,7 @@ class Client:
             human_timeout=human_timeout,
             max_handlers=max_handlers,
             max_questions=max_questions,
+            max_questions_per_call=max_questions_per_call,
             max_rounds=max_rounds,
             retry=retry,
             validate_output=validate_output,
@@ -374,7 +378,7 @@ class Client:
             "approval": table.question_handlers.approval,
             "roots": self._roots,
         }
-        return settings.target, options, table.by_method()
+        return settings.target, options, (dict(table.requests), dict(table.notifications))
 
     def _mark_shared(self) -> None:
         self._shared = True
@@ -479,7 +483,7 @@ class Client:
                 server=connection.label,
                 method=method,
             )
-        self._handlers.set_request(method, handler)
+        self._handlers.set_handler(self._handlers.requests, method, handler)
 
     def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
         """Set the handler of the notifications of one method.
@@ -488,7 +492,7 @@ class Client:
             method: The method, ``"notifications/tools/list_changed"`` for example.
             handler: See `NotificationHandler`; `None` removes the handler.
         """
-        self._handlers.set_notification(method, handler)
+        self._handlers.set_handler(self._handlers.notifications, method, handler)
 
     def _change_handlers(self, **changed: Any) -> None:
         """Replace some of the handlers.
@@ -524,7 +528,7 @@ class Client:
 def _notify_roots_changed(core: ClientCore) -> None:
     connection = core.connection
     if connection is not None and connection.close_error is None:
-        connection.notify_roots_changed()
+        connection.notifier.roots_changed()
 
 
 def twin(client: Client) -> Client:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from syncmcp._base.checks import seconds
 from syncmcp._client import lifetime
 from syncmcp._client.caching import ResultCache
+from syncmcp._client.connect_attempt import ConnectAttempt
 from syncmcp._client.lifetime import Heartbeat, Pools
 from syncmcp._client.opening import (
     initial_transport,
@@ -38,16 +39,11 @@ from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
     McpError,
-    ProtocolError,
-    RequestTimeout,
-    ServerError,
     SessionLost,
-    TransportError,
-    UsageError,
     forked_error,
     fresh,
 )
-from syncmcp.handlers.context import ConnectedServer, HandlerContext, run_callbacks_with
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.transports.base import Resumable
 
 if TYPE_CHECKING:
@@ -73,14 +69,6 @@ class HasCore(Protocol):
 def core_of(client: HasCore) -> ClientCore:
     """The core of a client, for the other packages of the library."""
     return client._core
-
-
-class ConnectAttempt:
-    """One thread's attempt to open a connection. Other threads wait for it and get its failure."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.failure: McpError | None = None
 
 
 class ClientCore:
@@ -137,8 +125,8 @@ class ClientCore:
             extensions=settings.extensions,
             offer=lambda: handlers.offer,
         )
-        self.wire = WireLog(self.label, settings.target, settings.interceptors)
-        self.retry_rules.on_retry = self.wire.on_repeat
+        self.wire = WireLog(self.label, self._target, settings.interceptors)
+        self.retry_rules.on_retry = self.wire.repeated
         self.validation = ValidationOptions.of(settings.validate_output, settings.validate_input)
         self.schemas = handlers.schemas
         self.session_state = SessionState()
@@ -241,9 +229,10 @@ class ClientCore:
 
         Args:
             deadline: When the connection must be open.
-            cancel: Ends the wait for another thread that is opening the connection.
+            cancel: Ends the opening by this thread, or the wait for another one that opens.
 
         Raises:
+            RequestCancelled: `cancel` was cancelled.
             McpError: No connection could be opened, or a dead server must not be started again.
         """
         connection = self.connection
@@ -251,24 +240,28 @@ class ClientCore:
             return connection
         self.check_process()
         mine: ConnectAttempt | None = None
-        forget = None if cancel is None else call_when_cancelled(cancel, self._wake)
+        forget = None
         try:  # Ctrl-C may come at any moment
+            if cancel is not None:
+                forget = call_when_cancelled(cancel, partial(self._on_cancel, cancel))
             with self.lock:
-                self._wait_for_others(deadline, cancel)
+                while self.may_open and (other := self._attempt) is not None:
+                    other.wait(self._changed, deadline, cancel)
                 if not self.may_open:
                     raise self.not_open()
                 dead = self.connection
                 if dead is not None and dead.close_error is None:
                     return dead
-                mine = self._attempt = ConnectAttempt()
+                mine = self._attempt = ConnectAttempt(self.label, cancel)
                 self._last_opener = mine.thread
             if dead is not None:
                 self._clean_up_dead(dead, deadline)
+            mine.check_wanted()
             return self._establish(deadline.sooner(self.settings.open_timeout))
-        except (TransportError, ProtocolError, ServerError) as error:
-            if mine is not None:  # the threads that wait for this attempt get the same error
-                mine.failure = fresh(error)
-            raise
+        except McpError as error:
+            if mine is None or (failure := mine.fail(error)) is error:
+                raise
+            raise failure from error
         finally:
             if forget is not None:
                 forget()
@@ -279,33 +272,6 @@ class ClientCore:
                     self._changed.notify_all()
                 if useless is not None:
                     useless.close(deadline.sooner(self.settings.close_timeout))
-
-    def _wait_for_others(self, deadline: Deadline, cancel: CancelToken | None) -> None:
-        """Wait while another thread opens a connection; called with the lock held.
-
-        Raises:
-            RequestTimeout: `deadline` passed.
-            RequestCancelled: `cancel` was cancelled, which wakes this thread.
-            McpError: The attempt of the other thread failed.
-            UsageError: This thread is opening it: an interceptor called the client.
-        """
-        while self.may_open and (attempt := self._attempt) is not None:
-            if attempt.thread == threading.get_ident():
-                raise UsageError(
-                    "an interceptor cannot call a client that is being opened", server=self.label
-                )
-            if cancel is not None:
-                cancel.raise_if_cancelled()
-            if not self._changed.wait(deadline.remaining()):
-                raise RequestTimeout(
-                    "the connection was not open in time",
-                    kind="open",
-                    seconds=deadline.seconds,
-                    server=self.label,
-                    delivery="not_sent",
-                )
-            if attempt.failure is not None:
-                raise fresh(attempt.failure)
 
     def _clean_up_dead(self, dead: Connection, deadline: Deadline) -> None:
         """Close or retire a dead connection, and wait for the restart backoff."""
@@ -322,7 +288,8 @@ class ClientCore:
             return  # no process has to be started; `retry` decides about pauses
         pause = deadline.sooner(self._restart_backoff.next())
         with self.lock:
-            while self.may_open and not pause.expired:
+            attempt = self._attempt
+            while self.may_open and not pause.expired and not (attempt and attempt.cancelled):
                 self._changed.wait(pause.remaining())
 
     def _establish(self, deadline: Deadline) -> Connection:
@@ -341,6 +308,7 @@ class ClientCore:
             deadline,
             self.settings.probe_timeout,
             self._target if isinstance(self._target, Stdio) else None,
+            "open_timeout" if deadline.seconds == self.settings.open_timeout else "timeout",
         )
         self.session_state.restore(connection, deadline)
         # Before other threads see the connection and the server can ask questions.
@@ -369,6 +337,8 @@ class ClientCore:
             raise self.not_open()
         self._restart_backoff.opened()
         connection.ready()
+        if connection.close_error is not None:  # lost since its last request of the opening
+            self.interrupted(connection.close_error)
         return connection
 
     def _make_connection(self, older: bool) -> Connection:
@@ -380,14 +350,14 @@ class ClientCore:
             max_in_flight=settings.max_in_flight,
         )
         transport.label = self.label
-        pools = self.pools
         services = ClientServices(
             self.label,
             weakref.ref(self),
             self.handlers,
-            pools.handlers,
-            pools.workers,
+            self.pools.handlers,
+            self.pools.workers,
             settings.human_timeout,
+            settings.max_questions_per_call,
         )
         connection = Connection(
             transport,
@@ -401,7 +371,9 @@ class ClientCore:
         with self.lock:
             if not self.may_open:
                 raise self.not_open()
-            self._opening = connection  # so that `close` can abort the opening
+            if self._attempt is not None:
+                self._attempt.check_wanted()
+            self._opening = connection  # so that `close` and a cancel can abort the opening
         lifetime.close_at_exit(connection)
         return connection
 
@@ -508,9 +480,16 @@ class ClientCore:
         finally:
             pause.cancel()
 
-    def _wake(self) -> None:
+    def _on_cancel(self, cancel: CancelToken) -> None:
+        """A call that opens the connection, or waits for it, was cancelled. Never blocks."""
+        opening: Connection | None = None
         with self.lock:
+            if self._attempt is not None and self._attempt.cancel is cancel:
+                opening, self._opening = self._opening, None
             self._changed.notify_all()
+        if opening is not None:
+            deadline = Deadline(self.settings.close_timeout)
+            self.pools.workers.run(partial(opening.close, deadline))
 
     def send_and_forget(
         self, method: str, params: dict[str, Any] | None, undeclared: Undeclared
@@ -571,15 +550,6 @@ class ClientCore:
 
     # -- events of the connection (`ConnectionEvents`); from any thread ----------------------
 
-    def handler_context(self, *args: Any, **options: Any) -> HandlerContext | None:
-        """The context of a handler; `None` if the client was garbage-collected."""
-        client = self.client
-        if client is None:
-            return None
-        context = HandlerContext(client, *args, **options)
-        run_callbacks_with(context, self.pools.workers.run)
-        return context
-
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
         """The server sent a notification of a change. Never blocks."""
         if self.cache is not None:
@@ -594,21 +564,21 @@ class ClientCore:
     def interrupted(self, error: McpError) -> None:
         """Reopen a lost connection in the background if there are listeners. Never blocks.
 
-        Listeners make no calls, so nothing else would reopen it for them. Without listeners, the
-        next call starts a dead server again.
+        Listeners make no calls, so nothing else would reopen it for them.
         """
         with self.lock:
-            # The thread that opens a connection gets its error and decides what to do next. The
-            # loss of an older connection needs nothing: its replacement is being opened.
+            # The thread that opens a connection gets its error, or looks for it at the end; it is
+            # the replacement of an older one, whose loss needs nothing.
             if self._opening is not None:
                 return
+        state = self.session_state
+        wanted = any(listener.stateful for listener in state.listeners)
         if isinstance(error, SessionLost):
-            if self.session_state.has_subscriptions or self.settings.ping_interval is not None:
-                self.pools.workers.run(self._reopen)
-        elif any(listener.stateful for listener in self.session_state.listeners):
-            self.pools.workers.run(partial(self._reopen, self.session_state.reopen_backoff.next()))
+            wanted = state.has_subscriptions or self.settings.ping_interval is not None
+        if wanted:
+            self.pools.workers.run(partial(self._reopen, state.reopen_backoff.next()))
 
-    def _reopen(self, pause: float = 0.0) -> None:
+    def _reopen(self, pause: float) -> None:
         """On a pool thread, after `pause` seconds."""
         self.sleep(pause, ResolvedOptions(None, None), Deadline(None))
         try:

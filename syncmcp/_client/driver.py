@@ -35,7 +35,16 @@ from syncmcp._protocol.steps import (
     SendAndForget,
     Steps,
 )
-from syncmcp.errors import ClosedError, McpError, RequestCancelled, RequestTimeout, UsageError
+from syncmcp.errors import (
+    ClosedError,
+    McpError,
+    ProtocolError,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    ToolError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
@@ -100,6 +109,8 @@ class Drive(ABC, Generic[R]):
         self._retry: Steps[Any] | None = None
         # The effect that is performed or pending.
         self._effect: Effect | None = None
+        # Whether a request had a connection, and so may have been sent.
+        self.reached = False
         # The connection of the last request; `None` if none could be opened.
         self._connection: Connection | None = None
         # Ends the pending effect, if anything but the token of the call has to.
@@ -130,7 +141,7 @@ class Drive(ABC, Generic[R]):
                     continue
                 except McpError as failure:
                     if self._retry is None:
-                        self._name_server(failure)
+                        self._finish_error(failure)
                         raise
                     self._retry, value, error = None, None, failure
                     continue
@@ -168,15 +179,25 @@ class Drive(ABC, Generic[R]):
             return
         self._steps.close()
 
-    def _name_server(self, error: BaseException) -> None:
-        """Set the server in an error that the steps raised themselves; not in a `UsageError`."""
-        if isinstance(error, McpError) and not isinstance(error, UsageError):
+    def _finish_error(self, error: McpError) -> None:
+        """Set the server in an error that the steps raised themselves; not in a `UsageError`.
+
+        Secrets are removed from a message that quotes a result.
+        """
+        if not isinstance(error, UsageError):
             error.server = error.server or self._core.label
+        if isinstance(error, (ProtocolError, ServerError, ToolError)):
+            self._core.wire.secrets.clean(error)
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _request(self, send: Send) -> Any:
-        """Send a request on this thread and wait for its response."""
+    def _request(
+        self, send: Send, on_done: Callable[[PendingRequest], object] | None = None
+    ) -> Any:
+        """Send a request on this thread and wait for its response.
+
+        `on_done` is called when the request has ended, even if this thread does not notice that.
+        """
         core, options, deadline = self._core, self.options, self._deadline
         if send.timeout is not None:
             deadline = deadline.sooner(send.timeout)
@@ -190,7 +211,9 @@ class Drive(ABC, Generic[R]):
         self._connection = connection
         if send.session is not None:
             send.session.check(connection)
+        self.reached = True
         call = PendingRequest(send.method, options, deadline)
+        call.on_done = on_done
         result = connection.send_and_wait(call, send.params, None, send.offer)
         reply = Reply(result, connection.agreed.current_dialect or connection.dialect, call.altered)
         if store_reply is not None:
@@ -201,7 +224,8 @@ class Drive(ABC, Generic[R]):
         return self._reconnect().agreed
 
     def _attempt(self, effect: Attempt) -> Any:
-        return effect.function(self._reconnect())
+        connection, self.reached = self._reconnect(), True
+        return effect.function(connection)
 
     def _reconnect(self, look: object = None) -> Connection:
         """Have a live connection for the next request; opens one if necessary."""
@@ -308,15 +332,13 @@ class Drive(ABC, Generic[R]):
         self.resume(None, None)
 
     def _answer_input(self, ask: AnswerInput) -> Any:
-        """Ask all questions at once. The deadline of the call is held until they are answered."""
+        """Ask all questions at once; the deadline is held while handlers of the program answer."""
         connection = self._core.live_connection() or self._connection
         assert connection is not None  # the questions came with a response
-        deadline = self._deadline
 
         def answered() -> None:
             """On the thread of the last answer; must not block."""
             self._abort_pending = None
-            deadline.release()
             outcome = responder.outcome
             if isinstance(outcome, McpError):
                 self.resume(None, outcome)
@@ -324,15 +346,10 @@ class Drive(ABC, Generic[R]):
                 self.resume(outcome, None)
 
         responder = InputResponder(
-            ask, connection.questions, connection.dialect, self.options, deadline, answered
+            ask, connection.questions, connection.dialect, self.options, self._deadline, answered
         )
         self._abort_pending = responder.cancel
-        deadline.hold(connection.services.human_timeout)
-        try:
-            responder.start()
-        except McpError:
-            deadline.release()
-            raise
+        responder.start()
         return PENDING
 
 

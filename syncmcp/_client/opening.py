@@ -10,8 +10,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
+from syncmcp import types
 from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol.jsonrpc import own_id
@@ -20,13 +22,11 @@ from syncmcp._protocol.negotiate import (
     EffectOutcome,
     LateProbeAnswer,
     Negotiated,
-    NegotiationFailure,
     ProbeTimedOut,
     Restart,
     SendNotification,
     SendRequest,
     ServerExited,
-    StatefulServer,
     UseLegacySse,
     interpret_probe,
     negotiate,
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp.servers_file.entry import ServerEntry
     from syncmcp.transports.base import InProcessServer, Transport
-
-
-# The remembered revisions of servers that cannot handle the probe, by command.
 
 
 # The limits of the memory: the number of commands, and the age of an entry in seconds.
@@ -106,19 +103,20 @@ class RevisionMemory:
             self._found.pop(_key(command), None)
 
 
+@delaying_forks()
 def _key(command: Stdio) -> int:
-    """A hash of everything that decides which server a command runs; that includes secrets."""
-    from syncmcp.transports._process import environment, locate, search_path
+    """A hash of everything that decides which server a command runs; that includes secrets.
+
+    Files are not looked at: a network file system that does not respond would hold up the caller.
+    """
+    from syncmcp.transports._process import environment
 
     env = environment(command.env, command.inherit_env, os.environ)
-    program, place = command.command, command.cwd
     try:
-        program = locate(program, search_path(env))
-        place = os.path.abspath(place or "")
-        program = os.path.join(place, program)  # a relative path is relative to `cwd`
-    except (OSError, ValueError):
-        pass  # starting the server raises the error
-    return hash((program, command.args, place, frozenset(env.items())))
+        here = os.getcwd()  # relative paths are relative to it
+    except OSError:  # removed
+        here = ""
+    return hash((command.command, command.args, here, command.cwd, frozenset(env.items())))
 
 
 revision_memory = RevisionMemory()
@@ -210,7 +208,7 @@ class _Probe:
                 raise
         _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
         self._sent_twice = True
-        return self._send(ask, options.with_cancel(self.cancel_token()), limit)
+        return self._send(ask, options.but(cancel=self.cancel_token()), limit)
 
     def _send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         with self._lock:
@@ -256,7 +254,8 @@ class _Probe:
         with self._lock:
             if own_id(id) not in self._ids or self._late_answer is not None:
                 return
-            if self._timed_out and isinstance(interpret_probe(answer), StatefulServer):
+            found = interpret_probe(answer)
+            if self._timed_out and not isinstance(found, McpError) and found.stateful:
                 self.refused = True
                 return  # it is being initialized as an older server already
             self._late_answer, token = answer, self._cancel_token
@@ -273,6 +272,7 @@ def open_connection(
     deadline: Deadline,
     probe_timeout: float,
     command: Stdio | None = None,
+    option: str = "open_timeout",
 ) -> tuple[Connection, Negotiated, TransportChoice]:
     """Make a connection with `connect` and agree on a revision with the server.
 
@@ -286,6 +286,7 @@ def open_connection(
         deadline: The deadline of the opening.
         probe_timeout: How long to wait for the answer to the probe, in seconds.
         command: The command, if the server is a child process.
+        option: The option that has set the deadline, for its error.
 
     Returns:
         The connection, the result of the handshake, and the transport that reached the server.
@@ -307,16 +308,14 @@ def open_connection(
         try:
             connection.open(deadline)
         except (HttpError, ProtocolError) as error:
-            if (
-                choice.fixed
-                or not choice.older
-                or isinstance(interpret_probe(error), NegotiationFailure)
-            ):
+            if choice.fixed or not choice.older or isinstance(interpret_probe(error), McpError):
                 raise
             # The server was upgraded from HTTP+SSE.
             choice, known_revision = choice._replace(older=False), None
             connection = _reconnect(connection, connect, choice, deadline)
             connection.open(deadline)
+        with delaying_forks():  # the first call must not load them
+            types.load()  # while a child process starts
         transport = connection.transport
         if isinstance(transport, Resumable) and transport.session_id is not None:
             dialect = _resume_session(connection, mode, hello, deadline)
@@ -371,7 +370,7 @@ def open_connection(
         if isinstance(error, RequestTimeout):
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL
             raise _open_timeout(
-                error, connection, deadline, failed_probe, assumed=assumed
+                error, connection, deadline, option, failed_probe, assumed=assumed
             ) from error
         raise
     finally:
@@ -438,11 +437,12 @@ def _open_timeout(
     error: RequestTimeout,
     connection: Connection,
     deadline: Deadline,
+    option: str,
     failed_probe: EffectOutcome,
     *,
     assumed: bool,
 ) -> RequestTimeout:
-    text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
+    text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option {option})"
     if isinstance(failed_probe, ServerExited):
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
@@ -580,6 +580,7 @@ def initial_transport(target: Target, mode: str) -> TransportChoice:
     return TransportChoice(older, fixed=server.transport != "auto")
 
 
+@delaying_forks()
 def make_transport(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
     """Make an unopened transport.
 

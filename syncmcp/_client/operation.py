@@ -18,10 +18,12 @@ from typing_extensions import ParamSpec
 
 from syncmcp._client.background import FutureDrive, submit
 from syncmcp._client.driver import run
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import BACKLOG, lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
+from syncmcp._protocol.jsonrpc import size_of
 from syncmcp._protocol.steps import Steps
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.with_observer(items.put)
+        options = options.but(observer=items.put)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
             submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
@@ -234,14 +236,20 @@ class StreamBuffer:
         self.lock = threading.RLock()
         self.dropped = 0
         self._changed = threading.Condition(self.lock)
-        self._items: deque[Progress | dict[str, Any]] = deque(maxlen=BACKLOG)
+        # With the size of each.
+        self._items: deque[tuple[Progress | dict[str, Any], int]] = deque()
+        self._budget = Budget()
         self._closed = False
 
     def put(self, item: Progress | dict[str, Any]) -> None:
         """Queue progress, or the parameters of a log message. Never blocks."""
+        params = item._asdict() if isinstance(item, Progress) else item
+        size = size_of(params)
         with self.lock:
-            self.dropped += len(self._items) == BACKLOG
-            self._items.append(item)
+            while len(self._items) == BACKLOG or not self._budget.take_if_fits(size):
+                self._budget.give(self._items.popleft()[1])
+                self.dropped += 1
+            self._items.append((item, size))
             self._changed.notify()
 
     def close(self) -> None:
@@ -257,4 +265,6 @@ class StreamBuffer:
                 if self._closed:
                     return None
                 self._changed.wait()
-            return self._items.popleft()
+            item, size = self._items.popleft()
+            self._budget.give(size)
+            return item

@@ -6,12 +6,15 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from pydantic_core import to_json
+
 from syncmcp import types
 from syncmcp._base.checks import validate, whole_number
 from syncmcp._client.driver import run
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.exchange import exchange
+from syncmcp._protocol.jsonrpc import MAX_VALUES, count_values
 from syncmcp._protocol.steps import CacheLookup, SessionChanged, SessionPin, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
     from syncmcp.types import PaginatedResult
 
 L = TypeVar("L", bound="PaginatedResult")
+
+MAX_ITEMS = 100_000
+"""The most items of one list, all its pages together."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""The most bytes of the pages of one list, if it has several."""
 
 _log = logging.getLogger("syncmcp.retry")
 
@@ -75,6 +84,7 @@ def pages(
     if not isinstance(cursor, AllPages):
         generation = core.schemas.generation
         raw = yield from one_page(method, _page_params(cursor, params), core)
+        PageGuard(method, 1).count(raw)
         return _learn_tools(validate(model, raw, method), core, generation)
     return (yield from _join_pages(Paginator(method, model, items, core, max_pages, params), core))
 
@@ -178,7 +188,7 @@ class Paginator(Generic[L]):
 
         Raises:
             ProtocolError: The cursor was used before.
-            LimitExceeded: The list has more pages than allowed.
+            LimitExceeded: The list has more pages, items or bytes than allowed.
             SessionLost: The session ended in the middle of the list too often.
             InvalidParams: The server rejected a second cursor.
         """
@@ -213,6 +223,7 @@ class Paginator(Generic[L]):
                 self._refusals_left -= 1
                 self._restart("the server refused the cursor")
                 continue
+            self._page_guard.count(raw)
             page = validate(self._model, raw, self._method)
             self._session.pin()
             return self._advance_to(page)
@@ -225,12 +236,14 @@ class Paginator(Generic[L]):
         """The cached pages of one listing up to the limit of pages; none if one is missing."""
         found: list[L] = []
         seen: set[str] = set()
+        guard = PageGuard(self._method, self._limit)
         session, cursor = SessionPin(), None
         while True:
             page_params = _page_params(cursor, self._params)
             raw = yield from cached_result(self._core, self._method, page_params, session=session)
             if raw is None:
                 return []
+            guard.count(raw)
             found.append(validate(self._model, raw, self._method))
             cursor = found[-1].next_cursor
             if cursor is None or cursor in seen or len(found) == self._limit:
@@ -270,10 +283,13 @@ def _learn_tools(result: L, core: ClientCore, generation: int, *, whole: bool = 
 
 
 class PageGuard:
-    """Stops an endless list: checks for repeated cursors and for the limit of pages."""
+    """Stops an endless list: checks for repeated cursors, and for the limits of one whole list."""
 
     def __init__(self, method: str, limit: int) -> None:
         self._method = method
+        self._items = 0
+        self._bytes = 0
+        self._values = 0
         self._limit = whole_number(limit, "max_pages")
         self._pages = 1
         self._seen: set[str] = set()
@@ -293,6 +309,31 @@ class PageGuard:
             raise LimitExceeded(
                 f"more than {self._limit} pages (option max_pages)", method=self._method
             )
+
+    def count(self, page: dict[str, Any]) -> None:
+        """Count the items, bytes and values of a page, before models are made of it.
+
+        Raises:
+            LimitExceeded: The list is too long as a whole.
+        """
+        self._items += sum(len(value) for value in page.values() if type(value) is list)
+        if self._items > MAX_ITEMS:
+            raise self._too_long(f"{MAX_ITEMS:,} items")
+        # The size of a list of one page is bounded as that of a message.
+        if self._pages > 1 or page.get("nextCursor") is not None:
+            data = to_json(page)
+            self._bytes += len(data)
+            self._values += count_values(data)
+            if self._bytes > MAX_BYTES:
+                raise self._too_long(f"{MAX_BYTES:,} bytes")
+            if self._values > MAX_VALUES:
+                raise self._too_long(f"{MAX_VALUES:,} values")
+
+    def _too_long(self, bound: str) -> LimitExceeded:
+        return LimitExceeded(
+            f"a list of more than {bound}; its pages can be fetched one by one (cursor=)",
+            method=self._method,
+        )
 
 
 def iterate(

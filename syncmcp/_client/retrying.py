@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
+from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,

@@ -26,6 +26,7 @@ from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
 from syncmcp.handlers.context import ConnectedServer
+from syncmcp.handlers.identity import identity_of
 from syncmcp.interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Settings:
     human_timeout: float | None
     max_handlers: int
     max_questions: int
+    max_questions_per_call: int
     max_rounds: int
     retry: Retry | None
     validate_output: OutputCheck
@@ -123,7 +125,14 @@ class Settings:
         put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
         if self.ping_interval is not None:
             put("ping_interval", positive_seconds(self.ping_interval, "ping_interval"))
-        for bound in ("max_in_flight", "max_pages", "max_handlers", "max_questions", "max_rounds"):
+        for bound in (
+            "max_in_flight",
+            "max_pages",
+            "max_handlers",
+            "max_questions",
+            "max_questions_per_call",
+            "max_rounds",
+        ):
             put(bound, whole_number(getattr(self, bound), bound))
         if self.client_info is not None and not hasattr(self.client_info, "to_wire"):
             raise UsageError(f"client_info is an Implementation, not {self.client_info!r}")
@@ -152,7 +161,11 @@ class Settings:
     def connected_server(self, negotiated: Negotiated) -> ConnectedServer:
         """The server's description of itself."""
         return ConnectedServer(
-            negotiated, name=self.label, trusted=self.trusted, extensions=self.extensions
+            negotiated,
+            name=self.label,
+            trusted=self.trusted,
+            extensions=self.extensions,
+            identity=identity_of(self.target, self.name),
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.event_queue import EventQueue
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import SerialExecutor, lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper, timer
 from syncmcp._protocol.capabilities import Undeclared, not_declared
@@ -155,6 +156,7 @@ class Listener:
         self._inbox = inbox
         self._close = close
         self._on_error = on_error
+        self._limited_log = LimitedLog()
         self._ended = threading.Event()
         # The thread on which the function is running.
         self._caller: int | None = None
@@ -194,7 +196,8 @@ class Listener:
         try:
             function(value)
         except BaseException:  # sys.exit() in it ends the call
-            _log.exception("a listener of changes failed")
+            text = "a listener of changes failed"
+            self._limited_log.log(_log, logging.ERROR, text, exc_info=True)
         finally:
             self._caller = None
 
@@ -204,6 +207,7 @@ class Listener:
             self._call(self._on_error, error)
         elif error is not None:
             _log.warning("%s", error)
+        self._limited_log.flush()
         self._ended.set()
 
 
@@ -255,7 +259,8 @@ class _Refresher:
             try:
                 value = self._fetch(client)
             except McpError as error:
-                _log.warning("[%s] a refresh after a change failed: %s", self._label, error)
+                text = "[%s] a refresh after a change failed: %s"
+                self.listener._limited_log.log(_log, logging.WARNING, text, self._label, error)
             else:
                 self.listener._call(self._handler, value)
 

@@ -14,6 +14,9 @@ BACKLOG = 1024
 """The most events in one queue. Equal events count once, so only a server that reports ever new
 resources below a subscribed one reaches it."""
 
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""The most characters that the URIs in one queue have together."""
+
 
 class EventQueue:
     """Change events that no thread has taken yet: each list and each resource at most once.
@@ -34,6 +37,7 @@ class EventQueue:
         # Guards what follows. Reentrant as all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         self._events: dict[tuple[str, str | None], ChangeEvent] = {}
+        self._characters = 0
         # One for each waiting thread, set to wake it.
         self._waiters: list[Latch] = []
         self._error: McpError | None = None
@@ -64,9 +68,11 @@ class EventQueue:
                 if not event.missed:  # replaces a change that was only assumed, in its place
                     self._events[key] = event
                 return True
-            if len(self._events) >= BACKLOG:
+            more = len(event.uri or "")
+            if len(self._events) >= BACKLOG or self._characters + more > MAX_CHARACTERS:
                 return False
             self._events[key] = event
+            self._characters += more
         self._wake(notify=first)
         return True
 
@@ -83,7 +89,7 @@ class EventQueue:
             self._closed = True
             self._error = error
             if error is None:
-                self._events.clear()
+                self.take_all()
         self._wake(notify=True)
 
     def _wake(self, *, notify: bool) -> None:
@@ -100,11 +106,13 @@ class EventQueue:
         with self._lock:
             events = list(self._events.values())
             self._events.clear()
+            self._characters = 0
             return events
 
     def _take(self) -> ChangeEvent:
         """Take the oldest event; called with the lock held."""
         event = self._events.pop(next(iter(self._events)))
+        self._characters -= len(event.uri or "")
         if self._remaining is not None:
             self._remaining -= 1
             if self._remaining == 0:

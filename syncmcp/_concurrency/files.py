@@ -136,6 +136,7 @@ def write_atomically(
     *,
     mode: int = 0o600,
     overwrite: bool = True,
+    keep_mode: bool = False,
     temporary: Path | None = None,
 ) -> None:
     """Write a file under a temporary name in its directory, sync it, and rename it.
@@ -147,6 +148,8 @@ def write_atomically(
         data: What the file will hold.
         mode: Its mode, less the umask.
         overwrite: Replace an existing file.
+        keep_mode: Give the file the permissions of the one that it replaces (where there are modes;
+            of a symbolic link, those of what it leads to).
         temporary: The temporary name, for callers that hold a lock: a file that a killed process
             left there is replaced. By default a random name.
 
@@ -158,8 +161,11 @@ def write_atomically(
         temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     else:
         temporary.unlink(missing_ok=True)
+    kept = _permissions(path) if keep_mode and overwrite else None
     try:
-        with open(os.open(temporary, _CREATE, mode), "wb") as file:
+        with open(os.open(temporary, _CREATE, mode if kept is None else kept), "wb") as file:
+            if kept is not None:
+                temporary.chmod(kept)  # the umask is for new files
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -170,6 +176,16 @@ def write_atomically(
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def _permissions(path: Path) -> int | None:
+    """The permission bits of a file; `None` if there is none, or modes mean nothing here."""
+    if sys.platform == "win32":
+        return None
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:  # a new file, or a link that leads nowhere: nobody's permissions are lost
+        return None
 
 
 def _rename_unless_exists(temporary: Path, path: Path, mode: int) -> None:

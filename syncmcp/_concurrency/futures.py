@@ -21,10 +21,13 @@ from syncmcp._concurrency.pool import (
     slot_released,
 )
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.errors import McpError, RequestCancelled, UsageError
+from syncmcp.errors import Delivery, McpError, RequestCancelled, UsageError
 
 __all__ = ["Progress", "RequestFuture"]
 
+
+MAX_CHARACTERS = 256 * 1024
+"""The most characters of the texts of progress reports that one future keeps."""
 
 R = TypeVar("R")
 F = TypeVar("F", bound="Future[Any]")
@@ -54,6 +57,10 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     _waker: Callable[[], object] | None = None
 
+    # How far the request had come when it was cancelled. A thread that is woken before this is
+    # known is told "unknown".
+    _delivery: Delivery = "unknown"
+
     def __init__(self, workers: DaemonPool) -> None:
         super().__init__()
         self._workers = workers
@@ -62,7 +69,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._claimed = False
         self._finished = False
         self._cancel_won = False
-        self._canceller: Callable[[], object] | None = None
+        self._canceller: Callable[[], Delivery] | None = None
         # See `call_when_done`.
         self._done_hook: Callable[[], object] | None = None
         # The thread that will send the call with its batch, as long as it has not sent it.
@@ -95,8 +102,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self.set_running_or_notify_cancel()
         self._finish()
         canceller, self._canceller = self._canceller, None
-        if canceller is not None:
-            canceller()
+        self._delivery = "not_sent" if canceller is None else canceller()
         return True
 
     def result(self, timeout: float | None = None) -> R:
@@ -148,13 +154,19 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _as_cancelled(self, error: BaseException) -> RequestCancelled:
         if isinstance(error, RequestCancelled):
             return error
-        return RequestCancelled("cancelled by the caller", server=self._server, method=self._method)
+        return RequestCancelled(
+            "cancelled by the caller",
+            server=self._server,
+            method=self._method,
+            delivery=self._delivery,
+        )
 
     def progress(self, timeout: float | None = None) -> Iterator[Progress]:
         """Iterate over the progress reports of the call until the future is done.
 
-        Starts with the reports received so far (the newest 1,024). The iteration ends when the
-        future is done, whatever its outcome, and does not raise its error.
+        Starts with the reports received so far: the newest 1,024, with messages of 262,144
+        characters at most. The iteration ends when the future is done, whatever its outcome, and
+        does not raise its error.
 
         Args:
             timeout: The longest time, in seconds, to wait for the next report.
@@ -239,7 +251,7 @@ def adopt_request(
     future: RequestFuture[Any],
     server: str | None,
     method: str | None,
-    cancel: Callable[[], object] | None,
+    cancel: Callable[[], Delivery] | None,
 ) -> None:
     """Tie the future to its request.
 
@@ -247,7 +259,8 @@ def adopt_request(
         future: The future.
         server: The name of the server, for the errors of the future.
         method: The method of the request, for its errors.
-        cancel: Called by `RequestFuture.cancel`; cancels the request.
+        cancel: Called by `RequestFuture.cancel`; cancels the request, and returns how far it had
+            come. `None` while nothing can have been sent.
     """
     future._server, future._method, future._canceller = server, method, cancel
 
@@ -314,12 +327,19 @@ class _ProgressQueue:
     def __init__(self, *, closed: bool) -> None:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._items: deque[Progress] = deque(maxlen=BACKLOG)
+        self._items: deque[Progress] = deque()
+        # Of the texts of the reports.
+        self._characters = 0
         self._closed = closed
 
     def put(self, item: Progress) -> None:
         with self._lock:
             self._items.append(item)
+            self._characters += len(item.message or "")
+            while len(self._items) > BACKLOG or (
+                self._characters > MAX_CHARACTERS and len(self._items) > 1
+            ):
+                self._take()
             self._changed.notify()
 
     def close(self) -> None:
@@ -336,7 +356,12 @@ class _ProgressQueue:
                 if deadline.expired:
                     raise TimeoutError(f"no progress within {timeout:g} s")
                 self._changed.wait(deadline.remaining())
-            return self._items.popleft()
+            return self._take()
+
+    def _take(self) -> Progress:
+        item = self._items.popleft()
+        self._characters -= len(item.message or "")
+        return item
 
 
 def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:

@@ -13,9 +13,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
+
+from syncmcp._concurrency.budget import Budget
+from syncmcp._concurrency.limited_log import LimitedLog
 
 _log = logging.getLogger("syncmcp.threads")
 _callbacks_log = logging.getLogger("syncmcp.callbacks")
@@ -131,6 +134,11 @@ class DaemonPool:
                 job()
             except BaseException:
                 _log.exception("a job on %s failed", self._name)
+
+    def withdraw(self, job: Callable[[], object]) -> None:
+        """Take a job out of the queue; nothing happens if a thread has it."""
+        with self._lock, suppress(ValueError):
+            self._waiting.remove(job)
 
     def close(self) -> None:
         """End idle threads; busy threads end after their jobs. Joins no thread."""
@@ -357,6 +365,7 @@ class _QueuedCallback(NamedTuple):
     callback: Callable[..., object]
     args: tuple[Any, ...]
     is_progress: bool
+    size: int
 
 
 class CallbackQueue:
@@ -365,12 +374,27 @@ class CallbackQueue:
     Each call has a queue of its own, and `finish` settles the call: so notifications that came
     before the result are delivered before it, and no call waits for the callbacks of another. When
     the queue is full, the oldest progress report is discarded; if there is none, the oldest
-    notification is dropped and counted.
+    notification is dropped and counted. So it is when the budget is used up; what does not fit
+    into it although the queue is empty is dropped itself.
+
+    Args:
+        workers: The pool.
+        context: The context variables that callbacks see.
+        log: Logs what callbacks raise, and what was dropped.
+        budget: Counts the arguments of callbacks, until these have returned.
     """
 
-    def __init__(self, workers: DaemonPool, context: contextvars.Context) -> None:
+    def __init__(
+        self,
+        workers: DaemonPool,
+        context: contextvars.Context,
+        log: LimitedLog,
+        budget: Budget,
+    ) -> None:
         self._workers = workers
         self._context = context
+        self._log = log
+        self._budget = budget
         # Guards what follows; not held while a callback runs.
         self._lock = threading.RLock()
         self._items: deque[_QueuedCallback] = deque()
@@ -378,12 +402,26 @@ class CallbackQueue:
         self._dropped = 0
         self._running = False
 
-    def push(self, callback: Callable[..., object], *args: Any, is_progress: bool = False) -> None:
-        """Call `callback(*args)` after all callbacks pushed before. Never blocks, never raises."""
+    def push(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        is_progress: bool = False,
+        size: int = 0,
+    ) -> None:
+        """Call `callback(*args)` after all callbacks pushed before. Never blocks, never raises.
+
+        `size` is what the arguments take in memory, in bytes.
+        """
         with self._lock:
             if len(self._items) >= BACKLOG:
                 self._make_room()
-            self._items.append(_QueuedCallback(callback, args, is_progress))
+            while not (fits := self._budget.take_if_fits(size)) and self._items:
+                self._make_room()
+            if fits:
+                self._items.append(_QueuedCallback(callback, args, is_progress, size))
+            else:
+                self._dropped += 1
         self._wake()
 
     def finish(self, last: Callable[[], None]) -> None:
@@ -396,8 +434,9 @@ class CallbackQueue:
         for index, item in enumerate(self._items):
             if item.is_progress:
                 del self._items[index]
+                self._budget.give(item.size)
                 return
-        self._items.popleft()
+        self._budget.give(self._items.popleft().size)
         self._dropped += 1
 
     def _wake(self) -> None:
@@ -419,9 +458,8 @@ class CallbackQueue:
                         self._running = False
                         return
             if dropped:
-                _callbacks_log.warning(
-                    "%d notifications were dropped: a callback is too slow", dropped
-                )
+                text = "%d notifications were dropped: a callback is too slow"
+                self._log.log(_callbacks_log, logging.WARNING, text, dropped)
             if item is None:
                 assert last is not None
                 last()
@@ -429,4 +467,6 @@ class CallbackQueue:
             try:
                 self._context.run(item.callback, *item.args)
             except BaseException:  # sys.exit() in a callback ends the callback
-                _callbacks_log.exception("a callback failed")
+                self._log.log(_callbacks_log, logging.ERROR, "a callback failed", exc_info=True)
+            finally:
+                self._budget.give(item.size)

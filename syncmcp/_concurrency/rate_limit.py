@@ -79,7 +79,7 @@ class RateLimit:
     """A limit on the questions of each server; questions beyond it are denied. Thread-safe.
 
     A sampling request counts with its `max_tokens`; the tokens that the model then writes are not
-    counted. Each server, by the name that the program gave it, has the whole limit to itself.
+    counted. Each server, by its name in the program, has the whole limit to itself.
 
     Args:
         calls: The most questions of one server in `per` seconds; `None` for any number.

@@ -179,19 +179,21 @@ class Deadline:
             clock is held without a limit.
         seconds: The length it was made with; `None` for no limit.
         held: How often `hold` is in force; the clock may run again if `patience` is used up.
+        resumes_at: While the clock is held: when it runs again, though it is still held; `None` if
+            it is not held, or without a limit.
     """
 
-    __slots__ = ("_held_seconds", "_left", "_resumes", "_since", "at", "held", "seconds")
+    __slots__ = ("_held_seconds", "_left", "_since", "at", "held", "resumes_at", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         """Set the deadline `seconds` from now; `None` means no limit."""
         self.seconds = seconds
         self.at = None if seconds is None else monotonic() + seconds
         self.held = 0
+        self.resumes_at: float | None = None
+        # While held: the time left, and since when.
         self._left: float | None = None
-        # While held: since when, and when the clock runs again although it is still held.
         self._since = 0.0
-        self._resumes: float | None = None
         # For how many seconds it was held so far; `patience` bounds the sum.
         self._held_seconds = 0.0
 
@@ -207,23 +209,26 @@ class Deadline:
             if self.held == 1:
                 now, self._left = monotonic(), self.remaining()
                 self._since = now
-                self._resumes = (
+                self.resumes_at = (
                     None if patience is None else now + max(patience - self._held_seconds, 0)
                 )
             elif patience is None:
-                self._resumes = None
+                self.resumes_at = None
             if self._left is not None:
-                self.at = None if self._resumes is None else self._resumes + self._left
+                self.at = None if self.resumes_at is None else self.resumes_at + self._left
 
     def release(self) -> None:
         """End one `hold`. Waiting threads must then read `at` or `remaining` again."""
         with _hold_lock:
             self.held -= 1
-            if self.held == 0 and self._left is not None:
-                now = monotonic()
-                if self._resumes is not None:
-                    now = min(now, self._resumes)
-                    self._held_seconds += now - self._since
+            if self.held:
+                return
+            now = monotonic()
+            if self.resumes_at is not None:
+                now = min(now, self.resumes_at)
+                self._held_seconds += now - self._since
+                self.resumes_at = None
+            if self._left is not None:
                 self.at = now + self._left
 
     def remaining(self) -> float | None:
@@ -245,6 +250,37 @@ class Deadline:
         if other.at is None or (at is not None and at <= other.at):
             return self
         return other
+
+
+class Hold:
+    """One hold of a deadline; `begin` and `end` may be called by any threads, in any order.
+
+    Args:
+        deadline: The deadline whose clock is held.
+        patience: See `Deadline.hold`.
+    """
+
+    __slots__ = ("_deadline", "_held", "_patience")
+
+    def __init__(self, deadline: Deadline, patience: float | None) -> None:
+        self._deadline = deadline
+        self._patience = patience
+        # `None` before `begin`; `False` after `end`, for good.
+        self._held: bool | None = None
+
+    def begin(self) -> None:
+        """Hold the clock, once; not after `end`."""
+        with _hold_lock:
+            if self._held is None:
+                self._held = True
+                self._deadline.hold(self._patience)
+
+    def end(self) -> None:
+        """Release the clock if it is held. Idempotent."""
+        with _hold_lock:
+            held, self._held = self._held, False
+            if held:
+                self._deadline.release()
 
 
 class Timer:

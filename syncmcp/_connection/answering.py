@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncmcp import types
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from syncmcp._protocol.dialect import Dialect
-    from syncmcp.approval import Approval, Kind, Question
+    from syncmcp.approval import Approval, Kind
     from syncmcp.handlers.forms import Form, InvalidAnswer
     from syncmcp.types import (
         CreateMessageRequestParams,
@@ -65,11 +66,7 @@ _REJECTED = -1
 
 
 def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> None:
-    """Check that the client offers to answer questions of this method.
-
-    Raises:
-        InvalidQuestion: It does not.
-    """
+    """Raise `InvalidQuestion` if the client does not offer to answer questions of this method."""
     offer = dialect.supported_part(offer)
     if not (
         (method == SAMPLING and offer.sampling)
@@ -79,6 +76,16 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         raise InvalidQuestion(
             f"this client does not handle {method}", method=method, code=jsonrpc.METHOD_NOT_FOUND
         )
+
+
+def answered_by_library(method: str, handlers: Handlers) -> bool:
+    """Whether neither a function of the program nor a person takes part in the answer."""
+    if method != ROOTS or handlers.approval is not None:
+        return False
+    with delaying_forks():
+        from syncmcp.handlers.roots import is_plain_list
+
+    return is_plain_list(handlers.roots)
 
 
 def known_handler(
@@ -91,12 +98,8 @@ def known_handler(
 ) -> AnswerFunction:
     """The answer function of a question that the specification defines.
 
-    Args:
-        method: The question's method.
-        params: Its raw parameters, which are parsed on the thread of the handler.
-        handlers: The handlers.
-        dialect: The dialect that the question was asked in.
-        await_completion: After consent to a URL, wait until the server reports its completion.
+    Its parameters are parsed on the thread of the handler. With `await_completion`, it waits after
+    the consent to a URL until the server reports the completion.
     """
 
     def answer_known(context: HandlerContext) -> dict[str, Any]:
@@ -115,9 +118,7 @@ def known_handler(
 def elicitation_ids(method: str, *questions: Mapping[str, Any]) -> tuple[str, ...]:
     """The ids by which a server may report that a URL elicitation is completed (2025-11-25).
 
-    Args:
-        method: The method of the questions.
-        questions: The parameters of each question that asks for this visit.
+    `questions` are the parameters of each question that asks for this visit.
     """
     if method != ELICITATION:
         return ()
@@ -140,8 +141,7 @@ def read_question(
 ) -> Request:
     """Parse a question whose method is offered; see `check_offered`.
 
-    Raises:
-        InvalidQuestion: It is invalid, or needs a feature of the method that is not offered.
+    `InvalidQuestion` if it is invalid, or needs a feature of the method that is not offered.
     """
     offer = dialect.supported_part(offer)
     if method == SAMPLING:
@@ -229,8 +229,8 @@ def _sample(
     context: HandlerContext,
 ) -> dict[str, Any]:
     assert handlers.sampling is not None
-    review = _Review.of("sampling", request, handlers, context)
-    reviewed = request if review is None else review.request()
+    review = _Review("sampling", request, handlers, context)
+    reviewed = review.request()
     if isinstance(reviewed, types.CreateMessageResult):
         result = reviewed
     else:
@@ -246,8 +246,7 @@ def _sample(
         _expect(result, types.CreateMessageResult, "a sampling handler")
         if not request.tools and any(block.type == "tool_use" for block in result.blocks):
             raise UsageError("a sampling handler returned a tool use, but the request has no tools")
-        if review is not None:
-            result = review.answer(reviewed, result)
+        result = review.answer(reviewed, result)
     if not dialect.content_lists:
         result = single_block(result, dialect.single_blocks)
     return _without_nulls(result.to_wire())
@@ -263,7 +262,8 @@ def _read_elicitation(
     if mode == "form" and offer.form:
         return _read(types.ElicitRequestFormParams, params)
     if mode == "url" and offer.url:
-        from syncmcp.handlers.links import Link, UnsafeLink
+        with delaying_forks():
+            from syncmcp.handlers.links import Link, UnsafeLink
 
         url = _read(types.ElicitRequestURLParams, params)
         try:
@@ -282,8 +282,8 @@ def _fill_in(
     form = _read_form(request)
     handler, asks_person = handlers.elicitation.form, "form" in answered_by_person(handlers)
     assert handler is not None
-    review = _Review.of("form", request, handlers, context)
-    reviewed = request if review is None else review.request(asks_person=asks_person)
+    review = _Review("form", request, handlers, context, asks_person=asks_person)
+    reviewed = review.request()
     if isinstance(reviewed, types.ElicitResult):
         result = reviewed
     else:
@@ -295,8 +295,7 @@ def _fill_in(
                 raise
             raise _unfit(problems) from None  # the cause contains the values
         _expect(result, types.ElicitResult, "a form handler")
-        if review is not None:
-            result = review.answer(request, result, asks_person=asks_person)
+        result = review.answer(request, result)
     if result.action != "accept":
         return {"action": result.action}
     content = form.with_defaults(result.content or {})
@@ -307,7 +306,8 @@ def _fill_in(
 
 
 def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
-    from syncmcp.handlers.forms import InvalidAnswer
+    with delaying_forks():
+        from syncmcp.handlers.forms import InvalidAnswer
 
     # Only the names: the values are private.
     text = f"the answer does not fit the form: {', '.join(problems)}"
@@ -328,7 +328,8 @@ def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
 
 
 def _read_form(request: ElicitRequestFormParams) -> Form:
-    from syncmcp.handlers.forms import Form, UnsupportedForm
+    with delaying_forks():
+        from syncmcp.handlers.forms import Form, UnsupportedForm
 
     try:
         return Form.read(request.requested_schema)
@@ -341,14 +342,14 @@ def _send_to(
 ) -> dict[str, Any]:
     handler, asks_person = handlers.elicitation.url, "url" in answered_by_person(handlers)
     assert handler is not None
-    review = _Review.of("url", request, handlers, context)
-    result = request if review is None else review.request(asks_person=asks_person)
+    review = _Review("url", request, handlers, context, asks_person=asks_person)
+    result = review.request()
     if not isinstance(result, types.ElicitResult):
         with slot_released() if asks_person else nullcontext():
             result = handler(request, context)
         _expect(result, types.ElicitResult, "a URL handler")
-        if review is not None and asks_person:
-            review.answer(request, result, asks_person=True)
+        if asks_person:
+            review.answer(request, result)
     return {"action": result.action}
 
 
@@ -358,15 +359,14 @@ def _send_to(
 def _list_roots(
     request: ListRootsRequestParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
-    from syncmcp.handlers.roots import to_root
+    with delaying_forks():
+        from syncmcp.handlers.roots import to_root
 
     assert handlers.roots is not None
-    review = _Review.of("roots", request, handlers, context)
-    if review is not None:
-        try:
-            review.request()
-        except Denied:
-            return {"roots": []}
+    try:
+        _Review("roots", request, handlers, context).request()
+    except Denied:
+        return {"roots": []}
     roots = [to_root(each) for each in handlers.roots(context)]
     return {"roots": [_without_nulls(root.to_wire()) for root in roots]}
 
@@ -375,35 +375,44 @@ def _list_roots(
 
 
 class _Review:
-    """The review of one question by a policy or a person."""
+    """The review of one question by a policy or a person, if the program has an approval.
 
-    def __init__(self, approval: Approval, question: Question) -> None:
-        self._approval = approval
-        self._question = question
+    With `asks_person` the handler asks a person itself.
+    """
 
-    @classmethod
-    def of(
-        cls, kind: Kind, request: Request, handlers: Handlers, context: HandlerContext
-    ) -> _Review | None:
-        """The review of a question; `None` if the program has no approval."""
-        if handlers.approval is None:
-            return None
-        from syncmcp.approval import Question, as_approval
+    def __init__(
+        self,
+        kind: Kind,
+        request: Request,
+        handlers: Handlers,
+        context: HandlerContext,
+        *,
+        asks_person: bool = False,
+    ) -> None:
+        self._request = request
+        self._asks_person = asks_person
+        self._approval: Approval | None = None
+        if handlers.approval is not None:
+            with delaying_forks():
+                from syncmcp.approval import Question, as_approval
 
-        approval = as_approval(handlers.approval)
-        question = Question(kind, context.server, request, context)
-        show_with(context, partial(approval.update, question))
-        return cls(approval, question)
+            self._approval = as_approval(handlers.approval)
+            self._question = Question(kind, context.server, request, context)
+            show_with(context, partial(self._approval.update, self._question))
 
-    def request(self, *, asks_person: bool = False) -> Any:
+    def request(self) -> Any:
         """The request for the handler, or the answer if the reviewer gave one."""
+        if self._approval is None:
+            return self._request
         with slot_released():
-            return self._approval.review_request(self._question, asks_person=asks_person)
+            return self._approval.review_request(self._question, asks_person=self._asks_person)
 
-    def answer(self, request: Any, answer: Any, *, asks_person: bool = False) -> Any:
+    def answer(self, request: Any, answer: Any) -> Any:
         """The answer to send. What a person entered is recorded, and not reviewed."""
+        if self._approval is None:
+            return answer
         question = replace(self._question, request=request, answer=answer)
-        if asks_person:
+        if self._asks_person:
             self._approval.record_answer(question)
             return answer
         with slot_released():

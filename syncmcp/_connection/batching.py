@@ -7,44 +7,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
 from syncmcp.transports.base import Outgoing
 
+if TYPE_CHECKING:
+    from syncmcp._connection.pending_request import PendingRequest
+
 # "initialize" must not be part of a batch (2025-03-26, basic/lifecycle).
 ALONE = "initialize"
 
 
-class OpenRequest(Protocol):
-    """One of the connection's open requests."""
-
-    method: str
-    out: Outgoing | None
-
-
-class OpenRequests(Protocol):
-    """The connection's open requests."""
-
-    def get(self, id: object) -> OpenRequest | None:
-        """The open request with this id."""
-        ...
-
-    def sole_call(self) -> OpenRequest | None:
-        """The open request, if there is exactly one."""
-        ...
-
-
 class BatchFrames:
-    """The batches that one connection has sent.
+    """The batches that one connection has sent; its lock guards `requests`."""
 
-    Args:
-        lock: The connection's.
-        requests: The open requests, which `lock` guards.
-    """
-
-    def __init__(self, lock: threading.RLock, requests: OpenRequests) -> None:
+    def __init__(
+        self, lock: threading.RLock, requests: jsonrpc.RequestTable[PendingRequest]
+    ) -> None:
         self._lock = lock
         self._requests = requests
         self._sent: list[Outgoing] = []

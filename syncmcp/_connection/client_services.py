@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol.capabilities import OfferedCapabilities
-from syncmcp.errors import McpError
+from syncmcp.errors import LimitExceeded, McpError
 from syncmcp.handlers import (
-    CausingCall,
     HandlerContext,
     Handlers,
     LogHandler,
@@ -24,6 +25,7 @@ from syncmcp.handlers import (
     offer_of,
     replaced,
 )
+from syncmcp.handlers.context import run_callbacks_with
 from syncmcp.handlers.url_completion import UrlVisits
 
 if TYPE_CHECKING:
@@ -35,17 +37,9 @@ H = TypeVar("H", RequestHandler, NotificationHandler)
 class ConnectionEvents(Protocol):
     """The callbacks of a connection for its client. They run on any thread and never block."""
 
-    def handler_context(
-        self,
-        server: ConnectedServer,
-        method: str,
-        *,
-        call: CausingCall | None,
-        timeout: float | None,
-        progress: ProgressHandler | None,
-        resumes_call: bool,
-    ) -> HandlerContext | None:
-        """Make the context of a handler; `None` if the program has dropped the client."""
+    @property
+    def client(self) -> Any:
+        """The `Client`; `None` if the program has dropped it."""
         ...
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
@@ -68,7 +62,8 @@ class HandlerRegistry:
         question_handlers: The handlers of questions that the specification defines. Replaced,
             never changed.
         offer: The questions that servers may ask now.
-        schemas: The cached schemas of the server's tools.
+        requests: The handlers of requests that the specification does not define, by method.
+        notifications: The handlers of notifications, by method.
     """
 
     def __init__(
@@ -96,24 +91,19 @@ class HandlerRegistry:
         self.schemas = ToolSchemaCache()
         # Guards changes of `question_handlers`: each value is made of the one before it.
         self.changing = threading.RLock()
-        # Guards the two tables; held for look-ups and changes only.
-        self._lock = threading.RLock()
-        self._requests: dict[str, RequestHandler] = {}
-        self._notifications: dict[str, NotificationHandler] = {}
+        # A look-up and a change of a dict need no lock.
+        self.requests: dict[str, RequestHandler] = {}
+        self.notifications: dict[str, NotificationHandler] = {}
 
     def for_call(self, given: Handlers | None) -> Handlers:
         """The handlers for questions of one call: its own ones, and the client's for the rest."""
         return self.question_handlers if given is None else merged(given, self.question_handlers)
 
     def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
-        """Replace some handlers of questions.
+        """Replace some handlers of questions, by name.
 
-        Args:
-            check: Called with the questions that servers may then ask; raises to forbid the change.
-            changed: The handlers by name.
-
-        Raises:
-            UsageError: A value is no handler, or `check` raised it.
+        `check` is called with the questions that servers may then ask; it raises to forbid the
+        change.
         """
         with self.changing:
             handlers = replaced(self.question_handlers, **changed)
@@ -122,62 +112,28 @@ class HandlerRegistry:
             self.question_handlers, self.offer = handlers, offer
 
     def renew(self) -> None:
-        """After a fork, in the child: replace locks that threads of the parent may hold."""
+        """After a fork, in the child: replace the lock, which a thread of the parent may hold."""
         self.changing = threading.RLock()
-        self._lock = threading.RLock()
 
-    def set_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a request."""
-        self._set(self._requests, method, handler)
-
-    def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a notification."""
-        self._set(self._notifications, method, handler)
-
-    def _set(self, table: dict[str, H], method: str, handler: H | None) -> None:
+    def set_handler(self, table: dict[str, H], method: str, handler: H | None) -> None:
+        """Set, replace or (with `None`) remove a handler in `requests` or `notifications`."""
         if handler is None:
-            with self._lock:
-                table.pop(method, None)
+            table.pop(method, None)
             return
         refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            table[method] = handler
-
-    def request(self, method: str) -> RequestHandler | None:
-        """The handler of a request that the specification does not define."""
-        with self._lock:
-            return self._requests.get(method)
-
-    def notification(self, method: str) -> NotificationHandler | None:
-        """The handler of a notification."""
-        with self._lock:
-            return self._notifications.get(method)
-
-    def request_methods(self) -> list[str]:
-        """The methods that have a custom request handler."""
-        with self._lock:
-            return sorted(self._requests)
-
-    def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
-        """Copies of the custom handlers of requests and of notifications."""
-        with self._lock:
-            return dict(self._requests), dict(self._notifications)
+        table[method] = handler
 
 
 class ClientServices:
     """What a client gives to one of its connections.
 
-    Args:
-        label: The name of the server in logs.
+    Attributes:
         events: Returns the client that is told what happens; `None` once the program has dropped
             it. A weak reference, so that the garbage collector finds open clients without users.
-        handlers: The program's handlers and callbacks.
-        handler_pool: The pool on which handlers run. A handler that waits in a call of this library
-            lends its slot to another job.
-        callback_pool: The pool on which callbacks run: of notifications, and of cancel tokens.
+        handler_pool: Runs handlers. One that waits in a call of this library lends its slot.
+        callback_pool: Runs callbacks of notifications and of cancel tokens.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
-
-    Attributes:
+        log: Logs what the server can provoke at will.
         visits: The URLs that the program was sent to, and which of them are completed.
         server: The server as handlers see it; `None` until the connection is open.
         context: The context variables of handlers whose question belongs to no call.
@@ -191,6 +147,7 @@ class ClientServices:
         handler_pool: DaemonPool,
         callback_pool: DaemonPool,
         human_timeout: float | None,
+        max_questions_per_call: int,
     ) -> None:
         self.label = label
         self.events = events
@@ -198,22 +155,33 @@ class ClientServices:
         self.handler_pool = handler_pool
         self.callback_pool = callback_pool
         self.human_timeout = human_timeout
-        self.visits = UrlVisits(label, callback_pool.run)
+        self.max_questions_per_call = max_questions_per_call
+        self.log = LimitedLog()
+        self.visits = UrlVisits(label, callback_pool.run, self.log)
         self.server: ConnectedServer | None = None
         self.context = contextvars.copy_context()
 
-    def handler_context(
-        self,
-        method: str,
-        call: CausingCall | None,
-        progress: ProgressHandler | None,
-        *,
-        resumes_call: bool,
-    ) -> HandlerContext | None:
-        """Make the context of a handler; `None` if the program has dropped the client."""
-        events, server, timeout = self.events(), self.server, self.human_timeout
-        if events is None or server is None:
-            return None
-        return events.handler_context(
-            server, method, call=call, timeout=timeout, progress=progress, resumes_call=resumes_call
+    def note(
+        self, logger: logging.Logger, level: int, text: str, *args: object, exc_info: bool = False
+    ) -> None:
+        """Log what the server can provoke at will; the label is the first argument of `text`."""
+        self.log.log(logger, level, text, self.label, *args, exc_info=exc_info)
+
+    def too_many_questions(self, method: str) -> LimitExceeded:
+        """The error of a call of `method` because of which the server asks too much."""
+        return LimitExceeded(
+            f"the server asked more than {self.max_questions_per_call} questions because of one"
+            " call (option max_questions_per_call)",
+            server=self.label,
+            method=method,
         )
+
+    def handler_context(self, method: str, **facts: Any) -> HandlerContext | None:
+        """Make the context of a handler; `None` if the program has dropped the client."""
+        events = self.events()
+        client = None if events is None else events.client
+        if client is None or self.server is None:
+            return None
+        context = HandlerContext(client, self.server, method, timeout=self.human_timeout, **facts)
+        run_callbacks_with(context, self.callback_pool.run)
+        return context

@@ -20,14 +20,15 @@ from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.answering import NO_ANSWER
 from syncmcp._connection.batching import ALONE, BatchFrames
 from syncmcp._connection.negotiated import NegotiatedState
-from syncmcp._connection.notifications import ROUTED, NotificationDispatcher, NotificationRouter
+from syncmcp._connection.notifications import ROUTED, NotificationRouter
 from syncmcp._connection.notifier import Notifier
 from syncmcp._connection.options import NO_TRACE, ResolvedOptions, with_trace_context
 from syncmcp._connection.pending_request import (
+    GivenUp,
     PendingRequest,
     TimeoutWatcher,
+    check_wanted,
     close_error_for,
-    connection_lost_for,
     error_of_response,
 )
 from syncmcp._connection.questions import QuestionRegistry
@@ -36,7 +37,7 @@ from syncmcp._connection.task_calls import TASK_REQUESTS, TaskCallTracker, asks_
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.jsonrpc import RequestTable
+from syncmcp._protocol.jsonrpc import Notification, RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.wire_log import WireLog
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
+
+    Asked = jsonrpc.Request | jsonrpc.MalformedRequest
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -96,17 +99,15 @@ class Connection:
         if interceptors:  # most clients have none: the module is loaded for the others only
             from syncmcp._connection.intercepting import InterceptorChain
 
-            self.interceptors = InterceptorChain(interceptors, self.label, services.callback_pool)
-        self._notifications = NotificationDispatcher(services, self.interceptors)
+            self.interceptors = InterceptorChain(interceptors, services)
         self._tasks = TaskCallTracker(table, lock)
-        self.router = NotificationRouter(services, table, lock)
-        self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interceptors)
+        self.router = NotificationRouter(services, table, lock, self.interceptors)
+        self.notifier = Notifier(transport, self, wire, services, self.agreed, self.interceptors)
         self._frames = BatchFrames(lock, table)
         self._timeouts = TimeoutWatcher(lock, table.open_calls, self.cancel, self._release)
         resumed = self._timeouts.watch
-        self._server_requests = QuestionDispatcher(
-            self.questions, lock, self._notifier, resumed, max_questions, self.interceptors
-        )
+        dispatcher = partial(QuestionDispatcher, self.questions, lock, self.notifier)
+        self._server_requests = dispatcher(resumed, self.cancel, max_questions, self.interceptors)
         self.log_level: str | None = None
 
     # -- life ------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class Connection:
         """
         self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
-        if not dialect.stateful and (methods := self.services.handlers.request_methods()):
+        if not dialect.stateful and (methods := sorted(self.services.handlers.requests)):
             text = "[%s] speaks %s, where servers send no requests: the handlers of %s never run"
             _log.warning(text, self.label, dialect.revision, ", ".join(methods))
 
@@ -155,13 +156,13 @@ class Connection:
         """The state of the connection as plain values; see `Dump`."""
         with self._lock:
             calls, waiting = self._table.open_calls(), len(self._table.queued)
-        transport = self.transport
-        tail = transport.stderr_tail() if isinstance(transport, HasStderr) else ""
+        owed = {**self.router.facts(), **self.notifier.owed.facts()}
+        tail = self.transport.stderr_tail() if isinstance(self.transport, HasStderr) else ""
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.questions.facts(),
-            "queues": {"calls": waiting, "questions": self.questions.waiting},
-            "server": {"stderr": tail, "said": transport.describe()},
+            "queues": {"calls": waiting, **self.questions.queue_facts(), **owed},
+            "server": {"stderr": tail, "said": self.transport.describe()},
         }
 
     def drain(self, deadline: Deadline) -> None:
@@ -201,6 +202,8 @@ class Connection:
             callback()
         self._closed.set()
         self.questions.close(error)
+        self.notifier.close()
+        self.services.log.flush()
         for call in calls:
             delivery = self._abort(call.out) if call.out else "not_sent"
             self._settle(call, close_error_for(error, call.method, delivery))
@@ -227,13 +230,10 @@ class Connection:
         dialect: Dialect | None = None,
         offer: OfferedCapabilities | None = None,
     ) -> Any:
-        """Send a request and block until it ends; return its raw result.
+        """Send a request and block until it ends; return its raw result, or raise its error.
 
         `dialect` is given while none is negotiated; `offer`, if the server may ask other questions
         in return than the handlers can answer. `dump` finds waiting threads by this method.
-
-        Raises:
-            McpError: The error that the request ended with.
         """
         if self.interceptors is not None and call.interception is None:
             call.interception = self.interceptors.intercept(call)
@@ -273,10 +273,8 @@ class Connection:
         """Register a request and send it; its outcome is stored in `call`.
 
         See `send_and_wait` for `dialect` and `offer`. If `frame` is given, a request that may share
-        a frame is added to it instead of being sent; see `send_batch`.
-
-        Raises:
-            McpError: The request was not registered, and nothing was sent.
+        a frame is added to it instead of being sent; see `send_batch`. An `McpError` means that the
+        request was not registered, and nothing was sent.
         """
         if self._generation != timing.fork_generation:
             raise forked_error(self.label, call.method)
@@ -287,7 +285,7 @@ class Connection:
                 dialect = self.agreed.check(method, call.options.undeclared)
         options, cancel = call.options, call.options.cancel
         if cancel is not None or call.deadline.expired:
-            call.check_sendable(self.label)
+            check_wanted(cancel, call.deadline, method, "not_sent", self.label)
         if offer is None:
             offer = self.services.handlers.offer
             if options.handlers is not None:
@@ -375,8 +373,8 @@ class Connection:
         if call.waiter is None or self.transport.blocking or call.interception is not None:
             self._timeouts.watch(call)
 
-    def cancel(self, call: PendingRequest, error: RequestTimeout | RequestCancelled) -> bool:
-        """Cancel or expire a call: abort its exchange, and notify the server once.
+    def cancel(self, call: PendingRequest, error: GivenUp) -> bool:
+        """Cancel, expire or give up a call: abort its exchange, and notify the server once.
 
         Never blocks; may be called on any thread. Returns `False` if the call had ended already.
         """
@@ -390,7 +388,7 @@ class Connection:
             # `tasks/cancel` is for a call that asks to become a task (2025-11-25,
             # basic/utilities/cancellation, "Behavior Requirements").
             if error.delivery != "not_sent" and not asks_for_task(call):
-                self._notifier.cancelled(call.id, call.method, error)
+                self.notifier.cancelled(call.id, call.method, error)
         with self._lock:
             caused = list(call.questions.items())
         self._settle(call, error)
@@ -400,21 +398,12 @@ class Connection:
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
-        """Send a notification.
-
-        Raises:
-            NotSupported: The revision does not have this notification.
-            McpError: It could not be sent.
-        """
+        """Send a notification; see `Notifier.notify`."""
         if self.close_error is not None:
             raise fresh(self.close_error, method=method, delivery="not_sent")
         if self.interceptors is not None:
             params = self.interceptors.outgoing_notification(method, params, deadline)
-        self._notifier.notify(method, params, deadline)
-
-    def notify_roots_changed(self) -> None:
-        """Notify the server that the roots have changed, if the revision allows. Never blocks."""
-        self._notifier.roots_changed()
+        self.notifier.notify(method, params, deadline)
 
     # -- incoming frames (Receiver), on the thread that reads ----------------------------------
 
@@ -451,15 +440,18 @@ class Connection:
         if isinstance(message, jsonrpc.Result):
             outcome: Any = message.result
         else:
-            outcome = error_of_response(message, out, self.label)
+            outcome = error_of_response(message, out, self.label, self._wire.secrets)
         call, following = self._remove(message.id, outcome)
         if following is not None:
             self._send(following)
         if call is None:
-            _log.debug("[%s] a response without an open request, id %r", self.label, message.id)
-            self.agreed.late_response(message.id, outcome)
+            self.services.note(
+                _log, logging.DEBUG, "[%s] a response without an open request, id %r", message.id
+            )
+            if (late := self.agreed.on_late_response) is not None:
+                late(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
-                _log.warning("[%s] reports an error: %s", self.label, outcome)
+                self.services.note(_log, logging.WARNING, "[%s] reports an error: %s", outcome)
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
@@ -476,7 +468,7 @@ class Connection:
             settle = partial(queue.finish, settle)
         settle()
 
-    def _on_notification(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
+    def _on_notification(self, message: Notification, out: Outgoing | None) -> None:
         method, params = message
         if method == "notifications/cancelled":
             ended = self.router.subscription_end(params, self.agreed.current_dialect)
@@ -492,17 +484,13 @@ class Connection:
             call, _ = self._tasks.owner(message, out)
         if call is not None:
             call.last_activity = monotonic()
-        self._notifications.dispatch(method, params, call)
+        self.router.dispatch(method, params, call)
 
-    def _on_request(
-        self, message: jsonrpc.Request | jsonrpc.MalformedRequest, out: Outgoing | None
-    ) -> None:
+    def _on_request(self, message: Asked, out: Outgoing | None) -> None:
         dialect = self.agreed.current_dialect
         if dialect is None or not dialect.stateful:
-            _log.warning(
-                "[%s] sent a request, which its revision does not allow; it is not answered",
-                self.label,
-            )
+            text = "[%s] sent a request, which its revision does not allow; it is not answered"
+            self.services.note(_log, logging.WARNING, text)
             return
         with self._lock:
             owner, certain = self._tasks.owner(message, out)
@@ -516,7 +504,9 @@ class Connection:
                 error.method, meant = call.method, True
                 self._settle(call, error)
         if not meant:
-            self._notifications.log_malformed(message.reason)
+            self.services.note(
+                _log, logging.WARNING, "[%s] sent what is no message: %s", message.reason
+            )
 
     def alive(self, out: Outgoing | None) -> None:
         """See `Receiver`."""
@@ -528,17 +518,20 @@ class Connection:
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
-        self._send(*self._fail(out, error))
+        if isinstance(error, RequestTimeout):  # the exchange noticed that before the timer
+            for call in filter(None, map(self._table.get, out.ids)):
+                self.cancel(call, fresh(error))
+        else:
+            self._send(*self._fail(out, error))
 
     def _fail(self, out: Outgoing, error: McpError) -> list[Outgoing]:
         """Fail the requests of `out`; return the queued frames that may be sent now."""
         ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
-        failed = [call for call, _ in ended if call is not None]
-        for call in failed:
+        for call in [call for call, _ in ended if call is not None]:
             error = call.outcome
             error.server, error.method = self.label, call.method
             if isinstance(error, ConnectionLost):
-                error = connection_lost_for(error, call.method, error.delivery)
+                error = close_error_for(error, call.method, error.delivery)
             self._settle(call, error)
         return [following for _, following in ended if following is not None]
 
@@ -607,11 +600,10 @@ class Connection:
             call.unsubscribe()
         if (interception := call.interception) is not None:  # read once: another thread clears it
             interception.settled()
-        if call.waiter is not None:
-            # Unlocked if the queued call may be sent just now: then its thread is awake already.
-            if call.waiter.locked():
-                call.waiter.release()
-        elif (done := call.on_done) is not None:
+        # Unlocked if the queued call may be sent just now: then its thread is awake already.
+        if call.waiter is not None and call.waiter.locked():
+            call.waiter.release()
+        if (done := call.on_done) is not None:
             # It refers to the future; a call that became a task may be kept for long.
             call.on_done = None
             done(call)

@@ -13,14 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import seconds as checked_seconds
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
+from syncmcp._connection.pending_request import check_wanted
+from syncmcp._protocol.jsonrpc import size_of
 from syncmcp.errors import (
     InterceptorFailed,
     McpError,
-    RequestCancelled,
-    RequestTimeout,
     ServerError,
 )
 from syncmcp.interceptors import Interceptor, Message, within
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._concurrency.pool import DaemonPool
     from syncmcp._connection.answering import AnswerFunction
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._connection.questions import Outcome
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
 
@@ -40,22 +41,15 @@ _FIXED = ("server", "direction", "kind", "method", "id", "elapsed", "settled")
 
 
 class InterceptorChain:
-    """The interceptors of one connection.
+    """The interceptors of one connection, in the order in which they see outgoing messages."""
 
-    Args:
-        interceptors: In the order in which they see outgoing messages.
-        label: What messages call the server.
-        workers: The pool for hooks that no thread waits for.
-    """
-
-    def __init__(
-        self, interceptors: Sequence[Interceptor], label: str, workers: DaemonPool
-    ) -> None:
+    def __init__(self, interceptors: Sequence[Interceptor], services: ClientServices) -> None:
         self._interceptors = interceptors
-        self._label = label
-        self._workers = workers
+        self._label = services.label
+        self._workers = services.callback_pool
+        self._services = services
         # Messages that the library has already handled. If hooks are too slow, some are dropped.
-        self._settled = CallbackQueue(workers, copy_context())
+        self._settled = CallbackQueue(self._workers, copy_context(), services.log, Budget())
 
     def intercept(self, call: PendingRequest) -> InterceptedRequest:
         """Make the interception of one request and its response."""
@@ -67,11 +61,7 @@ class InterceptorChain:
     def outgoing_notification(
         self, method: str, params: dict[str, Any] | None, deadline: Deadline
     ) -> dict[str, Any] | None:
-        """Run hooks on a notification from the program, on its thread; return the parameters.
-
-        Raises:
-            McpError: The notification must not be sent.
-        """
+        """Run hooks on a notification from the program, on its thread; return the parameters."""
         wait = partial(_wait, deadline, None, method, "not_sent")
         message = Message(
             self._label, "outgoing", "notification", method, params=params or {}, _wait=wait
@@ -94,15 +84,36 @@ class InterceptorChain:
         try:
             shown = _run_hooks(chain[::-1], "incoming", message)
         except McpError as error:
-            _log.warning("[%s] %s was dropped: %s", self._label, method, error)
+            text = "[%s] %s was dropped: %s"
+            self._services.note(_log, logging.WARNING, text, method, error)
             return None
         return shown.params
 
     def intercept_handler(
         self, request: Request, make: Callable[[dict[str, Any]], AnswerFunction]
-    ) -> InterceptedHandler:
-        """Run interceptors before and after the handler of a question."""
-        return InterceptedHandler(request, make, self._interceptors, self._label)
+    ) -> AnswerFunction:
+        """The answer function of a question that runs interceptors before and after its handler."""
+        id, method, params = request
+
+        def answer_intercepted(context: HandlerContext) -> dict[str, Any]:
+            chain = _not_running(self._interceptors, within.get())
+            wait = partial(_wait, context._deadline, context.cancel, method, "unknown")
+            since = monotonic()
+            answer = Message(self._label, "outgoing", "response", method, id, params, _wait=wait)
+            try:
+                question = replace(answer, direction="incoming", kind="request")
+                question = _run_hooks(chain[::-1], "incoming", question)
+                given = make(question.params)(context)
+                answer = replace(answer, result=given, elapsed=monotonic() - since)
+            except BaseException as error:  # as any other error of the handler
+                answer = replace(answer, error=error, elapsed=monotonic() - since)
+            answer = _run_hooks(chain, "outgoing", answer)
+            if answer.error is not None:
+                raise answer.error
+            result: dict[str, Any] = answer.result
+            return result
+
+        return answer_intercepted
 
     def show_settled(
         self,
@@ -117,30 +128,15 @@ class InterceptorChain:
             self._label, direction, kind, method, params=params or {}, settled=True, **facts
         )
         chain = self._interceptors[:: 1 if direction == "outgoing" else -1]
-        self._settled.push(_show_settled, chain, message)
+        size = size_of(params or {})
+        self._settled.push(_show_settled, chain, message, self._services, size=size)
 
 
 class InterceptedRequest:
-    """Runs the interceptors of one of our requests; see `RequestInterception`.
+    """Runs the interceptors of one of our requests.
 
-    Args:
-        call: The request.
-        interceptors: The interceptors that see it.
-        label: What messages call the server.
-        workers: The pool for the `ended` hooks, if no thread waits for the outcome.
+    If no thread waits for its outcome, the `ended` hooks run on `workers`.
     """
-
-    __slots__ = (
-        "_call",
-        "_context",
-        "_elapsed",
-        "_interceptors",
-        "_label",
-        "_params",
-        "_sent_at",
-        "_shown_to",
-        "_workers",
-    )
 
     def __init__(
         self,
@@ -164,8 +160,7 @@ class InterceptedRequest:
     def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """Run hooks on the request, on the thread that sends it; return its parameters.
 
-        Raises:
-            McpError: The request must not be sent, or has ended meanwhile.
+        An `McpError` means that it must not be sent, or has ended meanwhile.
         """
         call = self._call
         self._params = params or {}
@@ -187,11 +182,7 @@ class InterceptedRequest:
         return message.params or None
 
     def run(self, exchange: Callable[[], Any]) -> Any:
-        """Run the exchange of the request, then hooks on its outcome.
-
-        Raises:
-            McpError: The request failed, or an interceptor did.
-        """
+        """Run the exchange of the request, then hooks on its outcome."""
         try:
             result = self._incoming(exchange)
         except BaseException as error:
@@ -276,59 +267,6 @@ class InterceptedRequest:
             raise call.outcome
 
 
-class InterceptedHandler:
-    """The answer function of a question: runs interceptors, the handler, and interceptors."""
-
-    def __init__(
-        self,
-        request: Request,
-        make: Callable[[dict[str, Any]], AnswerFunction],
-        interceptors: Sequence[Interceptor],
-        label: str,
-    ) -> None:
-        self._request = request
-        self._make = make
-        self._interceptors = interceptors
-        self._label = label
-        self._outcome: Outcome = None
-
-    def __call__(self, context: HandlerContext) -> dict[str, Any]:
-        """Answer the question, on the thread of the handler.
-
-        Raises:
-            Exception: What the handler or an interceptor raised.
-        """
-        id, method, params = self._request
-        chain = _not_running(self._interceptors, within.get())
-
-        def wait(seconds: float) -> None:
-            _wait(context._deadline, context.cancel, method, "unknown", seconds)
-
-        since = monotonic()
-        answer = Message(self._label, "outgoing", "response", method, id, params, _wait=wait)
-        try:
-            question = replace(answer, direction="incoming", kind="request")
-            question = _run_hooks(chain[::-1], "incoming", question)
-            given = self._make(question.params)(context)
-            answer = replace(answer, result=given, elapsed=monotonic() - since)
-        except Exception as error:
-            answer = replace(answer, error=error, elapsed=monotonic() - since)
-        try:
-            answer = _run_hooks(chain, "outgoing", answer)
-            if answer.error is not None:
-                raise answer.error
-        except Exception as error:
-            self._outcome = error
-            raise
-        result: dict[str, Any] = answer.result
-        self._outcome = result
-        return result
-
-    def produced(self, outcome: Outcome) -> bool:
-        """Whether `outcome` came from the handler or an interceptor, not from the library."""
-        return self._outcome is outcome
-
-
 def _not_running(
     interceptors: Sequence[Interceptor], running: Sequence[Interceptor]
 ) -> Sequence[Interceptor]:
@@ -351,9 +289,8 @@ def _run_hook(
 ) -> Message:
     """Run one hook.
 
-    Raises:
-        McpError: What it raised.
-        InterceptorFailed: It raised another exception, or returned an invalid message.
+    What it raises is an `McpError`: `InterceptorFailed` for other exceptions, and if it returned an
+    invalid message.
     """
     mark = within.set((*within.get(), interceptor))
     try:
@@ -415,13 +352,16 @@ def _run_ended(interceptor: Interceptor, answer: Message) -> None:
         within.reset(mark)
 
 
-def _show_settled(interceptors: Sequence[Interceptor], message: Message) -> None:
+def _show_settled(
+    interceptors: Sequence[Interceptor], message: Message, services: ClientServices
+) -> None:
     """Run hooks whose result is ignored."""
     for interceptor in interceptors:
         try:
             _run_hook(interceptor, message.direction, message)
         except McpError:
-            _log.exception("[%s] cannot be refused any more: %s", message.server, message.method)
+            text = "[%s] cannot be refused any more: %s"
+            services.note(_log, logging.ERROR, text, message.method, exc_info=True)
 
 
 def _wait(
@@ -431,12 +371,7 @@ def _wait(
     delivery: Literal["not_sent", "unknown"],
     seconds: float,
 ) -> None:
-    """Wait `seconds`, or until the call behind the message ends.
-
-    Raises:
-        RequestCancelled: `cancel` was cancelled.
-        RequestTimeout: `deadline` passed.
-    """
+    """Wait `seconds`; raises what `check_wanted` does once the call behind the message ends."""
     woken = Latch()
     forget = None if cancel is None else call_when_cancelled(cancel, woken.set)
     try:
@@ -444,9 +379,4 @@ def _wait(
     finally:
         if forget is not None:
             forget()
-    if cancel is not None and cancel.cancelled:
-        raise RequestCancelled("cancelled", reason=cancel.reason, method=method, delivery=delivery)
-    if deadline.expired:
-        raise RequestTimeout(
-            "no time was left", seconds=deadline.seconds, method=method, delivery=delivery
-        )
+    check_wanted(cancel, deadline, method, delivery)

@@ -13,7 +13,8 @@ from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
-    from syncmcp._protocol.dialect import Dialect, TaskProtocol
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.tasks import TaskRules
 
 
 class NegotiatedState:
@@ -33,7 +34,7 @@ class NegotiatedState:
         self.current_dialect: Dialect | None = None
         self._declared: OfferedCapabilities | None = None
         self.unavailable: Mapping[str, Unavailable] = {}
-        self.tasks: TaskProtocol | None = None
+        self.tasks: TaskRules | None = None
         self.on_late_response: Callable[[object, Any], object] | None = None
 
     def adopt(
@@ -45,51 +46,28 @@ class NegotiatedState:
         self._declared = offer
         self.on_late_response = None
         tasks = dialect.tasks
-        self.tasks = (
-            tasks
-            if tasks is not None and declares(capabilities, tasks.required_capability)
-            else None
-        )
-
-    def late_response(self, id: object, answer: Any) -> None:
-        """Report a response whose request is not open any more."""
-        callback = self.on_late_response  # read once: `adopt` clears it on another thread
-        if callback is not None:
-            callback(id, answer)
+        if tasks is not None and declares(capabilities, tasks.required_capability):
+            self.tasks = tasks
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that was negotiated.
-
-        Raises:
-            ClosedError: None was negotiated yet.
-        """
+        """The dialect that was negotiated; `ClosedError` if none was yet."""
         if self.current_dialect is None:
             raise ClosedError("the client is not open", server=self._label)
         return self.current_dialect
 
     def check(self, method: str, undeclared: Undeclared) -> Dialect:
-        """Return the dialect if the server supports a request.
+        """Return the dialect if the server supports a request, else raise `NotSupported`.
 
-        Args:
-            method: The method of the request.
-            undeclared: Whether to try it although the server does not declare the capability.
-
-        Raises:
-            NotSupported: The revision does not have the request, or the server does not declare the
-                capability.
+        With `undeclared` ``"try"`` the server need not declare the capability.
         """
         missing = self.unavailable.get(method)
         if missing is not None and not (missing.undeclared and undeclared == "try"):
             raise NotSupported(missing.reason, server=self._label, method=method)
         return self.current_dialect or self.dialect
 
-    def check_tasks(self, undeclared: Undeclared) -> TaskProtocol:
-        """Return how calls become tasks; `undeclared` as for `check`.
-
-        Raises:
-            NotSupported: The revision has no tasks, or the server does not declare them.
-        """
+    def check_tasks(self, undeclared: Undeclared) -> TaskRules:
+        """Return how calls become tasks, else raise `NotSupported`; `undeclared` as for `check`."""
         if self.tasks is not None:
             return self.tasks
         known = self.dialect.tasks
@@ -102,11 +80,7 @@ class NegotiatedState:
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: OfferedCapabilities) -> None:
-        """Check that the handshake declared every capability in `offer`.
-
-        Raises:
-            UsageError: It did not.
-        """
+        """Raise `UsageError` if the handshake did not declare every capability in `offer`."""
         missing = not_offered(self.current_dialect, offer, self._declared)
         if missing is not None:
             raise UsageError(

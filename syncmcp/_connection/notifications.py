@@ -9,6 +9,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from syncmcp._base.numbers import is_number
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
@@ -29,24 +31,45 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.connection")
 
 
-class NotificationDispatcher:
-    """Queues notifications for the program's callbacks, in order for each call.
+_COMPLETE: Final = "notifications/elicitation/complete"
 
-    No method blocks: they run on the thread that reads.
+ROUTED = SUBSCRIPTION_NOTIFICATIONS | {_COMPLETE}
+"""The notifications that the library itself acts on."""
+
+
+class NotificationRouter:
+    """Finds the call, listener or URL visit that a notification is for; queues it for callbacks.
+
+    Callbacks of the program run in order for each call. No method blocks: they run on the thread
+    that reads. `lock` is the connection's, which guards `table`.
     """
 
     def __init__(
-        self, services: ClientServices, interceptors: InterceptorChain | None = None
+        self,
+        services: ClientServices,
+        table: RequestTable[PendingRequest],
+        lock: threading.RLock,
+        interceptors: InterceptorChain | None = None,
     ) -> None:
-        self._label = services.label
+        self._services = services
+        self._table = table
+        self._lock = lock
+        self.server_stream_open = True
         self._interceptors = interceptors
         self._handlers = services.handlers
         self._pool = services.callback_pool
+        # Counts the notifications that wait for callbacks, or are in their hands.
+        self._budget = Budget()
         # For notifications that belong to no call.
-        self._connection_queue = CallbackQueue(self._pool, copy_context())
+        self._connection_queue = CallbackQueue(
+            self._pool, copy_context(), services.log, self._budget
+        )
         # Guards the creation of a call's queue: over HTTP, two threads may read for one call.
         self._queue_lock = threading.RLock()
-        self._malformed = 0
+
+    def facts(self) -> dict[str, int]:
+        """What the queued notifications take in memory, in bytes; see `Dump`."""
+        return {"notification bytes": self._budget.used}
 
     def dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         """Queue a notification for its callbacks; `call` is the one it belongs to, if known."""
@@ -54,20 +77,21 @@ class NotificationDispatcher:
             self._dispatch(method, params, call)
         else:
             is_progress = method == "notifications/progress"
-            self._deliver(call, self._intercept, method, params, call, is_progress=is_progress)
-
-    def log_malformed(self, reason: str) -> None:
-        """Log a frame that is no message: the first as a warning, others at DEBUG."""
-        self._malformed += 1
-        level = logging.WARNING if self._malformed == 1 else logging.DEBUG
-        _log.log(level, "[%s] sent something that is no message: %s", self._label, reason)
+            run = (self._intercept, method, params, call)
+            self._deliver(call, params, *run, is_progress=is_progress)
 
     def _intercept(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         """On a pool thread: pass the notification through the interceptors, then queue it."""
         assert self._interceptors is not None
         shown = self._interceptors.incoming_notification(method, params, call)
-        if shown is not None:
+        if shown is None:
+            return
+        size = jsonrpc.size_of(params)
+        self._budget.give(size)  # its callbacks count it from here on, and it may not fit twice
+        try:
             self._dispatch(method, shown, call)
+        finally:
+            self._budget.take(size)  # given back when this returns
 
     def _dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
@@ -78,22 +102,23 @@ class NotificationDispatcher:
             if call is not None and call.options.observer is not None:
                 call.options.observer(params)
             if handlers.on_log is not None:
-                self._deliver(call, _log_message, handlers.on_log, params)
-        handler = handlers.notification(method)
+                self._deliver(call, params, self._log_message, handlers.on_log, params)
+        handler = handlers.notifications.get(method)
         if handler is not None:
-            self._deliver(call, handler, params)
+            self._deliver(call, params, handler, params)
         if handlers.on_notification is not None:
-            self._deliver(call, handlers.on_notification, method, params)
+            self._deliver(call, params, handlers.on_notification, method, params)
 
     def _progress(self, params: dict[str, Any], call: PendingRequest | None) -> None:
         progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
-        if not isinstance(progress, (int, float)):
-            _log.debug("[%s] progress without a number", self._label)
+        if not is_number(progress):
+            self._services.note(_log, logging.DEBUG, "[%s] progress without a number")
             return
         if call is None:
-            _log.debug("[%s] progress for a request that is not open", self._label)
+            text = "[%s] progress for a request that is not open"
+            self._services.note(_log, logging.DEBUG, text)
             return
-        if type(total) not in (int, float):
+        if not is_number(total):
             total = None
         if type(message) is not str:
             message = None
@@ -101,13 +126,27 @@ class NotificationDispatcher:
             call.options.observer(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):
             if callback is not None:
-                self._deliver(call, callback, progress, total, message, is_progress=True)
+                self._deliver(call, params, callback, progress, total, message, is_progress=True)
         if self._handlers.on_notification is not None:
-            self._deliver(call, self._handlers.on_notification, "notifications/progress", params)
+            on_notification = self._handlers.on_notification
+            self._deliver(call, params, on_notification, "notifications/progress", params)
+
+    def _log_message(self, on_log: LogHandler, params: dict[str, Any]) -> None:
+        """On a pool thread: call the program's function for log messages."""
+        from syncmcp.types import LoggingMessageNotificationParams
+
+        try:
+            message = LoggingMessageNotificationParams.from_wire(params)
+        except ValueError as error:  # for example a level that does not exist
+            text = "[%s] sent an invalid log message: %s"
+            self._services.note(_log, logging.WARNING, text, error)
+            return
+        on_log(message)
 
     def _deliver(
         self,
         call: PendingRequest | None,
+        received: dict[str, Any],
         callback: Callable[..., object],
         *args: Any,
         is_progress: bool = False,
@@ -116,47 +155,13 @@ class NotificationDispatcher:
         if call is not None:
             with self._queue_lock:
                 if call.callback_queue is None:
-                    call.callback_queue = CallbackQueue(self._pool, call.options.context)
+                    call.callback_queue = CallbackQueue(
+                        self._pool, call.options.context, self._services.log, self._budget
+                    )
             queue = call.callback_queue
-        queue.push(callback, *args, is_progress=is_progress)
+        queue.push(callback, *args, is_progress=is_progress, size=jsonrpc.size_of(received))
 
-
-def _log_message(on_log: LogHandler, params: dict[str, Any]) -> None:
-    from syncmcp.types import LoggingMessageNotificationParams
-
-    on_log(LoggingMessageNotificationParams.from_wire(params))
-
-
-_COMPLETE: Final = "notifications/elicitation/complete"
-
-ROUTED = SUBSCRIPTION_NOTIFICATIONS | {_COMPLETE}
-"""The notifications that the library itself acts on."""
-
-
-class NotificationRouter:
-    """Finds the call, listener or URL visit that a notification is for.
-
-    No method blocks: they run on the thread that reads.
-
-    Args:
-        services: Has the client, which is notified of changes.
-        table: The open requests of the connection.
-        lock: The connection's, which guards `table`.
-
-    Attributes:
-        server_stream_open: Whether the server can send messages outside of requests.
-    """
-
-    def __init__(
-        self,
-        services: ClientServices,
-        table: RequestTable[PendingRequest],
-        lock: threading.RLock,
-    ) -> None:
-        self._services = services
-        self._table = table
-        self._lock = lock
-        self.server_stream_open = True
+    # -- what the library itself acts on -----------------------------------------------------
 
     def route(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
@@ -179,7 +184,8 @@ class NotificationRouter:
         if isinstance(call, PendingListen) and own in (None, call.id):
             call.on_notification(call, method, params)
         else:
-            _log.debug("[%s] %s for no listener of ours", self._services.label, method)
+            text = "[%s] %s for no listener of ours"
+            self._services.note(_log, logging.DEBUG, text, method)
 
     def connection_lost(self, error: McpError) -> None:
         """The connection or the session is lost: notify the client, and end URL visits.
@@ -198,10 +204,8 @@ class NotificationRouter:
     ) -> None:
         """The server cannot send messages outside of requests any more.
 
-        Args:
-            close_error: The error that ended the connection, if it has ended.
-            call_when_idle: Runs a function whenever no call is in flight. `None` if the server
-                never opened such a stream: then it reports URL visits on the streams of calls.
+        `call_when_idle` runs a function whenever no call is in flight. It is `None` if the server
+        never opened such a stream: then it reports URL visits on the streams of calls.
         """
         self.server_stream_open = False
         if close_error is not None:

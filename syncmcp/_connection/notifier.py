@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,20 +12,27 @@ from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.revisions import KNOWN_NOTIFICATIONS
-from syncmcp.errors import McpError, NotSupported
-from syncmcp.transports.base import Outgoing, Transport
+from syncmcp.errors import LimitExceeded, McpError, NotSupported
+from syncmcp.transports import backlog
+from syncmcp.transports.base import Outgoing, Receiver, Transport
 
 if TYPE_CHECKING:
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.negotiated import NegotiatedState
     from syncmcp._connection.wire_log import WireLog
-    from syncmcp.errors import RequestCancelled, RequestTimeout
 
 
 _log = logging.getLogger("syncmcp.connection")
 
-# A notification or an answer that cannot be sent within this many seconds is dropped.
 POST_SECONDS = 30.0
+"""An answer or notification of the library that cannot be sent for so long over HTTP is dropped."""
+
+# How many answers are sent at one time over HTTP, apart from those that need no handler.
+_ANSWERING_THREADS = 64
+
+# How long, in seconds, the end of a transport may take once too much is owed to its server.
+_CLOSE_SECONDS = 5.0
 
 # Requests that must not be cancelled by a notification (spec: "Cancellation").
 _NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
@@ -33,35 +41,41 @@ _NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
 class Notifier:
     """Sends notifications and answers over one transport.
 
-    Args:
-        transport: The transport.
-        wire: Records every frame.
-        label: What errors and logs call the server.
-        agreed: The negotiated state of the connection.
-        interceptors: Shows the program's interceptors what the library sends by itself.
+    What the library sends by itself (answers, refusals, notices, progress) is owed to the server
+    until it has left; `owed` counts it. There is a bound for it: a server that makes us owe it
+    more, and does not take it, loses the connection.
     """
 
     def __init__(
         self,
         transport: Transport,
+        receiver: Receiver,
         wire: WireLog,
-        label: str,
+        services: ClientServices,
         agreed: NegotiatedState,
         interceptors: InterceptorChain | None = None,
     ) -> None:
+        most, size = backlog.MAX_FRAMES, backlog.MAX_BYTES
+        self.owed = backlog.Backlog(size, most, f"{most} messages or {size} bytes")
+        # Guards the flag: the connection is ended once.
+        self._lock = threading.RLock()
+        self._overflowed = False
         self._transport = transport
+        self._receiver = receiver
         self._wire = wire
-        self._label = label
+        self._label = label = services.label
+        self._services = services
         self._agreed = agreed
         self._interceptors = interceptors
+        # Not the workers of the client: answers that the server does not take would block them.
+        self._answering = DaemonPool(f"syncmcp-answer[{label}]", _ANSWERING_THREADS)
+
+    def close(self) -> None:
+        """The connection has ended: let idle threads end. Never blocks."""
+        self._answering.close()
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
-        """Send a notification.
-
-        Raises:
-            NotSupported: The revision does not have this notification.
-            McpError: It could not be sent.
-        """
+        """Send a notification; `NotSupported` if the revision does not have it."""
         dialect = self._agreed.dialect
         known = dialect.supports_notification(method)
         if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
@@ -70,11 +84,10 @@ class Notifier:
                 server=self._label,
                 method=method,
             )
-        self._send(
-            self._transport.send, jsonrpc.encode_notification(method, params), method, deadline
-        )
+        out = Outgoing(jsonrpc.encode_notification(method, params), method, None, {}, deadline)
+        self._send(self._transport.send, out)
 
-    def cancelled(self, id: int, method: str, error: RequestTimeout | RequestCancelled) -> None:
+    def cancelled(self, id: int, method: str, error: McpError) -> None:
         """Send ``notifications/cancelled`` for a request, if the revision allows. Never blocks."""
         if method in _NEVER_CANCELLED:
             return
@@ -109,38 +122,61 @@ class Notifier:
 
     def post(self, body: bytes, method: str | None = None) -> None:
         """Send a frame without blocking; failures are only logged."""
-        self._try_send(self._transport.post, body, method)
+        out = self._owe(body, method)
+        if out is not None:
+            self._try_send(self._transport.post, out)
 
-    def ordered_post(self, workers: DaemonPool) -> Callable[[bytes], None]:
+    def ordered_post(self) -> Callable[[bytes], None]:
         """Return a function like `post`, for frames that must arrive in order.
 
         Over HTTP each frame has an exchange of its own, and exchanges may overtake each other.
         """
         if self._transport.ordered:
             return self.post
-        executor = SerialExecutor(workers)
+        executor = SerialExecutor(self._answering)
 
         def post(body: bytes) -> None:
-            executor.push(partial(self._try_send, self._transport.send, body, None))
+            out = self._owe(body, None)
+            if out is not None:
+                executor.push(partial(self._send_in_order, out))
 
         return post
 
-    def _try_send(
-        self, send: Callable[[Outgoing], object], body: bytes, method: str | None
-    ) -> None:
+    def _send_in_order(self, out: Outgoing) -> None:
+        """Send a frame that is owed, on a pool thread."""
         try:
-            self._send(send, body, method, Deadline(POST_SECONDS))
-        except McpError as error:  # mostly a lost connection, which its owner learns otherwise
-            _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)
+            self._try_send(self._transport.send, out)
+        finally:
+            out.leave()
 
-    def _send(
-        self,
-        send: Callable[[Outgoing], object],
-        body: bytes,
-        method: str | None,
-        deadline: Deadline,
-    ) -> None:
-        out = Outgoing(body, method, None, {}, deadline)
+    def _owe(self, body: bytes, method: str | None) -> Outgoing | None:
+        """Make a frame that is owed to the server; `None` if too much is owed to it already."""
+        out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
+        try:
+            out.enter(self.owed)
+        except LimitExceeded as error:
+            with self._lock:
+                first, self._overflowed = not self._overflowed, True
+            if first:
+                # On another thread: this one may hold locks, and closing takes its time.
+                self._answering.run(partial(self._give_up, error), at_once=True)
+            return None
+        return out
+
+    def _give_up(self, error: LimitExceeded) -> None:
+        """End the connection: its calls fail with the error, and nothing is read any more."""
+        self._receiver.lost(error)
+        self._transport.close(Deadline(_CLOSE_SECONDS))
+
+    def _try_send(self, send: Callable[[Outgoing], object], out: Outgoing) -> None:
+        try:
+            self._send(send, out)
+        except McpError as error:  # mostly a lost connection, which its owner learns otherwise
+            out.leave()
+            text, what = "[%s] could not send %s: %s", out.method or "an answer"
+            self._services.note(_log, logging.DEBUG, text, what, error)
+
+    def _send(self, send: Callable[[Outgoing], object], out: Outgoing) -> None:
         out.submitted = True
-        self._wire.record("sent", body)
+        self._wire.record("sent", out.body)
         send(out)

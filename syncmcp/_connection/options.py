@@ -91,48 +91,23 @@ class ResolvedOptions:
     Options that a caller can give never change. The others are the library's own.
     """
 
-    __slots__ = (
-        "cache",
-        "cancel",
-        "context",
-        "handlers",
-        "headers",
-        "idempotent",
-        "idle_timeout",
-        "log_level",
-        "meta",
-        "nested",
-        "observer",
-        "on_progress",
-        "timeout",
-        "trace",
-        "undeclared",
-    )
+    on_progress: ProgressHandler | None = None
+    log_level: str | None = None
+    cancel: CancelToken | None = None
+    meta: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = None
+    handlers: Handlers | None = None
+    idempotent: bool = False
+    cache: CacheUse = "use"
 
     def __init__(
         self,
         timeout: float | None,
         idle_timeout: float | None,
-        on_progress: ProgressHandler | None = None,
-        log_level: str | None = None,
-        cancel: CancelToken | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        handlers: Handlers | None = None,
-        idempotent: bool = False,
-        cache: CacheUse = "use",
         undeclared: Undeclared = "refuse",
     ) -> None:
         self.timeout = timeout
         self.idle_timeout = idle_timeout
-        self.on_progress = on_progress
-        self.log_level = log_level
-        self.cancel = cancel
-        self.meta = meta
-        self.headers = headers
-        self.handlers = handlers
-        self.idempotent = idempotent
-        self.cache: CacheUse = cache
         self.undeclared: Undeclared = undeclared
         # A call made by a handler or an interceptor is not queued: the calls before it may wait
         # for that handler or interceptor.
@@ -141,6 +116,8 @@ class ResolvedOptions:
         self.trace: Mapping[str, str] | None = None if _SOURCE in sys.modules else NO_TRACE
         # Called with progress, and with the parameters of log messages, on the thread that reads.
         self.observer: Callable[[Progress | dict[str, Any]], object] | None = None
+        # How many questions the server has asked because of the call, in all its requests.
+        self.questions = 0
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
@@ -158,7 +135,7 @@ class ResolvedOptions:
             TypeError: An option does not exist.
             UsageError: The value of an option is invalid.
         """
-        options = cls(timeout, idle_timeout, undeclared=undeclared)
+        options = cls(timeout, idle_timeout, undeclared)
         if not given:
             return options
         unknown = given.keys() - OPTION_NAMES
@@ -175,18 +152,13 @@ class ResolvedOptions:
         options.on_progress = given.get("on_progress")
         if options.on_progress is not None:
             refuse_coroutines(options.on_progress, "on_progress")
-        options.meta = given.get("meta")
-        if options.meta is not None:
-            _expect(options.meta, (Mapping,), "meta")
-            check_keys(options.meta)
+        for name, kind in (("meta", Mapping), ("handlers", Handlers), ("headers", Mapping)):
+            if (value := given.get(name)) is not None:
+                _expect(value, (kind,), name)
+                setattr(options, name, value)
+        check_keys(options.meta or ())
         level = given.get("log_level")
         options.log_level = None if level is None else check_log_level(level)
-        options.handlers = given.get("handlers")
-        if options.handlers is not None:
-            _expect(options.handlers, (Handlers,), "handlers")
-        options.headers = given.get("headers")
-        if options.headers is not None:
-            _expect(options.headers, (Mapping,), "headers")
         options.idempotent = given.get("idempotent", False)
         _expect(options.idempotent, (bool,), "idempotent")
         options.cache = given.get("cache", "use")
@@ -196,43 +168,36 @@ class ResolvedOptions:
             options.undeclared = check_undeclared(wanted)
         return options
 
-    def with_observer(
-        self, observer: Callable[[Progress | dict[str, Any]], object]
-    ) -> ResolvedOptions:
-        """A copy for a call whose progress and log messages go to `observer`."""
-        other = copy.copy(self)
-        other.observer = observer
-        return other
-
     @property
     def plain(self) -> bool:
         """Whether the options add nothing to the request, so that a result can be shared."""
         return not (self.meta or self.headers or self.handlers or self.log_level)
 
-    def with_cancel(self, token: CancelToken) -> ResolvedOptions:
-        """A copy with another cancel token."""
+    def may_ask(self, more: int, most: int) -> bool:
+        """Count `more` questions of the server; `False` if the call has more than `most` then.
+
+        The threads of one call take turns: no two call this at the same time.
+        """
+        self.questions += more
+        return self.questions <= most
+
+    def but(self, **changed: Any) -> ResolvedOptions:
+        """A copy in which some attributes are changed."""
         other = copy.copy(self)
-        other.cancel = token
+        for name, value in changed.items():
+            setattr(other, name, value)
         return other
 
 
 def check_log_level(level: str) -> str:
-    """Check the name of a log level.
-
-    Raises:
-        UsageError: The level does not exist.
-    """
+    """Return the name of a log level; `UsageError` if there is no such level."""
     if level not in _LOG_LEVELS:
         raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
     return level
 
 
 def check_undeclared(value: Undeclared) -> Undeclared:
-    """Check a value of the option `undeclared`.
-
-    Raises:
-        UsageError: It is neither ``"refuse"`` nor ``"try"``.
-    """
+    """Return a value of the option `undeclared`; `UsageError` if it is neither of the two."""
     if value not in ("refuse", "try"):
         raise UsageError(f"undeclared is 'refuse' or 'try', not {value!r}")
     return value
@@ -262,12 +227,8 @@ def with_trace_context(
     """The `_meta` of a request: the caller's `meta`, and the trace context of its current span.
 
     The program's propagators produce the context; only the three reserved keys are sent, and only
-    with the shape of trace context. Keys that the caller put into `meta` or `params` win: a
-    `traceparent` or `tracestate` of the caller's keeps both of ours out.
-
-    Args:
-        options: The options of the call.
-        params: The parameters of the request, which may contain a `_meta`, too.
+    with the shape of trace context. Keys that the caller put into `meta`, or into a `_meta` in
+    `params`, win: a `traceparent` or `tracestate` of the caller's keeps both of ours out.
     """
     meta = options.meta
     if options.trace is None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Alarm, Deadline, Latch, monotonic
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
+from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
 from syncmcp._protocol.subscription import LISTEN
 from syncmcp._protocol.tasks import RESULT
 from syncmcp.errors import (
     ConnectionLost,
+    LimitExceeded,
     McpError,
     OutcomeUnknown,
     RequestCancelled,
@@ -25,65 +25,32 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
+    from syncmcp._base.secrets import Secrets
+    from syncmcp._concurrency.cancel import CancelToken
     from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
     from syncmcp._connection.questions import InboundRequest
     from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing
 
 
-class RequestInterception(Protocol):
-    """The interceptors of one request, as its connection sees them."""
+GivenUp: TypeAlias = RequestTimeout | RequestCancelled | LimitExceeded
+"""The errors of requests that are given up before the server has answered."""
 
-    def run(self, exchange: Callable[[], Any]) -> Any:
-        """Run the exchange of the request, and show its outcome to the interceptors.
 
-        Raises:
-            McpError: The request failed, or an interceptor did.
-        """
-        ...
+class _RequestInterception(Protocol):
+    """What a request needs of an `InterceptedRequest`, which is above this module."""
 
-    def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Show the request to the interceptors; return the parameters to send.
+    def run(self, exchange: Callable[[], Any]) -> Any: ...
 
-        Raises:
-            McpError: The request must not be sent, or has ended meanwhile.
-        """
-        ...
+    def before_send(self, params: dict[str, Any] | None) -> dict[str, Any] | None: ...
 
-    def send_failed(self, error: BaseException) -> None:
-        """The request could not be sent."""
-        ...
+    def send_failed(self, error: BaseException) -> None: ...
 
-    def settled(self) -> None:
-        """The request is settled. Never blocks."""
-        ...
+    def settled(self) -> None: ...
 
 
 class PendingRequest:
     """One of our requests, from its registration until it is settled."""
-
-    __slots__ = (
-        "altered",
-        "callback_queue",
-        "deadline",
-        "id",
-        "idle_timeout",
-        "interception",
-        "last_activity",
-        "may_send",
-        "method",
-        "on_done",
-        "options",
-        "out",
-        "outcome",
-        "params",
-        "pool",
-        "questions",
-        "released",
-        "taken",
-        "unsubscribe",
-        "waiter",
-    )
 
     def __init__(
         self,
@@ -94,12 +61,11 @@ class PendingRequest:
     ) -> None:
         self.id = -1
         self.method = method
-        # The open questions that hold its deadlines, and whether it certainly caused each of them.
-        # They end with it.
+        # Its open questions, and whether it certainly caused each of them. They end with it.
         self.questions: dict[InboundRequest, bool] = {}
         self.params: dict[str, Any] | None = None
         # Its interceptors, if there are any, and whether they changed the request or its result.
-        self.interception: RequestInterception | None = None
+        self.interception: _RequestInterception | None = None
         self.altered = False
         self.options = options
         # A server sends nothing while `tasks/result` waits for its task.
@@ -111,7 +77,7 @@ class PendingRequest:
         # Set, under the connection's lock, by the thread that took the call out of the table.
         self.taken = False
         self.outcome: Any = None
-        # Whether its thread was woken, or `on_done` was called.
+        # Whether its thread was woken, and `on_done` was called.
         self.released = False
         # When the server last sent something for this call.
         self.last_activity: float | None = None
@@ -127,10 +93,7 @@ class PendingRequest:
             self.waiter.acquire()
 
     def delegate_send(self, send: Callable[[Outgoing], object]) -> bool:
-        """Have `send`, which may block, run by the waiting thread or on the call's pool.
-
-        Returns `False` if the call has neither.
-        """
+        """Have the waiting thread or the pool run `send`, which may block; false without both."""
         if self.waiter is not None:
             self.waiter.release()
         elif self.pool is not None and self.out is not None:
@@ -139,33 +102,42 @@ class PendingRequest:
             return False
         return True
 
-    def hold(self, question: InboundRequest, patience: float | None, *, certain: bool) -> None:
-        """Stop the deadlines until `resume`; called with the connection's lock held.
+    def add_question(self, question: InboundRequest, *, certain: bool) -> None:
+        """Add a question, which holds this deadline, until `resume`; called with the lock held.
 
-        Args:
-            question: The open question that the request caused.
-            patience: How long, in seconds, they are held at most, for all questions of the request.
-            certain: Whether the question certainly belongs to the request.
+        `certain` says whether the request certainly caused it.
         """
-        if not self.released:
-            self.deadline.hold(patience)
+        if self.released:
+            question.hold.end()
+        else:
             self.questions[question] = certain
 
     def resume(self, question: InboundRequest) -> bool:
-        """End one `hold`, if it was not ended before; called with the connection's lock held."""
+        """Remove a question, unless it was removed before; called with the lock held."""
         if self.questions.pop(question, None) is None:
             return False
         self.last_activity = monotonic()
-        self.deadline.release()
+        question.hold.end()
         return True
+
+    def _silent_since(self) -> float | None:
+        """When the silence began that the idle timeout bounds; `None` while none is counted.
+
+        None is before the first message, nor while the server waits for an answer of ours, unless
+        its questions have held the deadline for as long as they may.
+        """
+        if self.questions or self.deadline.held:
+            return self.deadline.resumes_at
+        return self.last_activity
 
     def next_check(self) -> float | None:
         """When to check next whether the call has expired; `None` if it has no limit."""
         when = self.deadline.at
         idle = self.idle_timeout
-        if idle is not None and not self.deadline.held:
-            # The idle timeout counts from the first message for this call: check again later.
-            silent = (self.last_activity if self.last_activity is not None else monotonic()) + idle
+        if idle is not None:
+            quiet = self.last_activity is None and not self.questions  # as most calls are here
+            since = None if quiet else self._silent_since()
+            silent = (monotonic() if since is None else since) + idle
             when = silent if when is None else min(when, silent)
         return when
 
@@ -174,41 +146,10 @@ class PendingRequest:
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0
             return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
-        if self.deadline.held:  # the server waits for our answer to a question
-            return None
-        idle = self.idle_timeout
-        if (
-            idle is not None
-            and self.last_activity is not None
-            and monotonic() >= self.last_activity + idle
-        ):
+        idle, since = self.idle_timeout, self._silent_since()
+        if idle is not None and since is not None and monotonic() >= since + idle:
             return RequestTimeout(f"no message for {idle:g} s", kind="idle", seconds=idle)
         return None
-
-    def check_sendable(self, server: str) -> None:
-        """Check, before the request is sent, that it is neither cancelled nor expired.
-
-        Raises:
-            RequestCancelled: Its token is cancelled.
-            RequestTimeout: Its deadline has passed.
-        """
-        cancel = self.options.cancel
-        if cancel is not None and cancel.cancelled:
-            raise RequestCancelled(
-                "cancelled",
-                reason=cancel.reason,
-                server=server,
-                method=self.method,
-                delivery="not_sent",
-            )
-        if self.deadline.expired:
-            raise RequestTimeout(
-                "no time is left to send it",
-                seconds=self.deadline.seconds,
-                server=server,
-                method=self.method,
-                delivery="not_sent",
-            )
 
     def facts(self, now: float) -> dict[str, Any]:
         """The state of the call as plain values; see `Dump`."""
@@ -229,52 +170,57 @@ class PendingRequest:
         }
 
 
-def error_of_response(message: jsonrpc.Error, out: Outgoing | None, server: str) -> ServerError:
+def error_of_response(
+    message: jsonrpc.Error, out: Outgoing | None, server: str, secrets: Secrets
+) -> ServerError:
     """The error in a response; `out` is the request whose HTTP stream it came on."""
     error = ServerError.from_wire(
-        message.code, redact(message.message), message.data, server=server
+        message.code, secrets.quote(message.message), message.data, server=server
     )
     if out is not None:
         error.status = out.status
     return error
 
 
+def check_wanted(
+    cancel: CancelToken | None,
+    deadline: Deadline,
+    method: str,
+    delivery: Delivery,
+    server: str | None = None,
+) -> None:
+    """Raise `RequestCancelled` or `RequestTimeout` if a call has ended."""
+    facts: dict[str, Any] = {"method": method, "delivery": delivery, "server": server}
+    if cancel is not None and cancel.cancelled:
+        raise RequestCancelled("cancelled", reason=cancel.reason, **facts)
+    if deadline.expired:
+        raise RequestTimeout("no time is left", seconds=deadline.seconds, **facts)
+
+
 def close_error_for(error: McpError, method: str, delivery: Delivery) -> McpError:
-    """A copy, for one call, of the error that ended the connection."""
-    if isinstance(error, ConnectionLost):
-        return connection_lost_for(error, method, delivery)
-    return fresh(error, method=method, delivery=delivery)
-
-
-def connection_lost_for(error: ConnectionLost, method: str, delivery: Delivery) -> ConnectionLost:
-    """A copy, for one call, of the loss of a connection or session.
+    """A copy, for one call, of the error that ended the connection or the session.
 
     `OutcomeUnknown` if the server may have run a request that is not idempotent.
     """
     error = fresh(error, method=method, delivery=delivery)
-    if delivery == "unknown" and method not in IDEMPOTENT_REQUESTS:
-        unknown = OutcomeUnknown(*error.args, **error.__dict__)
-        unknown.__cause__ = error.__cause__
-        return unknown
-    return error
+    lost = isinstance(error, ConnectionLost) and delivery == "unknown"
+    if not lost or method in IDEMPOTENT_REQUESTS:
+        return error
+    unknown = OutcomeUnknown(*error.args, **error.__dict__)
+    unknown.__cause__ = error.__cause__
+    return unknown
 
 
 class PendingListen(PendingRequest):
     """``subscriptions/listen`` (2026-07-28): a request that is open while its subscription lasts.
 
-    Until then the server sends notifications of changes, tagged with the id of the request.
-
-    Args:
-        on_notification: Called with the request, the method and the parameters of each
-            notification, on the thread that reads.
-        on_done: Called when the request has ended, as for every call.
+    Until then the server sends notifications of changes, tagged with the id of the request. For
+    each, `on_notification` is called on the thread that reads.
 
     Attributes:
         acknowledged: Whether the server has accepted the subscription.
         answered: Set once the server has accepted the subscription, or the request has ended.
     """
-
-    __slots__ = ("acknowledged", "answered", "on_notification")
 
     def __init__(
         self,
@@ -291,14 +237,12 @@ class TimeoutWatcher:
     """Expires the calls of one connection, with one timer entry for all of them.
 
     Args:
-        lock: The connection's.
         open_calls: Returns the calls without a response; called with the lock held.
         expire: Ends an open call; it must not block.
         release: Ends the wait for an answered call whose callbacks are still running.
 
     Attributes:
-        finishing_calls: Calls that have a response, but whose callbacks are still running; guarded
-            by the lock.
+        finishing_calls: The calls for `release`; guarded by the lock of the connection.
     """
 
     def __init__(
@@ -321,15 +265,14 @@ class TimeoutWatcher:
         when = call.next_check()
         if when is not None:
             with self._lock:
-                if when < self._alarm.at:
-                    self._schedule(when)
+                if when < self._alarm.at and (not self._stopped or self.finishing_calls):
+                    self._alarm.set(when)
 
     def finishing(self, call: PendingRequest) -> None:
         """Watch an answered call, too, until it is released."""
         with self._lock:
             self.finishing_calls.add(call)
-            if (when := call.next_check()) is not None:
-                self._schedule(when)
+        self.watch(call)
 
     def stop(self) -> None:
         """There will be no more open calls; called with the lock held."""
@@ -337,30 +280,16 @@ class TimeoutWatcher:
         if not self.finishing_calls:
             self._alarm.cancel()
 
-    def _schedule(self, when: float) -> None:
-        """Check at `when` at the latest; called with the lock held."""
-        if not self._stopped or self.finishing_calls:
-            self._alarm.set(when)
-
     def _check(self) -> None:
         """On the timer thread: expire calls whose time is up."""
         with self._lock:
-            open_calls = self._open_calls()
-            finishing = list(self.finishing_calls)
-        for call in open_calls:
-            error = call.overdue()
-            if error is not None:
-                self._expire(call, error)
-        for call in finishing:
-            if call.overdue() is not None:
+            finishing = set(self.finishing_calls)
+            calls = [*self._open_calls(), *finishing]
+        for call in calls:
+            if (error := call.overdue()) is None:
+                self.watch(call)
+            elif call in finishing:
                 # Its callbacks take too long: the call returns without waiting for them.
                 self._release(call)
-        checks = [when for call in (*open_calls, *finishing) if (when := call.next_check())]
-        # A call that ended meanwhile causes a check too many, but never one too few.
-        with self._lock:
-            if checks:
-                self._schedule(max(min(checks), monotonic() + _MIN_INTERVAL))
-
-
-# The least time, in seconds, between two checks.
-_MIN_INTERVAL = 0.001
+            else:
+                self._expire(call, error)

@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.cancel import call_when_cancelled
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current_slot
-from syncmcp._concurrency.timing import Alarm, Deadline, timer
+from syncmcp._concurrency.timing import Alarm, Deadline, Hold
 from syncmcp._connection.answering import (
     NO_ANSWER,
     AnswerFunction,
+    answered_by_library,
     check_offered,
     consents,
     elicitation_ids,
@@ -42,7 +45,6 @@ from syncmcp.handlers import offer_of
 from syncmcp.handlers.context import (
     CausingCall,
     HandlerContext,
-    call_when_stopped,
     end_context,
     provisional,
     set_visit,
@@ -74,23 +76,16 @@ class InboundRequest:
     """One request of a server: waiting for a handler, running, or settled; settled once.
 
     Whoever settles it in the registry delivers its outcome. It is answered by its handler, unless
-    `cancel` or `expire` comes first.
+    `cancel` or `expire` comes first. Its `state` is changed by the registry only.
 
     Args:
-        registry: The open requests of the connection, whose lock guards the state.
-        method: The method.
-        params: The parameters, which may contain a trace context.
-        answer: Runs the handler, on a pool thread.
-        reply: Takes the outcome.
         id: The id that the server gave it; `None` in a round of input.
         cause: Our request that caused it, if it is known.
         context: The context variables that the handler sees; `None` for those of the client.
-        progress: Called with the handler's progress.
         elicitation_ids: The ids of a URL elicitation that the server may report as completed.
         resumes_call: Whether `cause` is sent again once the question is answered.
-
-    Attributes:
-        state: Changed by the registry only.
+        hold: The hold of the deadline of `cause`, which begins with the handler; `reply` ends it.
+        size: What the parameters take in memory, in bytes; 0 for a part of a result.
     """
 
     def __init__(
@@ -107,12 +102,18 @@ class InboundRequest:
         progress: ProgressHandler | None = None,
         elicitation_ids: tuple[str, ...] = (),
         resumes_call: bool = False,
+        hold: Hold | None = None,
+        size: int = 0,
     ) -> None:
         self.method = method
+        self.size = size
+        self.hold = Hold(Deadline(None), None) if hold is None else hold
         # What the registry finds it by.
         self.key: object = object() if id is None else id
         self.elicitation_ids = elicitation_ids
         self.state: Literal["waiting", "running", "settled"] = "waiting"
+        # What came of the handler, whether or not it is the outcome of the request.
+        self.handled: Outcome = None
         self._registry = registry
         self._params = params
         self._answer = answer
@@ -144,10 +145,8 @@ class InboundRequest:
     def cancel(self, reason: str | None, *, told: str | None = None) -> bool:
         """Cancel the request and its handler; return whether it was open. Never blocks.
 
-        Args:
-            reason: The reason that the handler's cancel token is given.
-            told: Why the server gets no real answer, if it still waits for one. By default nothing
-                is sent.
+        `reason` is for the handler's cancel token. `told` says why the server gets no real answer,
+        if it still waits for one; by default nothing is sent.
         """
         if not self._settle(None if told is None else unanswered(self.method, told)):
             return False
@@ -186,32 +185,44 @@ class InboundRequest:
         """Run the handler, on a pool thread."""
         services = self._registry.services
         context = services.handler_context(
-            self.method, self._cause, self._progress, resumes_call=self._resumes_call
+            self.method,
+            call=self._cause,
+            progress=self._progress,
+            resumes_call=self._resumes_call,
         )
         if context is None:  # the program has dropped the client
             self._settle(None)
             return
-        call_when_stopped(context, self._handler_cancelled)
+        forget = call_when_cancelled(context.cancel, self._handler_cancelled)
         self._handler_context, self._slot = context, current_slot()
-        if not self._registry.begin(self):
-            end_context(context)  # breaks the reference cycle
-            return
+        # First: a request that is settled meanwhile has ended its hold before or ends it later.
+        self.hold.begin()
+        if self._registry.begin(self):
+            self.handled = outcome = self._handle(context)
+            self._registry.returned(self)
+            self._settle(outcome)
+        # These break reference cycles.
+        self.handled = None
+        forget()
+        end_context(context)
+
+    def _handle(self, context: HandlerContext) -> Outcome:
+        """Run the handler and return its outcome."""
+        services = self._registry.services
         if is_link(self.method, self._params):
             self._visit = services.visits.start(*self.elicitation_ids)
             set_visit(context, self._visit)
-        outcome: Outcome
         try:
             self._context.run(attach_trace_context, self._params)
-            outcome = self._context.run(self._answer, context)
+            return self._context.run(self._answer, context)
         except (Refused, Denied, InvalidQuestion) as error:
-            outcome = error
+            return error
         except BaseException as error:  # also sys.exit() in a handler: the server needs an answer
-            outcome = error
             if not context.cancel.cancelled:
-                _log.exception("[%s] the handler of %s failed", services.label, self.method)
+                text = "[%s] the handler of %s failed"
+                services.note(_log, logging.ERROR, text, self.method, exc_info=True)
                 self.report_error(error)
-        self._settle(outcome)
-        end_context(context)
+            return error
 
     def report_error(self, error: BaseException) -> None:
         """Call `on_handler_error`, on the thread of the handler."""
@@ -222,7 +233,7 @@ class InboundRequest:
         try:
             self._context.run(tell, error, context)
         except BaseException:  # also sys.exit(): the server needs an answer
-            _log.exception("[%s] on_handler_error failed", services.label)
+            services.note(_log, logging.ERROR, "[%s] on_handler_error failed", exc_info=True)
 
     def _settle(self, outcome: Outcome) -> bool:
         if not self._registry.settle(self):
@@ -240,7 +251,6 @@ class QuestionRegistry:
     """All open inbound requests of one connection; expires those whose handlers take too long.
 
     Attributes:
-        services: What the client gives to the connection.
         close_error: The error that ended the connection; `None` while it is open.
         waiting: How many requests wait for a free handler thread.
     """
@@ -249,6 +259,8 @@ class QuestionRegistry:
         self.services = services
         self.close_error: McpError | None = None
         self.waiting = 0
+        # The size of the requests that wait, or are in the hands of a handler.
+        self._budget = Budget()
         # Guards the table and the states of the requests; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._open: dict[object, InboundRequest] = {}
@@ -269,9 +281,18 @@ class QuestionRegistry:
             if self._open.setdefault(request.key, request) is not request:
                 return False
             self.waiting += 1
+            self._budget.take(request.size)
         if request.elicitation_ids:
             self.services.visits.register(*request.elicitation_ids)
         return True
+
+    def fits(self, size: int) -> bool:
+        """Whether a request of this size, in bytes, may be added to those that are open."""
+        return self._budget.fits(size)
+
+    def queue_facts(self) -> dict[str, int]:
+        """How many requests wait for a handler, and what they and running ones take; see `Dump`."""
+        return {"questions": self.waiting, "question bytes": self._budget.used}
 
     def get(self, id: object) -> InboundRequest | None:
         """The open request with this id, as the server sent it."""
@@ -296,7 +317,14 @@ class QuestionRegistry:
                 del self._open[request.key]
                 if state == "waiting":
                     self.waiting -= 1
+                    self._budget.give(request.size)
+        if state == "waiting":  # else a server that asks and cancels would fill the queue
+            self.services.handler_pool.withdraw(request._run)
         return state != "settled"
+
+    def returned(self, request: InboundRequest) -> None:
+        """The handler of a request has returned, perhaps long after the request was settled."""
+        self._budget.give(request.size)
 
     def close(self, error: McpError) -> None:
         """The connection ended with `error`: cancel every open request."""
@@ -348,13 +376,8 @@ class QuestionRegistry:
 class InputResponder:
     """Answers all questions of one round of input at once (spec: 2026-07-28, MRTR).
 
-    Args:
-        ask: The questions.
-        registry: The open questions of the connection.
-        dialect: The dialect that they were asked in.
-        options: The options of the call that they belong to.
-        deadline: The deadline of that call, which the driver holds meanwhile.
-        on_done: Called once, on the thread that brings the last answer; must not block.
+    The deadline of the call is held while a handler of the program is busy. `on_done` is called
+    once, on the thread that brings the last answer; it must not block.
 
     Attributes:
         outcome: The answers by key, the first error, or `None`: a URL that had to be visited was
@@ -382,15 +405,16 @@ class InputResponder:
         self._answers: dict[str, dict[str, Any]] = {}
         self._requests: list[InboundRequest] = []
         self._settled = False
-        # Functions that end the subscriptions to whatever may cancel or expire the round.
+        # Functions that end the subscriptions to whatever may cancel the round.
         self._subscriptions: list[Callable[[], object]] = []
+        self._alarm = Alarm(self._lock, self._check_deadline)
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
 
     def start(self) -> None:
         """Start all handlers. Never blocks.
 
-        Raises:
-            InvalidQuestion: One of the questions was not offered; no handler was started.
+        If a question was not offered (`InvalidQuestion`), or the call has too many
+        (`LimitExceeded`), no handler was started.
         """
         ask, dialect, cancel = self._ask, self._dialect, self._options.cancel
         handlers = self._services.handlers.for_call(self._options.handlers)
@@ -401,6 +425,8 @@ class InputResponder:
             return
         for method, _ in ask.questions.values():
             check_offered(method, offer_of(handlers), dialect)
+        if not self._options.may_ask(len(ask.questions), self._services.max_questions_per_call):
+            raise self._services.too_many_questions(ask.method)
         requests = [self._inbound_request(handlers, keys) for keys in self._grouped_keys()]
         if ask.withdraw_on is not None:  # first: no handler must see questions that are cancelled
             self._subscribe(ask.withdraw_on, partial(self._end, None))
@@ -417,13 +443,21 @@ class InputResponder:
                 partial(call_when_cancelled, cancel),
                 lambda: self.cancel(RequestCancelled("cancelled", reason=cancel.reason)),
             )
-        at = self._deadline.at
-        if at is not None:
+        self._watch_deadline()
+
+    def _watch_deadline(self) -> None:
+        """Check the deadline when it may have passed; again whenever a hold of it has ended."""
+        with self._lock:
+            if not self._settled and self._deadline.at is not None:
+                self._alarm.set(self._deadline.at)
+
+    def _check_deadline(self) -> None:
+        """On the timer thread."""
+        if self._deadline.expired:
             # The call goes on and may write, which the timer's thread must not.
-            self._subscribe(
-                lambda end: timer.at(at, partial(self._services.callback_pool.run, end)).cancel,
-                self._expire,
-            )
+            self._services.callback_pool.run(self._expire)
+        else:  # it was held meanwhile
+            self._watch_deadline()
 
     def _grouped_keys(self) -> list[list[str]]:
         """The keys of the questions, grouped by URL and message; others alone."""
@@ -436,6 +470,9 @@ class InputResponder:
         """Make the one request that stands for all of `keys`."""
         ask, dialect = self._ask, self._dialect
         method, params = ask.questions[keys[0]]
+        hold = None
+        if not answered_by_library(method, handlers):
+            hold = Hold(self._deadline, self._services.human_timeout)
         ids: tuple[str, ...] = ()
         if dialect.stateful:
             ids = elicitation_ids(method, *(ask.questions[key].params for key in keys))
@@ -449,6 +486,7 @@ class InputResponder:
             context=self._options.context,
             elicitation_ids=ids,
             resumes_call=True,
+            hold=hold,
         )
 
     def _subscribe(self, until: RegisterCallback, end: Callable[[], object]) -> None:
@@ -476,17 +514,9 @@ class InputResponder:
             )
         )
 
-    def result(self) -> dict[str, dict[str, Any]] | None:
-        """Return the outcome of a round that is settled.
-
-        Raises:
-            McpError: The error that the round ended with.
-        """
-        if isinstance(self.outcome, McpError):
-            raise self.outcome
-        return self.outcome
-
-    def _answered(self, keys: list[str], _: InboundRequest, outcome: Outcome) -> None:
+    def _answered(self, keys: list[str], request: InboundRequest, outcome: Outcome) -> None:
+        request.hold.end()
+        self._watch_deadline()
         if outcome is None:
             error = self._registry.close_error or RequestCancelled("the question was withdrawn")
             self.cancel(fresh(error, method=self._ask.method, delivery="unknown"))
@@ -502,7 +532,8 @@ class InputResponder:
                 self._end(self._answers)
 
     def _as_error(self, key: str, outcome: BaseException) -> McpError:
-        from syncmcp.handlers.forms import InvalidAnswer
+        with delaying_forks():
+            from syncmcp.handlers.forms import InvalidAnswer
 
         method = self._ask.questions[key].method
         error: McpError
@@ -528,8 +559,11 @@ class InputResponder:
             self._settled = True
             self.outcome = outcome
             subscriptions = list(self._subscriptions)
+            self._alarm.cancel()
         for unsubscribe in subscriptions:
             unsubscribe()
+        for request in self._requests:  # before the call goes on, which may be on this thread
+            request.hold.end()
         self._on_done()
         for request in self._requests:
             request.cancel(reason)

@@ -10,10 +10,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.rate_limit import SlidingWindow
-from syncmcp._concurrency.timing import TimerEntry, timer
+from syncmcp._concurrency.timing import Alarm, Hold
 from syncmcp._connection.answering import (
     AnswerFunction,
+    answered_by_library,
     check_offered,
     elicitation_ids,
     known_handler,
@@ -22,11 +24,11 @@ from syncmcp._connection.answering import (
 from syncmcp._connection.questions import InboundRequest, Outcome, QuestionRegistry
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import related_task_id, with_related_task
-from syncmcp.errors import InvalidQuestion, Refused, UsageError
+from syncmcp.errors import InvalidQuestion, LimitExceeded, Refused, UsageError
 from syncmcp.handlers import CausingCall, offer_of
 
 if TYPE_CHECKING:
-    from syncmcp._connection.intercepting import InterceptedHandler, InterceptorChain
+    from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.notifier import Notifier
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.dialect import Dialect
@@ -43,12 +45,11 @@ class QuestionDispatcher:
     """Answers the requests of one server: a ping at once, others by handlers on a pool.
 
     Args:
-        registry: The open requests of the server.
         lock: The connection's, which guards our calls.
-        notifier: Sends answers and progress.
         on_resume: Called with a call whose deadlines run again after they were held.
+        on_excess: Ends a call because of which the server has asked too many questions. Never
+            blocks.
         max_waiting: How many requests may wait for a free handler thread.
-        interceptors: Shows requests and answers to the program's interceptors.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class QuestionDispatcher:
         lock: AbstractContextManager[object],
         notifier: Notifier,
         on_resume: Callable[[PendingRequest], object],
+        on_excess: Callable[[PendingRequest, LimitExceeded], object],
         max_waiting: int,
         interceptors: InterceptorChain | None = None,
     ) -> None:
@@ -64,11 +66,10 @@ class QuestionDispatcher:
         self.lock = lock
         self.notifier = notifier
         self.on_resume = on_resume
+        self._on_excess = on_excess
         self.interceptors = interceptors
         self._registry = registry
         self._max_waiting = max_waiting
-        # Whether the refusal of too many requests was logged, which happens once.
-        self._overflow_logged = False
         # Requests that arrived before the client was open; handlers may call the client.
         self._early: list[InboundRequest] | None = []
 
@@ -89,11 +90,8 @@ class QuestionDispatcher:
     ) -> None:
         """Answer a request, now or when its handler returns. Never blocks.
 
-        Args:
-            request: The server's request.
-            dialect: The dialect of the connection.
-            owner: Our request that caused it, if that is known.
-            certain: Whether it certainly belongs to `owner`; otherwise no other request was open.
+        `owner` is our request that caused it, if that is known; unless that is `certain`, no other
+        one was open.
         """
         if isinstance(request, jsonrpc.MalformedRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
@@ -104,7 +102,7 @@ class QuestionDispatcher:
             return
         own = None if owner is None else owner.options.handlers
         handlers = self.services.handlers.for_call(own)
-        custom = self.services.handlers.request(request.method)
+        custom = self.services.handlers.requests.get(request.method)
         if custom is not None:
             make: Callable[[dict[str, Any]], AnswerFunction] = partial(_custom_handler, custom)
         else:
@@ -121,14 +119,24 @@ class QuestionDispatcher:
         if self.interceptors is None:
             answer = make(request.params)
         else:
-            answer = reply.intercepted = self.interceptors.intercept_handler(request, make)
-        self._begin(request, answer, reply, certain=certain)
+            answer = self.interceptors.intercept_handler(request, make)
+        hold = None
+        if owner is not None:
+            with self.lock:
+                allowed = owner.options.may_ask(1, self.services.max_questions_per_call)
+            if not allowed:
+                self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many questions for one call")
+                self._on_excess(owner, self.services.too_many_questions(owner.method))
+                return
+            if self.interceptors is not None or not answered_by_library(request.method, handlers):
+                hold = Hold(owner.deadline, self.services.human_timeout)
+        self._begin(request, answer, reply, hold, certain=certain)
 
     def cancel(self, params: dict[str, Any]) -> None:
         """Cancel the request that a ``notifications/cancelled`` of the server names."""
         question = self._registry.get(params.get("requestId"))
         if question is None:
-            _log.debug("[%s] cancelled nothing that is open", self.services.label)
+            self.services.note(_log, logging.DEBUG, "[%s] cancelled nothing that is open")
             return
         reason = params.get("reason")
         question.cancel(reason if type(reason) is str else None)
@@ -138,6 +146,7 @@ class QuestionDispatcher:
         request: jsonrpc.Request,
         answer: AnswerFunction,
         reply: _FrameReply,
+        hold: Hold | None,
         *,
         certain: bool,
     ) -> None:
@@ -154,15 +163,18 @@ class QuestionDispatcher:
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
             elicitation_ids=elicitation_ids(request.method, request.params),
+            hold=hold,
+            size=jsonrpc.size_of(request.params),
         )
         with self.lock:
             full = registry.waiting >= most or len(registry) >= max(MAX_OPEN, most)
+            full = full or not registry.fits(question.size)
             accepted = not full and registry.add(question)
             early = self._early
             if accepted and early is not None:
-                early.append(question)
+                self._early = [*(each for each in early if each.state == "waiting"), question]
             if accepted and owner is not None:
-                owner.hold(question, self.services.human_timeout, certain=certain)
+                owner.add_question(question, certain=certain)
         if accepted:
             if reports is not None:
                 reports.keep_alive()
@@ -170,15 +182,12 @@ class QuestionDispatcher:
                 question.start()
         elif full:
             self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
-            if not self._overflow_logged:
-                self._overflow_logged = True
-                _log.warning(
-                    "[%s] too many open questions (option max_questions); refused: %s",
-                    self.services.label,
-                    request.method,
-                )
+            text = (
+                "[%s] too many open questions, or too long ones (option max_questions); refused: %s"
+            )
+            self.services.note(_log, logging.WARNING, text, request.method)
         elif registry.close_error is None:
-            _log.warning("[%s] used the id %r twice", self.services.label, request.id)
+            self.services.note(_log, logging.WARNING, "[%s] used the id %r twice", request.id)
 
     def _refuse(
         self, request: jsonrpc.Request | jsonrpc.MalformedRequest, code: int, reason: str
@@ -206,14 +215,8 @@ class QuestionDispatcher:
 class _FrameReply:
     """Sends the outcome of one request of the server as a response, and its progress before.
 
-    Args:
-        dispatcher: Has received the request.
-        request: The request.
-        owner: Our request that caused it, if that is known.
-
     Attributes:
-        owner: As above.
-        intercepted: The answer function of the request, if there are interceptors.
+        owner: Our request that caused it, if that is known.
         reports: The progress of the answer, if the server wants to know it.
     """
 
@@ -224,12 +227,11 @@ class _FrameReply:
         owner: PendingRequest | None,
     ) -> None:
         self.owner = owner
-        self.intercepted: InterceptedHandler | None = None
         self._dispatcher = dispatcher
         self._request = request
         # The answer must follow the last progress notification, and those must be in order.
         notifier = dispatcher.notifier
-        post = self._post = notifier.ordered_post(dispatcher.services.callback_pool)
+        post = self._post = notifier.ordered_post()
         self.reports: _ProgressReports | None = None
         token = _progress_token(request.params)
         if token is not None:
@@ -245,7 +247,7 @@ class _FrameReply:
         if outcome is not None:
             frame, fault = self._encode(outcome)
             self._post(frame)
-            if self.intercepted is not None and not self.intercepted.produced(outcome):
+            if outcome is not request.handled:
                 # The library refused the request: it expired, or its call ended.
                 what = "error" if isinstance(outcome, BaseException) else "result"
                 dispatcher.show_answer(self._request, **{what: outcome})
@@ -266,7 +268,9 @@ class _FrameReply:
                 return jsonrpc.encode_result(id, result), None
             return jsonrpc.encode_error(id, *refusal(method, outcome)), None
         except ValueError as error:
-            _log.exception("the answer of the handler of %s is no JSON", method)
+            text = "the answer of the handler of %s is no JSON"
+            log = self._dispatcher.services.log
+            log.log(_log, logging.ERROR, text, method, exc_info=True)
             return jsonrpc.encode_error(id, *refusal(method, error)), error
 
 
@@ -283,11 +287,10 @@ class _ProgressReports:
         self._lock = threading.RLock()
         self._last = 0.0
         self._closed = False
-        self._keep_alive_timer: TimerEntry | None = None
-        # The newest report that exceeded the rate, and the timer entry of its retry.
         self._rate = SlidingWindow(_MAX_REPORTS, None, _REPORT_WINDOW)
+        # The newest report, if it exceeded the rate.
         self._pending: dict[str, Any] | None = None
-        self._retry_timer: TimerEntry | None = None
+        self._alarm = Alarm(self._lock, self._ring)
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer was sent.
@@ -309,33 +312,29 @@ class _ProgressReports:
             self._pending = with_related_task(params, self._task)
             if self._rate.take(1, 0):
                 self._post_pending()
-            elif self._retry_timer is None:
-                self._retry_timer = timer.after(_REPORT_WINDOW, self._retry)
+            else:
+                self._alarm.set(timing.monotonic() + _REPORT_WINDOW)
 
     def _post_pending(self) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._post(pending)
 
-    def _retry(self) -> None:
-        with self._lock:
-            self._retry_timer = None
-            if self._closed or self._pending is None:
-                return
-            if self._rate.take(1, 0):
-                self._post_pending()
-            else:
-                self._retry_timer = timer.after(_REPORT_WINDOW, self._retry)
-
     def keep_alive(self) -> None:
         """Send progress regularly, so that the server does not expire its request."""
         with self._lock:
             if not self._closed:
-                self._keep_alive_timer = timer.after(_KEEP_ALIVE_SECONDS, self._send_keep_alive)
+                self._alarm.set(timing.monotonic() + _KEEP_ALIVE_SECONDS)
 
-    def _send_keep_alive(self) -> None:
-        self.send(0.0, message="waiting for an answer")
-        self.keep_alive()
+    def _ring(self) -> None:
+        with self._lock:
+            if self._closed or self._pending is None:
+                self.send(0.0, message="waiting for an answer")
+            elif self._rate.take(1, 0):
+                self._post_pending()
+            else:
+                self._alarm.set(timing.monotonic() + _REPORT_WINDOW)
+            self.keep_alive()
 
     def close(self, *, answered: bool) -> None:
         """Post the last report if there is an answer; nothing is posted after that."""
@@ -343,9 +342,7 @@ class _ProgressReports:
             if answered and not self._closed:
                 self._post_pending()
             self._closed = True
-            for entry in (self._keep_alive_timer, self._retry_timer):
-                if entry is not None:
-                    entry.cancel()
+            self._alarm.cancel()
 
 
 def _progress_token(params: dict[str, Any]) -> str | int | None:

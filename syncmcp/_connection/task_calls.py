@@ -27,10 +27,6 @@ class TaskCallTracker:
     """Remembers calls of one connection that became tasks, until the tasks have ended.
 
     No method blocks: they run on the thread that reads.
-
-    Args:
-        table: The open requests of the connection.
-        lock: The connection's, which guards this object, too.
     """
 
     def __init__(self, table: RequestTable[PendingRequest], lock: threading.RLock) -> None:

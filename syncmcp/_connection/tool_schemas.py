@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ class ValidationOptions(NamedTuple):
 
     @classmethod
     def of(cls, output: OutputCheck, input: bool) -> ValidationOptions:
-        """Check the values of ``validate_output`` and ``validate_input``.
-
-        Raises:
-            UsageError: One of them is invalid.
-        """
+        """Check the two options of the same names; `UsageError` if a value is invalid."""
         if output not in _MODES:
             raise UsageError(f"validate_output is 'raise', 'warn' or 'off', not {output!r}")
         if not isinstance(input, bool):
@@ -42,11 +39,7 @@ class ValidationOptions(NamedTuple):
         return cls(output, input)
 
     def but(self, output: OutputCheck | None, input: bool | None) -> ValidationOptions:
-        """A copy with the values that a call gives.
-
-        Raises:
-            UsageError: One of them is invalid.
-        """
+        """A copy with the values that a call gives; see `of`."""
         return ValidationOptions.of(
             self.output if output is None else output, self.input if input is None else input
         )
@@ -61,17 +54,15 @@ class LazySchema:
         self._warned = False
 
     def compiled(self, look: Callable[[], object] = lambda: None) -> Schema:
-        """The compiled schema.
-
-        Args:
-            look: Called now and then; what it raises ends the work.
+        """The compiled schema; `look` is called now and then, and what it raises ends the work.
 
         Raises:
             UnsupportedSchema: The library cannot check values by this schema.
         """
         # No lock: threads that compile it at the same time get equal results.
         if self._compiled is None:
-            from syncmcp._protocol.schema import compile_schema
+            with delaying_forks():
+                from syncmcp._protocol.schema import compile_schema
 
             try:
                 self._compiled = compile_schema(self.source, look)
@@ -190,10 +181,8 @@ class ToolSchemaCache:
     def learn(self, tools: Iterable[Tool], generation: int, *, whole: bool) -> None:
         """Cache the schemas of a list, unless the list has changed since it was requested.
 
-        Args:
-            tools: The tools on the list.
-            generation: The generation when the list was requested.
-            whole: Whether this is the whole list, not one page of it.
+        `generation` is that of the moment when the list was requested; `whole` says whether this is
+        the whole list, not one page of it.
         """
         with self._lock:
             if generation != self.generation:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from syncmcp._base.text import redact
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import monotonic
 from syncmcp.config import Http, Stdio
 from syncmcp.observe.metrics import Measured
@@ -33,54 +33,31 @@ LOGGED_BYTES = 16 * 1024
 """How many bytes of a frame are logged."""
 
 
-class Frame(NamedTuple):
-    """One frame that went over the wire."""
-
-    when: float
-    direction: Direction
-    size: int
-    beginning: bytes
-
-    def text(self, secrets: Iterable[str]) -> str:
-        """The beginning of the frame, secrets removed."""
-        return _shown(self.beginning, self.size, secrets)
-
-
 class WireLog:
     """Records the frames of all connections of one client.
 
-    Args:
-        label: What logs call the server.
-        target: What the client connects to; its secrets are removed from frames.
-        interceptors: The client's interceptors; a `Measured` is called with every frame.
+    The secrets of `target` are removed from frames. A `Measured` among the interceptors is called
+    with every frame.
     """
 
     def __init__(self, label: str, target: object, interceptors: Iterable[Interceptor]) -> None:
         self._label = label
-        self.secrets = tuple(_secrets(target))
+        # Transports add what they send.
+        self.secrets = target.secrets if isinstance(target, (Stdio, Http)) else Secrets()
         self._measured = [each for each in interceptors if isinstance(each, Measured)]
-        # Plain tuples, of which `frames` makes a `Frame`. A deque needs no lock for appending.
+        # When, size and beginning of each. A deque needs no lock for appending.
         self._frames: deque[tuple[float, Direction, int, bytes]] = deque(maxlen=FRAMES)
 
-    @property
-    def on_repeat(self) -> Callable[[str], object] | None:
-        """Called with the method of each retried request; `None` if there are no metrics."""
-        return self._repeated if self._measured else None
-
-    def frames(self) -> list[Frame]:
-        """The newest frames, oldest first."""
-        return [Frame(*kept) for kept in self._frames.copy()]
-
     def facts(self, now: float) -> list[dict[str, Any]]:
-        """The newest frames as plain values, secrets removed; see `Dump`."""
+        """The newest frames as plain values, oldest first, secrets removed; see `Dump`."""
         return [
             {
-                "age": round(now - frame.when, 3),
-                "direction": frame.direction,
-                "bytes": frame.size,
-                "text": frame.text(self.secrets),
+                "age": round(now - when, 3),
+                "direction": direction,
+                "bytes": size,
+                "text": _shown(beginning, size, self.secrets),
             }
-            for frame in self.frames()
+            for when, direction, size, beginning in self._frames.copy()
         ]
 
     def record(self, direction: Direction, frame: bytes) -> None:
@@ -95,23 +72,14 @@ class WireLog:
         for measured in self._measured:
             measured.moved(self._label, direction, size)
 
-    def _repeated(self, method: str) -> None:
+    def repeated(self, method: str) -> None:
+        """Report to metrics that a request of `method` is sent again."""
         for measured in self._measured:
             measured.repeated(self._label, method)
 
 
-def _shown(beginning: bytes, size: int, secrets: Iterable[str]) -> str:
-    text = redact(beginning.decode("utf-8", "replace").rstrip("\r\n"), secrets)
+def _shown(beginning: bytes, size: int, secrets: Secrets) -> str:
     left = size - len(beginning)
+    text = beginning.decode("utf-8", "replace").rstrip("\r\n")
+    text = secrets.redact(text, ends_cut=left > 0)
     return f"{text} ... {left} bytes more" if left > 0 else text
-
-
-def _secrets(target: object) -> Iterator[str]:
-    """Values of the target that are secrets, or may be."""
-    if isinstance(target, Stdio):
-        yield from target.env.values()
-    elif isinstance(target, Http):
-        if isinstance(target.headers, Mapping):
-            yield from target.headers.values()
-        if target.session_id is not None:
-            yield target.session_id

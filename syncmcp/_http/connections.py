@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import http.client
 import io
+import logging
+import queue
 import re
 import socket
 import ssl
+from collections import deque
 from functools import cache, partial
 from http import HTTPStatus
 from http.client import (
@@ -35,6 +38,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util import SKIP_HEADER, Retry, Timeout
 
+from syncmcp._base.text import MASK, redact, visible
 from syncmcp._http.connecting import connect, look_up, resolve
 from syncmcp._http.exchange import current, shut_down
 
@@ -42,6 +46,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Adapter"]
+
+# Loggers of urllib3 that quote URLs.
+_QUOTING_LOGGERS = ("urllib3.connection", "urllib3.connectionpool", "urllib3.util.retry")
+_QUERY = re.compile(r"(?<!HTTP/)\?[^\s\"']*")
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """Remove queries from what urllib3 logs of our exchanges: tokens stand in some of them."""
+    if current() is not None:
+        record.msg = visible(redact(_QUERY.sub(f"?{MASK}", record.getMessage())))
+        record.args = ()
+    return True
+
+
+for _name in _QUOTING_LOGGERS:
+    logging.getLogger(_name).addFilter(_without_query)
 
 # urllib3 adds the former where they are missing, and writes another head for the latter.
 _NEEDED = frozenset(("accept-encoding", "content-length", "user-agent"))
@@ -82,7 +102,7 @@ _FIELD = re.compile(
 class _Response(HTTPResponse):
     """Skips interim responses, and refuses headers that break off."""
 
-    fp: Any
+    fp: Any = None  # for the destructor, if Ctrl-C comes before it is set
     headers: Any
     msg: Any
 
@@ -153,6 +173,9 @@ class _Connection(HTTPConnection):
     """Registers its socket with the exchange on its thread; sends head and body at once."""
 
     response_class: Any = _Response
+
+    # Not that of http.client, with which a program has all connections print their headers.
+    debuglevel = 0
 
     peer: str | None = None
     """The address of the server; `None` before it is known, and through a proxy."""
@@ -277,8 +300,49 @@ def _close_half_made(error: OSError) -> None:
         trace = trace.tb_next
 
 
+class _IdleConnections:
+    """The connections of a pool that are not in use, the last one first. No method blocks.
+
+    urllib3 has a `queue.LifoQueue` for them. Ctrl-C right after its lock was taken would leave it
+    locked, and all threads would wait for ever. This has no lock.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        self._maxsize = maxsize
+        self._items: deque[Any] = deque()
+
+    def get(self, block: bool = False, timeout: float | None = None) -> Any:
+        """Take one.
+
+        Raises:
+            queue.Empty: There is none; urllib3 makes one.
+        """
+        try:
+            return self._items.pop()
+        except IndexError:
+            raise queue.Empty from None
+
+    def put(self, item: Any, block: bool = False) -> None:
+        """Add one.
+
+        Raises:
+            queue.Full: There are enough; urllib3 closes it.
+        """
+        # urllib3 fills a pool with `None`. A thread that Ctrl-C struck may add its own one again.
+        if item is None or item in self._items:
+            return
+        if len(self._items) >= self._maxsize:  # threads at the same time may add one too many
+            raise queue.Full
+        self._items.append(item)
+
+    def qsize(self) -> int:
+        """How many there are."""
+        return len(self._items)
+
+
 class _Pool(HTTPConnectionPool):
     ConnectionCls: Any = _Connection
+    QueueCls: Any = _IdleConnections
 
     def _put_conn(self, conn: Any) -> None:
         exchange = current()

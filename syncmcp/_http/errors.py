@@ -12,7 +12,7 @@ import requests
 import urllib3.exceptions
 from urllib3.util.ssl_match_hostname import CertificateError
 
-from syncmcp._base.text import redact
+from syncmcp._base.text import redact, visible
 from syncmcp._http.exchange import ExchangeAborted
 from syncmcp.errors import (
     ConnectFailed,
@@ -57,14 +57,16 @@ def explain(error: Exception, exchange: AbortableExchange) -> McpError:
     """Return the library's error for `error`, which was raised in `exchange`.
 
     Its `__cause__` is the innermost exception only: the wrappers of requests and urllib3 quote URLs
-    with their secrets.
+    with their secrets. There is none if that one would show a secret or a control character.
     """
     chain = list(_chain(error))
     for one in chain:
         if isinstance(one, McpError):
             return one
     found = _classify(chain, exchange)
-    found.__cause__ = chain[-1]
+    text = str(chain[-1])
+    if redact(text) == text and visible(text) == text:
+        found.__cause__ = chain[-1]
     return found
 
 

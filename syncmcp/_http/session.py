@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.cookies import get_cookie_header
 from requests.hooks import dispatch_hook
 from requests.models import PreparedRequest
 from requests.structures import CaseInsensitiveDict
 from requests.utils import default_user_agent
 from urllib3.exceptions import HTTPError
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._http.connections import Adapter
+from syncmcp._http.cookies import ServerCookies
 from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from syncmcp._http.exchange import AbortableExchange
     from syncmcp.config import Http
 
-__all__ = ["HttpSession", "body_of", "content_type", "finish"]
+__all__ = ["HttpSession", "body_of", "connection_settings", "content_type", "finish"]
 
 _log = logging.getLogger("syncmcp.http")
 
@@ -59,14 +60,7 @@ class HttpSession:
             session = _copied_session(theirs)
             self._adapter = Adapter(connections)
         self._session = session
-        verify = config.verify if config.verify is not True else session.verify
-        self._settings: dict[str, Any] = {
-            **session.merge_environment_settings(
-                config.url, {}, True, verify, config.cert or session.cert
-            )
-        }
-        if config.proxies is not None:
-            self._settings["proxies"] = dict(config.proxies)
+        self._settings = connection_settings(config, session)
         template = PreparedRequest()
         template.prepare(
             method="POST", url=config.url, params=session.params, hooks=session.hooks, cookies={}
@@ -80,10 +74,13 @@ class HttpSession:
         headers.pop("Content-Length", None)  # each body has its own
         self.headers = {name.lower(): (name, value) for name, value in headers.items()}
         self._auth = config.auth or session.auth
+        self._secrets = config.secrets
+        learned = getattr(self._auth, "secrets", None)
+        if isinstance(learned, Secrets):  # what signing in receives
+            self._secrets.include(learned)
         self._template = template
         self._hooked = self._auth is not None or bool(template.hooks["response"])
-        # To ask an empty jar takes ten function calls.
-        self._may_have_cookies = theirs is not None
+        self._cookies = ServerCookies(session.cookies, filled=theirs is not None)
 
     def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
         """The headers of one request.
@@ -126,13 +123,18 @@ class HttpSession:
         if body is not None:
             headers["Content-Length"] = str(len(body))
         session = self._session
-        if self._may_have_cookies and session.cookies:
-            cookies = get_cookie_header(session.cookies, request)  # type: ignore[no-untyped-call]
+        if self._cookies.filled:
+            cookies = self._cookies.header(request)
             if cookies is not None and "cookie" not in map(str.lower, headers):
                 headers["Cookie"] = cookies
         if self._auth is not None:
             request.hooks = {event: list(hooks) for event, hooks in request.hooks.items()}
             request.prepare_auth(self._auth)
+        seen = self._secrets.seen
+        for name, value in headers.items():
+            if seen.get(name) != value and name != "Content-Length":
+                self._secrets.add_headers(headers)
+                break
         left = exchange.deadline.remaining()
         if left is not None and left <= 0:
             raise TimeoutError("there was no time left")
@@ -156,15 +158,30 @@ class HttpSession:
                 response = dispatch_hook(  # type: ignore[no-untyped-call]
                     "response", request.hooks, response, **options
                 )
-            if "Set-Cookie" in response.headers:
-                session.cookies.update(response.cookies)
-                self._may_have_cookies = True
+        if "Set-Cookie" in response.headers:
+            self._cookies.keep(response.cookies)
         return response
 
     def close(self) -> None:
         """Close all idle connections, but not a session of the program's that is used unchanged."""
         if self._adapter is not None:
             self._adapter.close()
+
+
+def connection_settings(config: Http, session: requests.Session) -> dict[str, Any]:
+    """How the server of `config` is reached and checked: ``verify``, ``cert``, ``proxies``.
+
+    What `config` leaves open is that of the session, and of the environment at this moment.
+    """
+    verify = config.verify if config.verify is not True else session.verify
+    settings: dict[str, Any] = {
+        **session.merge_environment_settings(
+            config.url, {}, True, verify, config.cert or session.cert
+        )
+    }
+    if config.proxies is not None:
+        settings["proxies"] = dict(config.proxies)
+    return settings
 
 
 def _cannot_abort() -> None:

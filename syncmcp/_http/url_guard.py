@@ -25,6 +25,8 @@ from syncmcp.errors import AuthError, Delivery
 from syncmcp.handlers.links import Link, UnsafeLink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import requests
 
 __all__ = ["UnsafeUrl", "UrlGuard"]
@@ -88,7 +90,8 @@ class UrlGuard:
 
     Args:
         server: The URL of the MCP server, which the user chose.
-        allow_private: Whether any server may name private addresses, also with ``http``.
+        allow_private: Whether any server may name addresses of private networks and of this
+            computer, also with plain ``http``; never those of the local link and of cloud metadata.
         look_up: Looks up the addresses of a host, as `socket.getaddrinfo` returns them.
     """
 
@@ -173,11 +176,9 @@ class UrlGuard:
     def _check_kind(self, url: str, kind: _AddressClass) -> None:
         if kind is _AddressClass.PUBLIC:
             return
-        if kind is _AddressClass.UNUSABLE:
+        if kind in (_AddressClass.UNUSABLE, _AddressClass.LINK_LOCAL):
             raise _unsafe(url, f"it leads to {kind.value}")
-        if self._allow_private:
-            return
-        if kind is _AddressClass.LINK_LOCAL or self._server_is_public():
+        if not self._allow_private and self._server_is_public():
             raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
 
     def _server_is_public(self) -> bool:
@@ -220,11 +221,26 @@ def _address_class(written: str) -> _AddressClass:
         return _AddressClass.UNUSABLE
     if address in _THIS_NETWORK:
         return _AddressClass.UNUSABLE
-    if address.is_link_local or address in _CLOUD_METADATA:
+    if _is_link_local(address):
         return _AddressClass.LINK_LOCAL
     if not address.is_global or getattr(address, "is_site_local", False):
         return _AddressClass.PRIVATE
     return _AddressClass.PUBLIC
+
+
+def _is_link_local(address: _Address) -> bool:
+    return address.is_link_local or address in _CLOUD_METADATA
+
+
+def _embedding_places(packed: bytes) -> Iterator[bytes]:
+    """The four bytes of the IPv4 address, for each length of a prefix from 48 bits on.
+
+    Only the local network knows the length. Byte 8 is always zero (RFC 6052 §2.2).
+    """
+    around = packed[:8] + packed[9:]
+    for start in (6, 7, 8):
+        yield around[start : start + 4]
+    yield packed[12:]
 
 
 def _embedded_ipv4(address: _Address) -> _Address:
@@ -234,7 +250,8 @@ def _embedded_ipv4(address: _Address) -> _Address:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _NAT64_LOCAL:
-        return ipaddress.IPv6Address("fd00::")
+        places = map(ipaddress.IPv4Address, _embedding_places(address.packed))
+        return next(filter(_is_link_local, places), ipaddress.IPv6Address("fd00::"))
     return address.ipv4_mapped or address.sixtofour or address
 
 

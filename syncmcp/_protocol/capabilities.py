@@ -8,31 +8,6 @@ from typing import Any, Literal, NamedTuple
 from syncmcp._protocol.metadata import is_prefixed
 from syncmcp.errors import UsageError
 
-IDEMPOTENT_REQUESTS = frozenset(
-    (
-        "completion/complete",
-        "initialize",
-        "logging/setLevel",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "subscriptions/listen",
-        "tasks/cancel",
-        "tasks/get",
-        "tasks/list",
-        "tasks/result",
-        "tasks/update",
-        "tools/list",
-    )
-)
-"""Requests that may be repeated without doing their work twice."""
-
 Undeclared = Literal["refuse", "try"]
 """The option for requests whose capability the server does not declare: fail, or send anyway."""
 
@@ -89,11 +64,9 @@ NO_OFFER = OfferedCapabilities()
 
 
 def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
-    """The capabilities object that declares `offer`.
+    """The capabilities object that declares `offer`, in which no member is that the revision lacks.
 
-    Args:
-        offer: The offer, without members that the revision lacks.
-        modes: True if the revision has elicitation modes; if not, elicitation means forms.
+    Without `modes`, the revision has no elicitation modes, and elicitation means forms.
     """
     capabilities: dict[str, Any] = {}
     if offer.roots:
@@ -115,8 +88,7 @@ def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str,
 def check_extensions(given: object) -> dict[str, dict[str, Any]]:
     """Return a checked copy of the extensions that a program enables: settings by identifier.
 
-    Raises:
-        UsageError: An identifier has no prefix or is not valid, or settings are no mapping.
+    `UsageError` if an identifier has no prefix or is not valid, or settings are no mapping.
     """
     if not isinstance(given, Mapping):
         raise UsageError(f"extensions is a mapping of identifiers to settings, not {given!r}")

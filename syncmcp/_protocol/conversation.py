@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
     """The tool uses in a message of the model, in order.
 
-    Raises:
-        ValueError: Two tool uses have the same id, or the message is not of the assistant. The text
-            is a sentence that is sent to the peer.
+    The text of the `ValueError` for two uses with the same id, and for a message that is not of the
+    assistant, is a sentence that is sent to the peer.
     """
     uses = [block for block in message.blocks if isinstance(block, types.ToolUseContent)]
     if not uses:
@@ -40,10 +39,8 @@ def check_tool_results(messages: Sequence[SamplingMessage]) -> None:
     """Check that every tool use has exactly one result, in the next message.
 
     A message with tool uses is followed by a message of the user with one result for each use and
-    nothing else (spec: sampling, "Tool Result Messages", "Tool Use and Result Balance").
-
-    Raises:
-        ValueError: The messages violate that; the text is a sentence that is sent to the peer.
+    nothing else (spec: sampling, "Tool Result Messages", "Tool Use and Result Balance"). The text
+    of the `ValueError` for other messages is a sentence that is sent to the peer.
     """
     if not any(block.type in _TOOL_BLOCKS for message in messages for block in message.blocks):
         return
@@ -81,14 +78,8 @@ def _tool_results(message: SamplingMessage) -> list[ToolResultContent]:
 def single_block(result: CreateMessageResult, kinds: Collection[str]) -> CreateMessageResult:
     """Convert a model's answer to the form used until 2025-06-18: one block instead of a list.
 
-    Several text blocks become one, as in `CreateMessageResult.text`.
-
-    Args:
-        result: The answer; not changed.
-        kinds: The block types that the revision has.
-
-    Raises:
-        ValueError: The answer does not fit into one block of these types.
+    Several text blocks become one, as in `CreateMessageResult.text`. `ValueError` if the answer
+    does not fit into one block of the types in `kinds`, those of the revision.
     """
     blocks = result.blocks
     for block in blocks:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
-from syncmcp._protocol.dialect import Dialect, Reply, TaskState
+from syncmcp._protocol.dialect import Dialect, Reply
 from syncmcp._protocol.steps import (
     AnswerInput,
     InputQuestion,
@@ -20,6 +20,7 @@ from syncmcp._protocol.steps import (
     SessionPin,
     Steps,
     link_of,
+    read_questions,
     url_questions,
 )
 from syncmcp._protocol.tasks import (
@@ -28,7 +29,11 @@ from syncmcp._protocol.tasks import (
     CANCEL,
     FINAL_STATUSES,
     GET,
+    RESULT,
     UPDATE,
+    TaskState,
+    cancelled_error,
+    failed_error,
 )
 from syncmcp.errors import (
     ClosedError,
@@ -37,6 +42,7 @@ from syncmcp.errors import (
     InvalidQuestion,
     McpError,
     OutcomeUnknown,
+    ProtocolError,
     RequestCancelled,
     RequestTimeout,
     ServerError,
@@ -78,7 +84,7 @@ def exchange(
 
     The result is not validated, but its kind (final, questions, task) is read before any model
     sees it: a tolerant model would read questions as an empty success. A call that becomes a task
-    is polled until it ends, unless `polls_task` is false; see `exchange_or_task`.
+    is polled until it ends; unless `polls_task`, its `TaskState` is returned.
 
     Once a result contained questions, the server has started the call: an error of a repeated
     request then has the `delivery` of the call, not of that request.
@@ -135,13 +141,6 @@ def exchange(
     return result
 
 
-def exchange_or_task(
-    method: str, params: dict[str, Any] | None, *, max_rounds: int
-) -> Steps[dict[str, Any] | TaskState]:
-    """Like `exchange`, but return the state of the task if the call becomes one."""
-    return exchange(method, params, max_rounds=max_rounds, polls_task=False)
-
-
 def _answers(
     method: str,
     params: dict[str, Any] | None,
@@ -150,8 +149,7 @@ def _answers(
 ) -> Steps[dict[str, Any]]:
     """Have the questions of a result answered; each link is asked for once per call.
 
-    Raises:
-        TooManyRounds: The server asks again for a link that the person did not agree to.
+    `TooManyRounds` if the server asks again for a link that the person did not agree to.
     """
     links = rounds.links
     answers = links.known_answers(questions)
@@ -178,9 +176,6 @@ def single_exchange(
     """Send a request once and return its result, or the questions of the server.
 
     A call that becomes a task is polled until it ends; handlers answer the questions of the task.
-
-    Raises:
-        ProtocolError: The result is no object, or of a kind that was not agreed on.
     """
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
@@ -190,12 +185,7 @@ def single_exchange(
 
 
 class RoundLimit:
-    """Limits how often a server may ask before the final result of one call.
-
-    Attributes:
-        links: The links that the person was asked to open.
-        rounds: How often the server has asked.
-    """
+    """Limits how often a server may ask before the final result of one call; `rounds` counts."""
 
     def __init__(self, method: str, most: int) -> None:
         self._method = method
@@ -204,32 +194,18 @@ class RoundLimit:
         self.rounds = 0
 
     def count(self, last: McpError | Mapping[str, InputQuestion]) -> None:
-        """Count one more round.
-
-        Args:
-            last: The error or the questions that the server sent.
-
-        Raises:
-            TooManyRounds: The limit is exceeded.
-        """
+        """Count one more round, in which the server sent `last`; `TooManyRounds` if too many."""
         if self.rounds >= self._most:
             self.fail(f"the server asked more than {self._most} times (option max_rounds)", last)
         self.rounds += 1
 
     def fail(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
-        """Give up the call.
-
-        Raises:
-            TooManyRounds: Always; its cause is `last`.
-        """
+        """Give up the call with `TooManyRounds`, whose cause is `last`."""
         if not isinstance(last, McpError):
             last = McpError(
                 f"the server asked for {len(last)} more answers",
                 method=self._method,
-                questions={
-                    key: {"method": each.method, "params": each.params}
-                    for key, each in last.items()
-                },
+                questions={key: each._asdict() for key, each in last.items()},
             )
         raise TooManyRounds(why, rounds=self.rounds, method=self._method) from last
 
@@ -261,12 +237,8 @@ class AnsweredLinks:
 
         URL and message must be the same: a consent counts for exactly what the person saw.
         """
-        answers = {key: self._known(each) for key, each in questions.items()}
-        return {key: answer for key, answer in answers.items() if answer is not None}
-
-    def _known(self, question: InputQuestion) -> dict[str, Any] | None:
-        link = link_of(question)
-        return None if link is None else self._answers.get(link)
+        links = ((key, link_of(each)) for key, each in questions.items())
+        return {key: self._answers[link] for key, link in links if link in self._answers}
 
     def remember(
         self, questions: Mapping[str, InputQuestion], answers: Mapping[str, dict[str, Any]]
@@ -308,10 +280,7 @@ def error_of_started_call(error: McpError, method: str) -> McpError:
     """The error of a call that the server has started, after a later request about it failed.
 
     The later request may not have been sent, but the call was: its delivery is ``"unknown"``.
-
-    Args:
-        error: The error of the later request; is changed.
-        method: The method of the call.
+    `error`, the error of the later request, is changed.
     """
     facts: Any = error
     if hasattr(facts, "delivery"):
@@ -364,7 +333,6 @@ class TaskPoller:
         # The value of `withdraw_on` before the latest poll, which found the open questions.
         self._withdraw_on: RegisterCallback | None = None
         self._rounds = RoundLimit(AUGMENTED, max_rounds)
-        self._links = AnsweredLinks()
         # The keys of answered questions, and the answers that the server has not received.
         self._answered: set[str] = set()
         self._unsent: dict[str, Any] = {}
@@ -385,18 +353,11 @@ class TaskPoller:
             if self.on_state is not None:
                 self.on_state(state)
 
-    def set_final_status(self, status: str) -> None:
-        """Record a final status that was inferred from a result, not polled."""
-        assert self.state is not None
-        self.update(self.state._replace(status=status, raw={**self.state.raw, "status": status}))
-
     def poll_until_done(self, timeout: float | None = None) -> Steps[dict[str, Any]]:
         """Poll the task, have its questions answered, and return the result of the call.
 
-        May be stopped and called again: no question is asked twice.
-
-        Args:
-            timeout: The limit for one poll, in seconds.
+        May be stopped and called again: no question is asked twice. `timeout` is the limit for one
+        poll, in seconds.
 
         Raises:
             ServerError: The call failed.
@@ -420,7 +381,8 @@ class TaskPoller:
                 ends_on = self.withdraw_on
             dialect = yield from self.poll(timeout)
             assert dialect.tasks is not None  # or it could not have been asked
-            result = yield from dialect.tasks.advance(self, dialect, timeout)
+            advance = self._fetch if dialect.tasks.requested_by_client else self._act_on_state
+            result = yield from advance(dialect, timeout)
             if result is not None:
                 return result
             waits = not self.ended  # answering questions polls, and may have found the end
@@ -433,23 +395,68 @@ class TaskPoller:
         self.update(task_protocol.read(GET, reply.dialect.read_result(GET, reply.result)))
         return reply.dialect
 
+    def _fetch(self, dialect: Dialect, timeout: float | None) -> Steps[dict[str, Any] | None]:
+        """The result of the call, once there is one (2025-11-25); `None` before.
+
+        The server sends its questions while ``tasks/result`` is open.
+        """
+        assert self.state is not None
+        if self.state.status == "cancelled":
+            raise cancelled_error(self.state)
+        if self.state.status not in ACTIONABLE_STATUSES:
+            return None
+        try:
+            reply: Reply = yield Send(RESULT, {"taskId": self.id})
+        except ServerError as error:
+            if not self.ended:  # at the latest poll: it may have ended or been deleted since
+                try:
+                    yield from self.poll(timeout)
+                except ServerError:
+                    raise error from None
+            if self.state.status == "cancelled":
+                raise cancelled_error(self.state) from error
+            raise
+        result = reply.dialect.read_result(RESULT, reply.result)
+        assert isinstance(result, dict)
+        if not self.ended:
+            status = "failed" if result.get("isError") is True else "completed"
+            raw = {**self.state.raw, "status": status}
+            self.update(self.state._replace(status=status, raw=raw))
+        return result
+
+    def _act_on_state(
+        self, dialect: Dialect, timeout: float | None
+    ) -> Steps[dict[str, Any] | None]:
+        """The result in the state (2026-07-28), or `None`; has questions in it answered."""
+        assert self.state is not None
+        _, status, _, raw = self.state
+        if status == "cancelled":
+            raise cancelled_error(self.state)
+        if status == "failed":
+            raise failed_error(raw.get("error"))
+        if status == "completed":
+            result = dialect.read_result(AUGMENTED, raw.get("result"))
+            if not isinstance(result, dict):
+                raise ProtocolError("the result of a task is not a final result", method=GET)
+            return result
+        if status == "input_required":
+            questions = read_questions(GET, raw.get("inputRequests"))
+            yield from self.answer_questions(questions, timeout)
+        return None
+
     def answer_questions(
         self, questions: Mapping[str, Any], timeout: float | None = None
     ) -> Steps[None]:
         """Have new questions answered, and send the answers to the server (2026-07-28).
 
-        A withdrawn question is not asked again.
-
-        Raises:
-            TooManyRounds: The server asked more than `max_rounds` times.
-            McpError: A question was refused, now or before; or the answers could not be sent.
+        A withdrawn question is not asked again; a refused one fails each time.
         """
         if self._refusal is not None:
             raise fresh(self._refusal)
         new = {key: each for key, each in questions.items() if key not in self._answered}
         if new:
             self._rounds.count(new)
-            known = self._links.known_answers(new)
+            known = self._rounds.links.known_answers(new)
             self._answered.update(known)
             self._unsent.update(known)
             new = {key: each for key, each in new.items() if key not in known}
@@ -472,7 +479,7 @@ class TaskPoller:
                 )
                 yield from self.poll(timeout)
                 return
-            self._links.remember(new, answers)
+            self._rounds.links.remember(new, answers)
             self._unsent.update(answers)
         unsent = {key: each for key, each in self._unsent.items() if key in questions}
         if unsent:
@@ -487,11 +494,7 @@ class TaskPoller:
 
 
 def wait_for_task(poller: TaskPoller) -> Steps[dict[str, Any]]:
-    """Poll a task until it ends; cancel it at the server if polling fails.
-
-    Raises:
-        McpError: What `TaskPoller.poll_until_done` raises.
-    """
+    """Poll a task until it ends; cancel it at the server if polling fails."""
     try:
         return (yield from poller.poll_until_done())
     except ServerError:

@@ -5,20 +5,54 @@ The peer is the server of the connection.
 
 from __future__ import annotations
 
-from collections import deque
+import json
+import re
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import pydantic_core
 
 from syncmcp._protocol.subscription import LISTEN
-from syncmcp.errors import UsageError
+from syncmcp.errors import LimitExceeded, UsageError
 
 Id = int | str
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+
+MAX_VALUES = 4_000_000
+"""The most values in one frame, the keys of objects counted as well.
+
+A value of two bytes becomes an object of up to a hundred: 64 MiB of them would take gigabytes.
+"""
+
+MAX_NESTING = 200
+"""How deep the values of a frame may be nested: the bound of the decoder."""
+
+MAX_DIGITS = 4300
+"""How many digits an integer of a frame may have: the bound of the decoder."""
+
+# The beginning and the end of a response: members that are neither arrays nor objects, until its
+# result or error, and after it.
+_MEMBER = rb'"(?!id")[^"\\]*"\s*:\s*(?:"[^"\\]*"|[^\s"{}\[\],:]+)\s*'
+_ID = rb'"id"\s*:\s*(?P<id>\d{1,19}|"\d{1,19}")\s*'
+_HEAD = re.compile(
+    rb"\s*\{\s*(?:" + _MEMBER + rb",\s*)*?(?:" + _ID + rb",\s*(?:" + _MEMBER + rb",\s*)*?)?"
+    rb'"(?:result|error)"\s*:'
+)
+_TAIL = re.compile(_ID + rb"(?:,\s*" + _MEMBER + rb")*\}\s*\Z")
+
+# So much of a frame is looked at, at its beginning and at its end.
+_EDGE_BYTES = 256
+
+# What a small value takes as an object, in bytes, its place in a list or dict included.
+_VALUE_BYTES = 64
+
+# A string, the beginning of an array or object, or another value; escaped quotes were removed.
+_VALUE = re.compile(rb'"[^"]*"?|[\[{]|[^\s\[\]{},:"]+')
 
 
 class Request(NamedTuple):
@@ -69,15 +103,53 @@ class InvalidMessage(NamedTuple):
 Message = Request | Notification | Result | Error | MalformedRequest | InvalidMessage
 
 
+def size_of(params: dict[str, Any]) -> int:
+    """What parameters take in memory, in bytes, or more if their texts are long.
+
+    Interceptors may have put any objects into them.
+    """
+    try:
+        data = pydantic_core.to_json(params, serialize_unknown=True)
+    except ValueError:  # UTF-8 cannot encode a text
+        data = json.dumps(params, default=repr, skipkeys=True).encode()
+    return len(data) + _VALUE_BYTES * _separators(data)
+
+
+def _separators(frame: bytes) -> int:
+    """How many characters there are that separate values. There is at most one value more."""
+    return sum(map(frame.count, b",:[{"))
+
+
+def count_values(frame: bytes) -> int:
+    """How many values JSON has, keys of objects counted as well; at most `MAX_VALUES` + 1."""
+    # Without escaped quotes, the pattern reads a string without a group, which would take memory.
+    bare = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # By a generator in Python: within one call in C no other thread of the program would run.
+    return sum(1 for _ in islice(_VALUE.finditer(bare), MAX_VALUES + 1))
+
+
+def check_values(frame: bytes) -> None:
+    """Check, before JSON is decoded, how many values it has; `LimitExceeded` if too many."""
+    # Few frames have so many separators, most within long strings.
+    if _separators(frame) >= MAX_VALUES and count_values(frame) > MAX_VALUES:
+        raise LimitExceeded(f"a message of the server has more than {MAX_VALUES:,} values")
+
+
 def decode(frame: bytes) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
-    Never raises: an unreadable message is returned as `InvalidMessage`.
+    An unreadable message is returned as `InvalidMessage`. A frame of more than `MAX_VALUES` values
+    is not decoded: `LimitExceeded`. NaN is not JSON. `1e999` is, and becomes infinity, as with the
+    `json` of Python: to look for such numbers takes longer than to decode, up to thirty times in a
+    frame of base64. What calculates with a number checks it (`is_number`).
     """
+    if len(frame) > MAX_VALUES:  # every value takes a byte
+        check_values(frame)
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
-        return [InvalidMessage(f"not JSON: {error}", None)]
+        bounds = f"at most {MAX_NESTING} levels, and {MAX_DIGITS:,} digits of an integer"
+        return [InvalidMessage(f"not JSON: {error} ({bounds})", _id_of_response(frame))]
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:
@@ -88,6 +160,20 @@ def decode(frame: bytes) -> list[Message]:
             for item in value
         ]
     return [InvalidMessage("neither an object nor a batch", None)]
+
+
+def _id_of_response(frame: bytes) -> Id | None:
+    """The id of a response that cannot be decoded, from its beginning or its end.
+
+    `None` for what may be no response: the id of a request of the peer is none of ours.
+    """
+    head = _HEAD.match(frame, 0, _EDGE_BYTES)
+    if head is None:
+        return None
+    found = head["id"]
+    if found is None and (tail := _TAIL.search(frame, max(0, len(frame) - _EDGE_BYTES))):
+        found = tail["id"]
+    return None if found is None else own_id(found.strip(b'"').decode("ascii"))
 
 
 def lacks_id(message: Message) -> bool:
@@ -137,22 +223,14 @@ def _read_error(error: object, id: Id | None) -> Message:
 
 
 def encode_request(id: int, method: str, params: dict[str, Any] | None) -> bytes:
-    """Write a request.
-
-    Raises:
-        UsageError: `params` hold something that JSON cannot express.
-    """
+    """Write a request; `UsageError` if JSON cannot express `params`."""
     if params is None:
         return _encode({"jsonrpc": "2.0", "id": id, "method": method})
     return _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
 def encode_notification(method: str, params: dict[str, Any] | None) -> bytes:
-    """Write a notification.
-
-    Raises:
-        UsageError: `params` hold something that JSON cannot express.
-    """
+    """Write a notification; `UsageError` if JSON cannot express `params`."""
     if params is None:
         return _encode({"jsonrpc": "2.0", "method": method})
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})
@@ -164,20 +242,12 @@ def encode_batch(requests: Sequence[bytes]) -> bytes:
 
 
 def encode_result(id: Id, result: dict[str, Any]) -> bytes:
-    """Write the result of a request of the peer.
-
-    Raises:
-        UsageError: `result` holds something that JSON cannot express.
-    """
+    """Write the result of a request of the peer; `UsageError` if JSON cannot express it."""
     return _encode({"jsonrpc": "2.0", "id": id, "result": result})
 
 
 def encode_error(id: Id, code: int, message: str, data: Any = None) -> bytes:
-    """Write the error of a request of the peer.
-
-    Raises:
-        UsageError: `data` holds something that JSON cannot express.
-    """
+    """Write the error of a request of the peer; `UsageError` if JSON cannot express `data`."""
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -219,11 +289,7 @@ class RequestTable(Generic[C]):
     *its* request 3 must not affect *our* request 3.
 
     Whoever *takes* a call settles it; later takers get `None`. So each call is settled once. The
-    table has no lock: its connection guards it.
-
-    Attributes:
-        next_id: The id of the next request.
-        queued: The ids of the calls that wait for a free slot.
+    table has no lock: its connection guards it. `queued` has the calls that wait for a free slot.
     """
 
     def __init__(self, first_id: int, max_in_flight: int) -> None:
@@ -232,24 +298,17 @@ class RequestTable(Generic[C]):
         self._calls: dict[int, C] = {}
         # Calls of `LISTEN`, which stay open until the subscription ends.
         self._subscriptions: dict[int, C] = {}
-        # The ids of registered calls that wait for a free slot, in order; `queued` says which of
-        # them still wait.
-        self._queue: deque[int] = deque()
-        self.queued: set[int] = set()
+        self.queued: OrderedDict[int, C] = OrderedDict()
 
     def __len__(self) -> int:
         """The number of open calls, without subscriptions."""
         return len(self._calls)
 
     def register(self, call: C, *, skip_queue: bool = False) -> bool:
-        """Assign the next id to `call` and add it.
+        """Assign the next id to `call` and add it; return whether it may be sent now.
 
-        Args:
-            call: The request.
-            skip_queue: Never queue the call, because calls in flight may depend on it.
-
-        Returns:
-            True if the call may be sent now; false if it is queued until `next_queued` returns it.
+        Otherwise it is queued until `next_queued` returns it. With `skip_queue` it never is,
+        because calls in flight may depend on it.
         """
         id = call.id = self.next_id
         self.next_id = id + 1
@@ -259,8 +318,7 @@ class RequestTable(Generic[C]):
         self._calls[id] = call
         if skip_queue or len(self._calls) - len(self.queued) <= self._max:
             return True
-        self._queue.append(id)
-        self.queued.add(id)
+        self.queued[id] = call
         return False
 
     def open_calls(self) -> list[C]:
@@ -287,20 +345,13 @@ class RequestTable(Generic[C]):
         key = id if type(id) is int else own_id(id)
         if key is None:
             return None
-        call = self._calls.pop(key, None) or self._subscriptions.pop(key, None)
-        if key in self.queued:
-            self.queued.remove(key)
-            if not self.queued:
-                self._queue.clear()
-        return call
+        self.queued.pop(key, None)
+        return self._calls.pop(key, None) or self._subscriptions.pop(key, None)
 
     def next_queued(self) -> C | None:
         """After a `take`: remove the first call from the queue, which may be sent now."""
-        while self._queue and len(self._calls) - len(self.queued) < self._max:
-            id = self._queue.popleft()
-            if id in self.queued:
-                self.queued.remove(id)
-                return self._calls[id]
+        if self.queued and len(self._calls) - len(self.queued) < self._max:
+            return self.queued.popitem(last=False)[1]
         return None
 
     def take_all(self) -> list[C]:
@@ -308,7 +359,6 @@ class RequestTable(Generic[C]):
         calls = self.open_calls()
         self._calls.clear()
         self._subscriptions.clear()
-        self._queue.clear()
         self.queued.clear()
         return calls
 

@@ -40,11 +40,7 @@ def has_trace_shape(key: str, value: object) -> bool:
 
 
 def check_trace_context(meta: Mapping[str, Any]) -> None:
-    """Check the trace context in a `_meta` object of a request.
-
-    Raises:
-        UsageError: A value does not have the shape of trace context; see `has_trace_shape`.
-    """
+    """Raise `UsageError` if trace context in a `_meta` object does not have the shape of it."""
     for key in KEYS:
         if key in meta and not has_trace_shape(key, meta[key]):
             # The value is not in the text, because baggage may contain secrets.
@@ -56,11 +52,7 @@ _KEY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-
 
 
 def check_keys(keys: Iterable[object]) -> None:
-    """Check the grammar of `_meta` keys.
-
-    Raises:
-        UsageError: A key is not an optional dotted prefix with a slash, and a name.
-    """
+    """Check that `_meta` keys are an optional dotted prefix with a slash, and a name."""
     for key in keys:
         if not isinstance(key, str) or not key or not _KEY.fullmatch(key):
             raise UsageError(f"{key!r} is not a valid _meta key")
@@ -76,9 +68,8 @@ def is_prefixed(key: object) -> bool:
 def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
     """The caller's `_meta`: that in its `params`, updated with `meta`, whose keys were checked.
 
-    Raises:
-        UsageError: The `_meta` in `params` is no mapping or has an invalid key, or the trace
-            context does not have the shape of one.
+    `UsageError` if that in `params` is no mapping or has an invalid key, or the trace context does
+    not have the shape of one.
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
@@ -101,10 +92,7 @@ def encode_value(text: str) -> str:
 
     Unchanged if it is printable ASCII without leading or trailing blanks and does not look encoded;
     otherwise Base64 of its UTF-8 bytes between two markers. So no line break reaches the HTTP
-    layer.
-
-    Raises:
-        UsageError: `text` has a lone surrogate, which UTF-8 cannot encode.
+    layer. `UsageError` for a lone surrogate, which UTF-8 cannot encode.
     """
     if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
@@ -128,12 +116,15 @@ _LARGEST = 2**53 - 1
 
 # The keywords whose values are a schema, a list of schemas, or a mapping to schemas. Other values
 # are data, in which `_KEYWORD` has no meaning.
-_ONE = (
+_ONE_SCHEMA = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
     "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
-_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
+_SCHEMA_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_SCHEMA_MAPS = (
+    *("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"),
+    "properties",
+)
 
 
 class ParamHeader(NamedTuple):
@@ -150,8 +141,7 @@ class InvalidParamHeader(ValueError):
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """The annotated arguments of a tool with this input schema.
 
-    Raises:
-        InvalidParamHeader: An annotation is not valid, which makes the tool unusable over HTTP.
+    `InvalidParamHeader` for an invalid annotation, which makes the tool unusable over HTTP.
     """
     found: dict[str, ParamHeader] = {}
     for path, subschema in _subschemas(schema):
@@ -176,18 +166,22 @@ def _subschemas(
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while waiting:
         path, one = waiting.pop()
-        if not isinstance(one, Mapping):
-            continue
-        yield path, one
-        for name, inner in _mapping(one.get("properties")).items():
-            waiting.append((None if path is None else (*path, name), inner))
-        waiting.extend((None, one.get(keyword)) for keyword in _ONE)
-        for keyword in _LISTS:
-            members = one.get(keyword)
-            if isinstance(members, list):
-                waiting.extend((None, inner) for inner in members)
-        for keyword in _MAPS:
-            waiting.extend((None, inner) for inner in _mapping(one.get(keyword)).values())
+        if isinstance(one, Mapping):
+            yield path, one
+            for keyword, name, inner in direct_subschemas(one):
+                named = path is not None and keyword == "properties"
+                waiting.append(((*(path or ()), name) if named else None, inner))
+
+
+def direct_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """The values in `schema` that are schemas, each with its keyword, and its name or ``""``."""
+    for keyword, value in schema.items():
+        if isinstance(value, list) and keyword in _SCHEMA_LISTS:
+            yield from ((keyword, "", inner) for inner in value)
+        elif isinstance(value, Mapping) and keyword in _SCHEMA_MAPS:
+            yield from ((keyword, name, inner) for name, inner in value.items())
+        elif keyword in _ONE_SCHEMA:
+            yield keyword, "", value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -217,8 +211,7 @@ def header_values(
 ) -> dict[str, str]:
     """The headers that mirror these arguments: one for each that is given and not null.
 
-    Raises:
-        UsageError: An annotated argument has a value that a header cannot represent.
+    `UsageError` for a value that a header cannot represent.
     """
     headers: dict[str, str] = {}
     for path, header in marked:
@@ -253,8 +246,7 @@ def _spelled(value: object, name: str) -> str:
 class ParamHeaders:
     """The annotated arguments of the tools listed so far; thread-safe.
 
-    Args:
-        on_excluded: Called with the name of a tool that cannot be called over HTTP, and the reason.
+    `on_excluded` is called with the name of each tool that cannot be called over HTTP, and why.
     """
 
     def __init__(self, on_excluded: Callable[[str, str], object]) -> None:
@@ -279,11 +271,7 @@ class ParamHeaders:
         return True
 
     def headers(self, params: Mapping[str, Any]) -> dict[str, str]:
-        """The headers of a call with these parameters; none for a tool that was never listed.
-
-        Raises:
-            UsageError: An annotated argument has a value that a header cannot represent.
-        """
+        """The headers of a call with these parameters; none for a tool that was never listed."""
         name = params.get("name")
         marked = self._tools.get(name, ()) if isinstance(name, str) else ()
         arguments = params.get("arguments")

@@ -123,37 +123,23 @@ class Negotiated(NamedTuple):
     """The result of `initialize` or `server/discover`, not validated."""
 
 
-class StatelessServer(NamedTuple):
-    """The server speaks this stateless revision, and answered the probe with this result."""
+class Spoken(NamedTuple):
+    """The newest common revision, by the answer to a probe."""
 
     revision: str
-    result: dict[str, Any]
+    result: dict[str, Any] | None = None
+    """The result of the probe; `None` if the server answered with an error."""
+
+    @property
+    def stateful(self) -> bool:
+        """True if the server has to be sent `initialize`."""
+        return self.revision in STATEFUL
 
 
-class RetryWithRevision(NamedTuple):
-    """The server refused the probe, but speaks this stateless revision: repeat the probe in it."""
-
-    revision: str
-
-
-class StatefulServer(NamedTuple):
-    """The server may speak a stateful revision: send `initialize` with this one."""
-
-    revision: str
-
-
-class NegotiationFailure(NamedTuple):
-    """There is no common revision, or the error does not concern the revision."""
-
-    error: McpError
-
-
-ProbeVerdict = StatelessServer | RetryWithRevision | StatefulServer | NegotiationFailure
-
-
-def interpret_probe(outcome: EffectOutcome) -> ProbeVerdict:
+def interpret_probe(outcome: EffectOutcome) -> Spoken | McpError:
     """Conclude from the outcome of a `server/discover` probe what the server speaks.
 
+    An error means that there is no common revision, or that it has nothing to do with the revision.
     The fallback to `initialize` does not depend on particular error codes: every answer that a
     stateless server would not give means a stateful one. An outage means neither.
     """
@@ -163,30 +149,23 @@ def interpret_probe(outcome: EffectOutcome) -> ProbeVerdict:
         data = outcome.data if isinstance(outcome.data, dict) else {}
         return _read_versions(data.get("supported"), None)
     if isinstance(outcome, (AuthError, HeaderMismatch, MissingCapability)):
-        return NegotiationFailure(outcome)
+        return outcome
     if isinstance(outcome, HttpError):
         era = outcome.status < 300 or (400 <= outcome.status < 500)
         if not era or outcome.status in _NO_VERDICT:
-            return NegotiationFailure(outcome)
+            return outcome
     elif isinstance(outcome, McpError) and not isinstance(outcome, (ServerError, ProtocolError)):
-        return NegotiationFailure(outcome)
-    return StatefulServer(STATEFUL[0])
+        return outcome
+    return Spoken(STATEFUL[0])
 
 
-def _read_versions(offered: object, result: dict[str, Any] | None) -> ProbeVerdict:
+def _read_versions(offered: object, result: dict[str, Any] | None) -> Spoken | McpError:
     if not isinstance(offered, list) or not all(isinstance(item, str) for item in offered):
-        return StatefulServer(STATEFUL[0])
-    stateless = newest_common(offered, STATELESS)
-    if stateless is not None:
-        if result is None:
-            return RetryWithRevision(stateless)
-        return StatelessServer(stateless, result)
-    stateful = newest_common(offered, STATEFUL)
-    if stateful is not None:
-        return StatefulServer(stateful)
-    return NegotiationFailure(
-        ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
-    )
+        return Spoken(STATEFUL[0])
+    common = newest_common(offered, REVISIONS)
+    if common is not None:
+        return Spoken(common, result)
+    return ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
 
 
 def negotiate(
@@ -201,10 +180,6 @@ def negotiate(
         known: The revision that the server spoke before. If it is stateful, the probe is skipped;
             should the handshake fail, the negotiation starts again with the probe.
         sse_fallback: Whether the effect `UseLegacySse` is available.
-
-    Raises:
-        UsageError: There is no such mode.
-        McpError: Nothing could be agreed on: the last error.
     """
     try:
         return (yield from _negotiate(mode, hello, known))
@@ -228,11 +203,9 @@ def rejoin(
 ) -> Generator[NegotiationEffect, EffectOutcome, Dialect | None]:
     """Resume a session that another client started; return its dialect.
 
-    Returns `None` if the session does not exist (any more). The protocol has no way to ask for the
-    revision of a session: it is that of `mode`, else the newest stateful one.
-
-    Raises:
-        McpError: It is unknown whether the session exists: the server cannot be reached, or fails.
+    Returns `None` if the session does not exist (any more), and raises an `McpError` if that is
+    unknown. The protocol has no way to ask for the revision of a session: it is that of `mode`,
+    else the newest stateful one.
     """
     if mode in STATELESS:
         return None
@@ -240,9 +213,7 @@ def rejoin(
     outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
     if isinstance(outcome, dict):
         return dialect
-    if not isinstance(outcome, SessionLost) and isinstance(
-        interpret_probe(outcome), NegotiationFailure
-    ):
+    if not isinstance(outcome, SessionLost) and isinstance(interpret_probe(outcome), McpError):
         raise _as_error(outcome)
     return None
 
@@ -273,9 +244,7 @@ def _negotiate(
         except _ExitedDuringHandshake:
             pass  # a stateless server may have replaced the known one
         except (ServerError, ProtocolError, HttpError) as error:
-            if isinstance(interpret_probe(error), NegotiationFailure) and not isinstance(
-                error, ServerError
-            ):
+            if not isinstance(error, ServerError) and isinstance(interpret_probe(error), McpError):
                 raise  # an outage, or missing credentials
         yield Restart()
     return (yield from _probe(hello))
@@ -289,7 +258,7 @@ def _probe(hello: ClientHello) -> Generator[NegotiationEffect, EffectOutcome, Ne
     dialect = hello.dialect(STATELESS[0])
     outcome = yield SendRequest(dialect, "server/discover", None, probe=True)
     found = interpret_probe(outcome)
-    if not isinstance(found, StatefulServer):
+    if isinstance(found, McpError) or not found.stateful:
         return (yield from _stateless(hello, found))
     if isinstance(outcome, ServerExited):
         yield Restart()
@@ -298,11 +267,11 @@ def _probe(hello: ClientHello) -> Generator[NegotiationEffect, EffectOutcome, Ne
 
 
 def _stateless(
-    hello: ClientHello, found: StatelessServer | RetryWithRevision | NegotiationFailure
+    hello: ClientHello, found: Spoken | McpError
 ) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
-    if isinstance(found, NegotiationFailure):
-        raise found.error
-    if isinstance(found, RetryWithRevision):
+    if isinstance(found, McpError):
+        raise found
+    if found.result is None:
         return (yield from _discover(hello, found.revision))
     return Negotiated(hello.dialect(found.revision), found.result)
 
@@ -337,9 +306,8 @@ def _handshake(
     }
     outcome = yield SendRequest(offered, "initialize", params, probe=False, after_probe=after_probe)
     if isinstance(outcome, LateProbeAnswer):
-        found = interpret_probe(outcome.answer)
-        assert not isinstance(found, StatefulServer)  # such an answer does not end `initialize`
-        return (yield from _stateless(hello, found))
+        # No answer that means a stateful server ends `initialize`.
+        return (yield from _stateless(hello, interpret_probe(outcome.answer)))
     if isinstance(outcome, ServerExited) and after_probe:
         # Some servers do not answer the probe, and exit at the message after it.
         yield Restart()

@@ -34,6 +34,9 @@ KNOWN_REQUESTS: frozenset[str] = frozenset(stateless.REQUESTS).union(
 )
 """Every request that a client can send in some revision."""
 
+IDEMPOTENT_REQUESTS = KNOWN_REQUESTS - {"tools/call"}
+"""Requests that may be repeated without doing their work twice."""
+
 KNOWN_NOTIFICATIONS: frozenset[str] = frozenset[str]().union(
     *(table.notifications for table in stateful.REVISION_FEATURES.values())
 )
@@ -68,7 +71,9 @@ def session_capabilities(
     return capabilities
 
 
-tool_failed = stateless.tool_failed
+def tool_failed(result: Mapping[str, Any]) -> bool:
+    """True if a tool ran and failed, by its result as the server of any revision sent it."""
+    return result.get("isError") is True
 
 
 def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from syncmcp._protocol.capabilities import (
@@ -13,10 +13,10 @@ from syncmcp._protocol.capabilities import (
     OfferedCapabilities,
     client_capabilities,
 )
-from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.metadata import merge_meta
 from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import AUGMENTED, TASK_METHODS, CoreTasks
+from syncmcp._protocol.tasks import AUGMENTED, CORE_TASKS, TASK_METHODS, TaskState
 from syncmcp.errors import ProtocolError
 
 Revision: TypeAlias = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -112,7 +112,7 @@ REVISION_FEATURES: dict[str, RevisionFeatures] = {
 _WITHOUT_PROGRESS = frozenset(("initialize", "ping")) | TASK_METHODS
 
 
-class Stateful:
+class Stateful(Dialect):
     """The dialect of a stateful revision. See `Dialect`."""
 
     stateful = True
@@ -124,15 +124,11 @@ class Stateful:
         self.single_blocks = self._features.single_blocks
         self.batches = self._features.batches
         has_tasks = not TASK_METHODS.isdisjoint(self._features.requests)
-        self.tasks: TaskProtocol | None = CoreTasks() if has_tasks else None
+        self.tasks = CORE_TASKS if has_tasks else None
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
         return self._features.requests.get(method)
-
-    def unsupported_reason(self, method: str) -> str:
-        """See `Dialect`."""
-        return f"revision {self.revision} has no such request"
 
     def supports_notification(self, method: str) -> bool:
         """See `Dialect`."""
@@ -183,16 +179,9 @@ class Stateful:
         """See `Dialect`."""
         return {}
 
-    def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
-        """See `Dialect`. These revisions have no such annotations."""
-
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`."""
         return {"MCP-Protocol-Version": self.revision}
-
-    def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. Closing a stream never cancels a request in these revisions."""
-        return True
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
         """See `Dialect`."""

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities, client_capabilities
-from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.metadata import ParamHeaders, encode_value, merge_meta
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp._protocol.tasks import (
     AUGMENTED,
     CANCEL,
     EXTENSION,
+    EXTENSION_TASKS,
     GET,
     UPDATE,
-    ExtensionTasks,
+    TaskState,
 )
 from syncmcp.errors import ProtocolError
 
@@ -58,13 +59,10 @@ _NAMED_BY = {
 }
 
 
-class Stateless:
+class Stateless(Dialect):
     """The dialect of the stateless revision. See `Dialect`."""
 
     stateful = False
-    batches = False
-    content_lists = True
-    single_blocks: frozenset[str] = frozenset()
 
     def __init__(
         self, revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]
@@ -72,7 +70,7 @@ class Stateless:
         self.revision = revision
         self._client_info = client_info
         self._extensions = extensions
-        self.tasks: TaskProtocol | None = ExtensionTasks() if EXTENSION in extensions else None
+        self.tasks = EXTENSION_TASKS if EXTENSION in extensions else None
         # The protocol's keys of `_meta` by offer: a client has few different offers.
         self._metas: dict[OfferedCapabilities, dict[str, Any]] = {}
         self._param_headers: ParamHeaders | None = None
@@ -88,16 +86,8 @@ class Stateless:
         """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
-            return f"revision {self.revision} has no such request"
+            return super().unsupported_reason(method)
         return f"the extension {extension} is not switched on: see extensions= of Client"
-
-    def supports_notification(self, method: str) -> bool:
-        """See `Dialect`. The only notification is the cancel, which the library itself sends."""
-        return False
-
-    def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """See `Dialect`."""
-        return offer
 
     def _meta(self, offer: OfferedCapabilities) -> dict[str, Any]:
         made = self._metas.get(offer)
@@ -144,10 +134,6 @@ class Stateless:
         """See `Dialect`."""
         self._param_headers = ParamHeaders(on_excluded)
 
-    def session_headers(self) -> Mapping[str, str]:
-        """See `Dialect`. There is no session."""
-        return {}
-
     def notifies_cancel(self, *, own_stream: bool) -> bool:
         """See `Dialect`. A request with a stream of its own is cancelled by closing that."""
         return not own_stream
@@ -170,8 +156,3 @@ class Stateless:
                 raise ProtocolError("the server may not make a task of this", method=method)
             return self.tasks.read(method, result)
         raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)
-
-
-def tool_failed(result: Mapping[str, Any]) -> bool:
-    """True if a tool ran and failed, by its result as the server of any revision sent it."""
-    return result.get("isError") is True

@@ -39,17 +39,14 @@ class SessionChanged(McpError):
 class Session(Protocol):
     """A connection, which lasts as long as its session or its server process."""
 
-    @property
-    def close_error(self) -> McpError | None:
-        """What ended the session; `None` while it lasts."""
-        ...
+    close_error: McpError | None
+    """What ended the session; `None` while it lasts."""
 
 
 class SessionPin:
     """Ties the page requests of one list to one session, because cursors are valid in one only.
 
-    Args:
-        session: The session; `None` if the first page request with a result decides.
+    Without a `session`, the first page request with a result decides.
 
     Attributes:
         started_at: When the first page was requested, by the clock of the cache: cached pages with
@@ -62,11 +59,7 @@ class SessionPin:
         self._pinned = session is not None
 
     def check(self, session: Session) -> None:
-        """Note that the next request is about to be sent in `session`.
-
-        Raises:
-            SessionChanged: The requests are tied to another session.
-        """
+        """Note that the next request is sent in `session`; `SessionChanged` if it was another."""
         if self._pinned and self._latest is not None and session is not self._latest:
             raise SessionChanged("the session has ended", cause=self._latest.close_error)
         self._latest = session
@@ -176,17 +169,14 @@ INPUT_METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 _MAX_QUESTIONS = 64
 
 
-class InputRound:
-    """An ``input_required`` result: questions to answer before the request is sent again.
+class InputRound(NamedTuple):
+    """An ``input_required`` result: questions to answer before the request is sent again."""
 
-    Attributes:
-        questions: By key; empty if the server only wants the request to be repeated.
-        state: The server's `requestState`; `None` if absent, which differs from ``""``.
-    """
+    questions: Mapping[str, InputQuestion]
+    """By key; empty if the server only wants the request to be repeated."""
 
-    def __init__(self, questions: Mapping[str, InputQuestion], state: str | None) -> None:
-        self.questions = questions
-        self.state = state
+    state: str | None
+    """The server's `requestState`; `None` if absent, which differs from ``""``."""
 
     def retry(
         self, params: Mapping[str, Any] | None, answers: Mapping[str, Any] | None
@@ -204,11 +194,7 @@ class InputRound:
 
 
 def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
-    """Read an ``input_required`` result.
-
-    Raises:
-        ProtocolError: A result of `method` must not contain questions, or the result is malformed.
-    """
+    """Read an ``input_required`` result; `ProtocolError` if malformed, or not of `method`."""
     if method not in INPUT_METHODS:
         raise ProtocolError("the server may not ask for input here", method=method)
     state = result.get("requestState")
@@ -221,11 +207,7 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
 
 
 def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
-    """Read the questions in a result of `method`, by key.
-
-    Raises:
-        ProtocolError: They are malformed, or there are too many.
-    """
+    """Read the questions in a result, by key; `ProtocolError` if malformed, or too many."""
     if type(requests) is not dict:
         raise ProtocolError("the questions of an input request are no object", method=method)
     if len(requests) > _MAX_QUESTIONS:

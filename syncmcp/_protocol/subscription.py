@@ -139,10 +139,7 @@ def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
 def subscription_id(params: Mapping[str, Any], own: int | None = None) -> object:
     """The id of the `LISTEN` request that a notification belongs to (2026-07-28).
 
-    Args:
-        params: The parameters of the notification.
-        own: The request on whose stream the notification arrived, if it has a stream of its own;
-            returned if the notification names no request.
+    If it names none, that is `own`: the request on whose stream it arrived, if it has one.
     """
     meta = params.get("_meta")
     return meta.get(_SUBSCRIPTION_ID, own) if isinstance(meta, dict) else own

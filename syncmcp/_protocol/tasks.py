@@ -8,11 +8,9 @@ extension: the server alone decides, and the state contains questions, result an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from syncmcp._base.text import redact
-from syncmcp._protocol.dialect import Dialect, PolledTask, Reply, TaskState
-from syncmcp._protocol.steps import Send, Steps, read_questions
+from syncmcp._base.text import quote
 from syncmcp.errors import McpError, ProtocolError, RequestCancelled, ServerError
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -44,73 +42,49 @@ MIN_INTERVAL = 0.01
 MAX_INTERVAL = 3600.0
 
 
-class CoreTasks:
-    """The tasks of 2025-11-25. See `TaskProtocol`."""
+class TaskState(NamedTuple):
+    """The state of a task, as the server reported it."""
 
-    required_capability: tuple[str, ...] = ("tasks", "requests", "tools", "call")
-    requested_by_client = True
+    id: str
+    status: str
+    interval: float
+    """Seconds to wait before the next poll."""
 
-    def read(self, method: str, raw: Any) -> TaskState:
-        """See `TaskProtocol`."""
-        return _read(method, raw, "pollInterval")
-
-    def advance(
-        self, poller: PolledTask, dialect: Dialect, timeout: float | None
-    ) -> Steps[dict[str, Any] | None]:
-        """See `TaskProtocol`. The server sends its questions while ``tasks/result`` is open."""
-        assert poller.state is not None
-        status = poller.state.status
-        if status == "cancelled":
-            raise _cancelled(poller.state)
-        if status not in ACTIONABLE_STATUSES:
-            return None
-        try:
-            reply: Reply = yield Send(RESULT, {"taskId": poller.id})
-        except ServerError as error:
-            if not poller.ended:  # at the latest poll: it may have ended or been deleted since
-                try:
-                    yield from poller.poll(timeout)
-                except ServerError:
-                    raise error from None
-            if poller.state.status == "cancelled":
-                raise _cancelled(poller.state) from error
-            raise
-        result = reply.dialect.read_result(RESULT, reply.result)
-        assert isinstance(result, dict)
-        if not poller.ended:
-            poller.set_final_status("failed" if result.get("isError") is True else "completed")
-        return result
+    raw: dict[str, Any]
+    """The task object as the server sent it."""
 
 
-class ExtensionTasks:
-    """The tasks of the extension, since 2026-07-28. See `TaskProtocol`."""
+class TaskRules(NamedTuple):
+    """The tasks of one variant."""
 
-    required_capability: tuple[str, ...] = ("extensions", EXTENSION)
-    requested_by_client = False
+    required_capability: tuple[str, ...]
+    """The path of the server capability without which no call becomes a task."""
+
+    requested_by_client: bool
+    """True if the client asks for a task in the parameters of the call, and fetches its result;
+    false if the server alone decides that a call becomes a task."""
+
+    interval_key: str
+    """The member of a task object with the milliseconds between two polls."""
 
     def read(self, method: str, raw: Any) -> TaskState:
-        """See `TaskProtocol`."""
-        return _read(method, raw, "pollIntervalMs")
+        """Read the task object in a result; `ProtocolError` without an id or a status."""
+        task = raw if type(raw) is dict else {}
+        task_id, status, pause = task.get("taskId"), task.get("status"), task.get(self.interval_key)
+        if type(task_id) is not str or not task_id or type(status) is not str:
+            raise ProtocolError("the task object has no id or no status", method=method)
+        seconds = DEFAULT_INTERVAL
+        if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
+            # Clamped before the division, because some numbers are too large to divide.
+            seconds = min(max(pause, MIN_INTERVAL * 1000), MAX_INTERVAL * 1000) / 1000
+        return TaskState(task_id, status, seconds, task)
 
-    def advance(
-        self, poller: PolledTask, dialect: Dialect, timeout: float | None
-    ) -> Steps[dict[str, Any] | None]:
-        """See `TaskProtocol`."""
-        assert poller.state is not None
-        _, status, _, raw = poller.state
-        if status == "cancelled":
-            raise _cancelled(poller.state)
-        if status == "failed":
-            raise _failure(raw.get("error"))
-        if status == "completed":
-            result = dialect.read_result(AUGMENTED, raw.get("result"))
-            if not isinstance(result, dict):
-                raise ProtocolError("the result of a task is not a final result", method=GET)
-            return result
-        if status == "input_required":
-            questions = raw.get("inputRequests")
-            yield from poller.answer_questions(read_questions(GET, questions), timeout)
-        return None
+
+CORE_TASKS = TaskRules(("tasks", "requests", "tools", "call"), True, "pollInterval")
+"""The tasks of 2025-11-25."""
+
+EXTENSION_TASKS = TaskRules(("extensions", EXTENSION), False, "pollIntervalMs")
+"""The tasks of the extension, since 2026-07-28."""
 
 
 def created_task_id(result: Mapping[str, Any]) -> str | None:
@@ -138,19 +112,8 @@ def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str,
     }
 
 
-def _read(method: str, raw: Any, interval: str) -> TaskState:
-    task = raw if type(raw) is dict else {}
-    task_id, status, pause = task.get("taskId"), task.get("status"), task.get(interval)
-    if type(task_id) is not str or not task_id or type(status) is not str:
-        raise ProtocolError("the task object has no id or no status", method=method)
-    seconds = DEFAULT_INTERVAL
-    if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
-        # Clamped before the division, because some numbers are too large to divide.
-        seconds = min(max(pause, MIN_INTERVAL * 1000), MAX_INTERVAL * 1000) / 1000
-    return TaskState(task_id, status, seconds, task)
-
-
-def _cancelled(state: TaskState) -> RequestCancelled:
+def cancelled_error(state: TaskState) -> RequestCancelled:
+    """The error of a call whose task was cancelled."""
     reason = state.raw.get("statusMessage")
     return RequestCancelled(
         "the task was cancelled",
@@ -160,12 +123,13 @@ def _cancelled(state: TaskState) -> RequestCancelled:
     )
 
 
-def _failure(error: Any) -> McpError:
+def failed_error(error: Any) -> McpError:
+    """The error of a call whose task failed, from the `error` of its state (2026-07-28)."""
     code, message = (
         (error.get("code"), error.get("message")) if type(error) is dict else (None, None)
     )
     if type(code) is not int or type(message) is not str:
         return ProtocolError("the task failed, and the server does not say how", method=GET)
-    failure = ServerError.from_wire(code, redact(message), error.get("data"))
+    failure = ServerError.from_wire(code, quote(message), error.get("data"))
     failure.method = AUGMENTED
     return failure

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,7 +74,8 @@ class Approval:
     """Decides on questions by policy, by a person and by a rate limit, and audits the decisions.
 
     Verdicts with `remember` are remembered for the lifetime of this object. One object may serve
-    any number of clients; remembered verdicts and counts are kept separately for each server name.
+    any number of clients; verdicts are remembered separately for each server
+    (`ConnectedServer.identity`), and counts are kept for each server name.
     It can be pickled if its parts can; a copy has no remembered verdicts and counts from zero.
 
     Args:
@@ -112,7 +113,7 @@ class Approval:
     def _reset(self) -> None:
         # Guards the remembered verdicts. Never held during calls of policy, reviewer or audit.
         self._lock = threading.Lock()
-        self._remembered: dict[tuple[str, ...], bool] = {}
+        self._remembered: dict[tuple[Hashable, ...], bool] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -410,11 +411,11 @@ def _is_edited(question: Question, verdict: Verdict) -> bool:
     )
 
 
-def _memory_key(question: Question) -> tuple[str, ...]:
+def _memory_key(question: Question) -> tuple[Hashable, ...]:
     # A verdict on a request must not cover answers, nor one on a tool other tools.
     tool = question.request.tool if isinstance(question.request, ToolCall) else ""
     review = "request" if question.answer is None else "answer"
-    return question.server.name, question.kind, review, tool
+    return question.server.identity, question.kind, review, tool
 
 
 def _only_reads(question: Question) -> bool:

@@ -65,8 +65,8 @@ class Question:
 
     Attributes:
         kind: What the question asks for.
-        server: The server that asks; for a tool call, the server to be called. Only its `name` is
-            a fact.
+        server: The server that asks; for a tool call, the server to be called. Only its
+            `given_name` and its `identity` are facts.
         request: The parameters of the server's request, or the tool call.
         context: The context of the handler that would answer, if there is one.
         answer: The answer to review, in the second review; `None` in the first.
@@ -223,7 +223,9 @@ class Rule:
 
     Attributes:
         decision: The decision.
-        server: The name that the program gave the server; `None` matches every server.
+        server: The name that the program gave the server; `None` matches every server. A rule that
+            allows never matches the default name of a server, which other servers may have, too,
+            nor one that a file of servers chose which needs approval; the other rules do.
         kind: The kind of question; `None` matches every kind.
 
     Raises:
@@ -242,7 +244,9 @@ class Rule:
 
     def fits(self, question: Question) -> bool:
         """Whether the rule matches `question`."""
-        return self.server in (None, question.server.name) and self.kind in (None, question.kind)
+        server = question.server
+        name = server.given_name if self.decision is Decision.ALLOW else server.name
+        return self.server in (None, name) and self.kind in (None, question.kind)
 
 
 class Rules:
@@ -275,7 +279,8 @@ class AutoApprove:
     calls are never approved. Forms and roots are approved only if there is a budget of `calls`.
 
     Args:
-        server: The name that the program gave the server.
+        server: The name that the program gave the server; never a default name, which other servers
+            may have, too, nor one that a file of servers chose which needs approval.
         per: The length of the sliding window of the budget, in seconds.
         calls: The maximum of questions in `per` seconds; `None` for no limit.
         tokens: The maximum of tokens (`max_tokens` of requests) in `per` seconds; `None` for no
@@ -305,7 +310,7 @@ class AutoApprove:
 
     def decide(self, question: Question, /) -> Decision | Verdict:
         """See `Policy`."""
-        verdict = self._approve(question) if question.server.name == self._server else None
+        verdict = self._approve(question) if question.server.given_name == self._server else None
         return verdict or _decide(self._otherwise, question)
 
     def __reduce__(self) -> tuple[Any, ...]:

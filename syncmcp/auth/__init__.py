@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
+    from syncmcp.auth.agreement import SignInRequest
     from syncmcp.auth.bearer import Bearer
     from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.grants import (
@@ -51,6 +52,7 @@ __all__ = [
     "PrivateKeyJwt",
     "Receiver",
     "Redirect",
+    "SignInRequest",
     "SigningKey",
     "Token",
     "TokenStore",
@@ -60,27 +62,22 @@ __all__ = [
 
 # Imported at first use: most programs need one of them, or none.
 _LAZY = {
-    "Bearer": "syncmcp.auth.bearer",
-    "ClientAssertion": "syncmcp.auth.flow",
-    "ClientCredentials": "syncmcp.auth.grants",
-    "Deadline": "syncmcp._concurrency.timing",
-    "EnterpriseManaged": "syncmcp.auth.grants",
-    "FileStore": "syncmcp.auth.store",
-    "Keyring": "syncmcp.auth.store",
-    "KeyringStore": "syncmcp.auth.store",
-    "LoopbackReceiver": "syncmcp.auth.loopback",
-    "MachineOptions": "syncmcp.auth.grants",
-    "MemoryStore": "syncmcp.auth.store",
-    "OAuth": "syncmcp.auth.oauth",
-    "PasteReceiver": "syncmcp.auth.receiver",
-    "PrivateKeyJwt": "syncmcp.auth.signing",
-    "Receiver": "syncmcp.auth.receiver",
-    "Redirect": "syncmcp.auth.steps",
-    "SigningKey": "syncmcp.auth.signing",
-    "Token": "syncmcp.auth.tokens",
-    "TokenStore": "syncmcp.auth.store",
-    "Waiting": "syncmcp.auth.receiver",
-    "WorkloadIdentity": "syncmcp.auth.grants",
+    name: f"syncmcp.{module}"
+    for module, names in {
+        "_concurrency.timing": "Deadline",
+        "auth.agreement": "SignInRequest",
+        "auth.bearer": "Bearer",
+        "auth.flow": "ClientAssertion",
+        "auth.grants": "ClientCredentials EnterpriseManaged MachineOptions WorkloadIdentity",
+        "auth.loopback": "LoopbackReceiver",
+        "auth.oauth": "OAuth",
+        "auth.receiver": "PasteReceiver Receiver Waiting",
+        "auth.signing": "PrivateKeyJwt SigningKey",
+        "auth.steps": "Redirect",
+        "auth.store": "FileStore Keyring KeyringStore MemoryStore TokenStore",
+        "auth.tokens": "Token",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -13,9 +13,6 @@ from syncmcp.errors import AuthError, McpError, UsageError
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["Bearer", "SecretSource", "SourceLike"]
-
-
 SourceLike: TypeAlias = str | Path | Callable[[], str]
 """A secret, the path of a file that contains it, or a function that returns it."""
 

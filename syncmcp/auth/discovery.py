@@ -22,22 +22,6 @@ from syncmcp.types.extensions import (
     ProtectedResourceMetadata,
 )
 
-__all__ = [
-    "OFFLINE",
-    "AuthServer",
-    "canonical_resource",
-    "covers",
-    "discover",
-    "find_resource",
-    "find_server",
-    "missing_scopes",
-    "origin_of",
-    "require_pkce",
-    "select_scope",
-    "union_scopes",
-]
-
-
 M = TypeVar("M", bound=AuthModel)
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
@@ -84,7 +68,7 @@ class AuthServer:
 
 
 def discover(
-    url: str, hint: str | None = None, *, issuer: str | None = None, known: str | None = None
+    url: str, hint: str | None = None, *, issuer: str | None = None, known: Sequence[str] = ()
 ) -> FetchSteps[AuthServer]:
     """Find the authorization server for the MCP server at `url`.
 
@@ -92,7 +76,7 @@ def discover(
         url: The MCP server.
         hint: The URL of its metadata, from its challenge.
         issuer: The only acceptable authorization server; `None`: any.
-        known: The authorization server of the last login, preferred if there are several.
+        known: The authorization servers that are preferred if there are several, the best first.
 
     Raises:
         DiscoveryFailed: There are no usable metadata, or they must not be used.
@@ -212,6 +196,11 @@ def covers(resource: str, url: str) -> bool:
     return path == above or path.startswith(f"{above}/") or (not above and not path)
 
 
+def is_wider(resource: str, url: str) -> bool:
+    """Whether a resource identifier that covers the server at `url` is that of a parent path."""
+    return urlsplit(resource).path.rstrip("/") != urlsplit(url).path.rstrip("/")
+
+
 def _resource_metadata_urls(url: str, hint: str | None) -> list[str]:
     """The possible URLs of the metadata of the MCP server at `url`, in order (RFC 9728 §3.1)."""
     path = urlsplit(url).path
@@ -244,7 +233,7 @@ def _server_metadata_urls(issuer: str) -> list[str]:
     return [f"{base}{_OAUTH}{path}", f"{base}{_OPENID}{path}", f"{base}{path}{_OPENID}"]
 
 
-def _choose_issuer(listed: Sequence[str], issuer: str | None, known: str | None) -> str:
+def _choose_issuer(listed: Sequence[str], issuer: str | None, known: Sequence[str]) -> str:
     """The authorization server to use, of those that the metadata list (RFC 9728 §7.6)."""
     if issuer is not None:
         if issuer not in listed:
@@ -257,7 +246,7 @@ def _choose_issuer(listed: Sequence[str], issuer: str | None, known: str | None)
         return issuer
     if not listed:
         raise DiscoveryFailed("the metadata of the server name no authorization server")
-    return known if known is not None and known in listed else listed[0]
+    return next((one for one in known if one in listed), listed[0])
 
 
 def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:

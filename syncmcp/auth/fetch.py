@@ -12,12 +12,13 @@ import threading
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qsl, urljoin
 
 import requests
 from requests.utils import default_user_agent
 
 from syncmcp._base.checks import check_headers
+from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
@@ -26,7 +27,7 @@ from syncmcp._http.exchange import AbortableExchange, ExchangeAborted, current
 from syncmcp._http.session import body_of, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth.discovery import Origin, origin_of
-from syncmcp.auth.steps import HttpRequest, HttpResponse
+from syncmcp.auth.steps import HttpRequest, HttpResponse, json_members
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
@@ -35,14 +36,20 @@ if TYPE_CHECKING:
     from syncmcp.auth.signing import DPoPProver
     from syncmcp.auth.steps import FetchSteps
 
-__all__ = ["Driver", "Fetcher"]
-
-
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_MOST_REDIRECTS: Final = 3
+_MOST_REDIRECTS: Final = 5
 
 # Requests with one of these headers are not redirected.
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "dpop"})
+
+# Fields of requests and members of responses that are secret (RFC 6749, 7523, 7591, 7636, 8693).
+_SECRET_MEMBERS: Final = frozenset(
+    {
+        "access_token", "actor_token", "assertion", "client_assertion", "client_secret", "code",
+        "code_verifier", "id_token", "password", "refresh_token", "registration_access_token",
+        "subject_token", "token",
+    }
+)  # fmt: skip
 
 # Idle connections kept for each host: the steps make one request after the other.
 _CONNECTIONS: Final = 1
@@ -87,9 +94,8 @@ class Fetcher:
         self._settings: dict[Origin, Mapping[str, Any]] = {}
 
     def fetch(self, request: HttpRequest) -> HttpResponse:
-        """Send a request; for a GET, follow up to three redirects.
+        """Send a request; for a GET without a secret, follow up to five redirects in its origin.
 
-        Redirects are followed to the same origin, or to an ``https`` URL that the guard allows.
         Other redirects are returned, and so are error statuses.
 
         Raises:
@@ -139,30 +145,24 @@ class Fetcher:
                     outer.release()
 
     def _follow_redirects(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
-        url, headers = request.url, dict(request.headers)
-        response = self._send_once(exchange, request, url, headers)
+        url = request.url
+        response = self._send_once(exchange, request, url)
         for _ in range(_MOST_REDIRECTS):
             target = _redirect_target(request, url, response)
             if target is None:
                 break
-            if origin_of(target) != origin_of(url):
-                headers = {}
             url = target
             try:
-                response = self._send_once(exchange, request, url, headers)
+                response = self._send_once(exchange, request, url)
             except UnsafeUrl:
                 break
         return response
 
     def _send_once(
-        self,
-        exchange: AbortableExchange,
-        request: HttpRequest,
-        url: str,
-        headers: Mapping[str, str],
+        self, exchange: AbortableExchange, request: HttpRequest, url: str
     ) -> HttpResponse:
         exchange.resolve = self._guard.pin(url)
-        prepared = _prepare(request, url, headers)
+        prepared = _prepare(request, url)
         settings = self._settings_of(url)
         left = exchange.deadline.remaining()
         response = self._adapter.send(prepared, timeout=(left, None), **settings)
@@ -211,20 +211,22 @@ def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> 
         return None
     with contextlib.suppress(ValueError):  # of urljoin and of the port
         target = urljoin(url, location)
-        if origin_of(target) == origin_of(url) or urlsplit(target).scheme == "https":
+        # What another site publishes is not the issuer's, nor the MCP server's.
+        if origin_of(target) == origin_of(url):
             return target
     return None
 
 
-def _prepare(request: HttpRequest, url: str, headers: Mapping[str, str]) -> PreparedRequest:
+def _prepare(request: HttpRequest, url: str) -> PreparedRequest:
     ours = {
         "Accept": "application/json",
         "Accept-Encoding": "gzip",
         "User-Agent": f"syncmcp {default_user_agent()}",
     }
-    names = {name.lower() for name in headers}
+    names = {name.lower() for name in request.headers}
     kept = {name: value for name, value in ours.items() if name.lower() not in names}
-    return requests.Request(request.method, url, {**kept, **headers}, data=request.body).prepare()
+    headers = {**kept, **request.headers}
+    return requests.Request(request.method, url, headers, data=request.body).prepare()
 
 
 def _timed_out(deadline: Deadline) -> RequestTimeout:
@@ -255,8 +257,11 @@ class Driver:
     Args:
         url: The MCP server.
         session: Supplies proxies and certificates.
-        allow_private: Whether a public server may name private addresses.
+        allow_private: Whether any server may name addresses of private networks and of this
+            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
+            are always refused.
         prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
+        secrets: Learns what is secret in requests and responses, and is removed from errors.
     """
 
     def __init__(
@@ -266,10 +271,12 @@ class Driver:
         session: requests.Session | None = None,
         allow_private: bool = False,
         prover: DPoPProver | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self.guard = UrlGuard(url, allow_private=allow_private)
         self._fetcher = Fetcher(self.guard, session=session)
         self._prover = prover
+        self._secrets = Secrets() if secrets is None else secrets
 
     def run(self, steps: FetchSteps[T]) -> T:
         """Run steps to their end, on this thread.
@@ -287,18 +294,33 @@ class Driver:
         except StopIteration as end:
             result: T = end.value
             return result
+        except McpError as error:  # it may quote the authorization server
+            self._secrets.clean(error)
+            raise
         finally:
             steps.close()
             self._fetcher.close()
 
     def _fetch(self, request: HttpRequest) -> HttpResponse:
         if self._prover is None or not request.token:
-            return self._fetcher.fetch(request)
-        answer = self._fetcher.fetch(self._prover.bind_token_request(request))
+            return self._send(request)
+        answer = self._send(self._prover.bind_token_request(request))
         if self._prover.token_request_needs_nonce(request, answer):
             # Refused without a nonce; the response contains one (RFC 9449 §8).
             if request.renew is not None:
                 request = request.renew()
-            answer = self._fetcher.fetch(self._prover.bind_token_request(request))
+            answer = self._send(self._prover.bind_token_request(request))
             self._prover.token_request_needs_nonce(request, answer)
         return answer
+
+    def _send(self, request: HttpRequest) -> HttpResponse:
+        """Send one request. What is secret in it, and in the response, is known from here on."""
+        self._secrets.add_headers(request.headers)
+        for name, value in parse_qsl((request.body or b"").decode("utf-8", "replace")):
+            if name in _SECRET_MEMBERS:
+                self._secrets.add(value, "secret")
+        response = self._fetcher.fetch(request)
+        for name, value in json_members(response).items():
+            if name in _SECRET_MEMBERS and isinstance(value, str):
+                self._secrets.add(value, "secret")
+        return response

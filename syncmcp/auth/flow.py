@@ -1,6 +1,7 @@
 """Token requests: authorization code with PKCE, refresh, revocation (OAuth 2.1 §4); no I/O.
 
-Also how a client authenticates at the endpoints (OAuth 2.1 §2.4). Times are arguments: no clock.
+Also how a client authenticates at the endpoints (OAuth 2.1 §2.4). Times are arguments, in seconds
+since the epoch: no clock.
 """
 
 from __future__ import annotations
@@ -32,24 +33,6 @@ from syncmcp.auth.tokens import AuthMethod, Login, Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, TokenRefused
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
-__all__ = [
-    "ClientAssertion",
-    "PendingAuthorization",
-    "TokenNeed",
-    "authorization_code",
-    "choose_method",
-    "form_request",
-    "probe",
-    "read_token",
-    "redeem",
-    "refresh",
-    "revoke",
-    "string_member",
-    "token_refused",
-    "token_request",
-]
-
-
 ClientAssertion: TypeAlias = Callable[[AuthorizationServerMetadata], str]
 """Returns a signed client assertion (RFC 7523 §3) for the authorization server it is given."""
 
@@ -61,12 +44,7 @@ _SECRETS: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 def choose_method(
     server: AuthorizationServerMetadata, *, secret: bool, assertion: bool
 ) -> AuthMethod:
-    """The authentication method for a client.
-
-    Args:
-        server: The metadata of the authorization server.
-        secret: Whether the client has a secret.
-        assertion: Whether the client can sign an assertion.
+    """The authentication method for a client that has a secret, can sign an assertion, or neither.
 
     Raises:
         RegistrationFailed: The server supports no method that the client can use.
@@ -95,13 +73,7 @@ def token_request(
     fields: Mapping[str, str | None],
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
-    """A request to the token endpoint.
-
-    Args:
-        server: The authorization server.
-        registration: The client.
-        fields: The fields of the form; those that are `None` are omitted.
-        assertion: Signs for a client that authenticates by a key.
+    """A request to the token endpoint; see `form_request`.
 
     Raises:
         RegistrationFailed: The server has no token endpoint, or the client cannot authenticate.
@@ -130,6 +102,8 @@ def form_request(
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
     """A form POST to an endpoint that requires client authentication.
+
+    Fields that are `None` are omitted. `assertion` signs for a client that authenticates by a key.
 
     Raises:
         RegistrationFailed: The client cannot authenticate there.
@@ -255,12 +229,6 @@ def redeem(
 ) -> FetchSteps[Token]:
     """Exchange the code in a callback for a token (RFC 6749 §4.1.3). A code can be used only once.
 
-    Args:
-        pending: The authorization request.
-        callback: The parameters of the callback.
-        now: Seconds since the epoch.
-        assertion: Signs for a client that authenticates by a key.
-
     Raises:
         TokenRefused: The authorization server or the person denied the request.
         AuthError: The callback belongs to another login, or the response contains no valid token.
@@ -313,7 +281,7 @@ def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str
             f" {server.issuer[:200]!r}: it was dropped"
         )
     if "error" in callback:
-        raise token_refused(
+        raise _token_refused(
             "nobody was signed in", callback["error"], callback.get("error_description")
         )
     code = callback.get("code")
@@ -374,32 +342,22 @@ def revoke(
             response.status not in _REVOKED_STATUSES
             and string_member(response, "error") != "unsupported_token_type"
         ):
-            raise token_refused(
-                "the token could not be revoked",
-                string_member(response, "error"),
-                string_member(response, "error_description"),
-                status=response.status,
-            )
+            raise request_refused("the token could not be revoked", response)
 
 
 def read_token(response: HttpResponse, base: Token, now: float) -> Token:
     """The token in a response of a token endpoint (RFC 6749 §5).
 
-    Args:
-        response: The response.
-        base: The known attributes of the token, and the defaults for the others.
-        now: The time of the request, in seconds since the epoch.
+    `base` has the known attributes of the token, and the defaults for the others.
 
     Raises:
         TokenRefused: The response is an error.
         AuthError: The response contains no valid token.
     """
-    error = string_member(response, "error")
     access, kind = string_member(response, "access_token"), string_member(response, "token_type")
     # Some servers send errors with status 200.
-    if response.status != 200 or (error and not access):
-        words = string_member(response, "error_description")
-        raise token_refused("there is no token", error, words, status=response.status)
+    if response.status != 200 or (string_member(response, "error") and not access):
+        raise request_refused("there is no token", response)
     if not access or not kind:
         raise AuthError("the token endpoint answered without a token or without its type")
     if not all("!" <= one <= "~" for one in access):  # not allowed in a header
@@ -436,17 +394,16 @@ def _expiry(response: HttpResponse, now: float) -> float | None:
     return now + max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def token_refused(
+def request_refused(what: str, response: HttpResponse) -> TokenRefused:
+    """The error for a request that an endpoint refused; `what` begins the message."""
+    error, words = (string_member(response, name) for name in ("error", "error_description"))
+    return _token_refused(what, error, words, status=response.status)
+
+
+def _token_refused(
     what: str, error: str | None, words: str | None, *, status: int = 0
 ) -> TokenRefused:
-    """The error for a refused request, with the server's reason.
-
-    Args:
-        what: What was refused, the beginning of the message.
-        error: The server's error code, if any.
-        words: The server's description, if any.
-        status: The HTTP status; 0 for a callback.
-    """
+    """The error for a refused request, with the server's reason; `status` is 0 for a callback."""
     reason = printable(words, "the authorization server gave no reason")
     code = printable(error, "")[:80] or None
     return TokenRefused(f"{what}: {reason}", status=status, error=code)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from syncmcp._base.text import redact_url
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
 from syncmcp.auth.discovery import AuthServer, find_server
@@ -32,16 +33,6 @@ if TYPE_CHECKING:
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin
 
-__all__ = [
-    "JWT_BEARER",
-    "ClientCredentials",
-    "EnterpriseManaged",
-    "MachineAuth",
-    "MachineOptions",
-    "WorkloadIdentity",
-]
-
-
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """The grant that exchanges a signed assertion for a token (RFC 7523 §2.1)."""
 
@@ -54,7 +45,9 @@ class MachineOptions(TypedDict, total=False):
         scopes: The scopes to request instead of those in the server's metadata.
         store: Where tokens are stored; by default in memory.
         session: Supplies proxies and certificates for the authorization server.
-        allow_private: Whether a public server may name private addresses.
+        allow_private: Whether any server may name addresses of private networks and of this
+            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
+            are always refused.
         dpop: Whether tokens are bound to a key, as with `OAuth`.
     """
 
@@ -107,9 +100,7 @@ class MachineAuth(TokenAuth):
         raise TypeError("credentials are not pickled: make the object again where it is needed")
 
     @abstractmethod
-    def _grant_fields(
-        self, auth_server: AuthServer, scope: str | None
-    ) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         """The fields of the token request that contain the grant.
 
         Raises:
@@ -123,8 +114,10 @@ class MachineAuth(TokenAuth):
         registration = Registration(
             self._client_id, auth_method=method, issuer=auth_server.metadata.issuer
         )
+        client = self._with_credentials(registration)
+        fields = self._grant_fields(auth_server, scope)
         token = self._bound_manager().driver.run(
-            self._request_token(auth_server, self._with_credentials(registration), scope)
+            self._request_token(auth_server, client, scope, fields)
         )
         return Login(token, registration, auth_server.metadata)
 
@@ -132,9 +125,12 @@ class MachineAuth(TokenAuth):
         return replace(registration, client_secret=self._client_secret)
 
     def _request_token(
-        self, auth_server: AuthServer, registration: Registration, scope: str | None
+        self,
+        auth_server: AuthServer,
+        registration: Registration,
+        scope: str | None,
+        fields: Mapping[str, str | None],
     ) -> FetchSteps[Token]:
-        fields = yield from self._grant_fields(auth_server, scope)
         form = {**fields, "resource": auth_server.resource}
         response = yield token_request(auth_server.metadata, registration, form, self._assertion)
         base = Token(
@@ -213,24 +209,15 @@ class EnterpriseManaged(MachineAuth):
         self._idp_driver = Driver(
             _provider_url(idp_issuer, idp_token_endpoint), session=options.get("session")
         )
-        super().__init__(
-            client_id,
-            client_secret,
-            issuer=issuer,
-            assertion=assertion,
-            **options,
-        )
+        super().__init__(client_id, client_secret, issuer=issuer, assertion=assertion, **options)
 
-    def _grant_fields(
-        self, auth_server: AuthServer, scope: str | None
-    ) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         profiles = auth_server.metadata.authorization_grant_profiles_supported
         if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise DiscoveryFailed(
                 f"the authorization server {auth_server.metadata.issuer[:200]!r} does not take what"
                 " identity providers hand out (authorization_grant_profiles_supported)"
             )
-        yield from ()
         # A driver of its own: no DPoP proofs, and another guard of private addresses.
         return {
             "grant_type": JWT_BEARER,
@@ -249,9 +236,8 @@ class EnterpriseManaged(MachineAuth):
             "subject_token": self._id_token.read(),
             "subject_token_type": _ID_TOKEN,
         }
-        return _read_id_jag(
-            (yield token_request(idp, self._idp_client, fields, self._idp_assertion))
-        )
+        response = yield token_request(idp, self._idp_client, fields, self._idp_assertion)
+        return _read_id_jag(response)
 
     def _provider_metadata(self) -> FetchSteps[AuthorizationServerMetadata]:
         endpoint, issuer = self._idp_token_endpoint, self._idp_issuer
@@ -275,7 +261,9 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
     try:
         Link.read(url)
     except UnsafeLink as error:
-        raise UsageError(f"the identity provider cannot be at {url!r}: {error.reason}") from None
+        raise UsageError(
+            f"the identity provider cannot be at {redact_url(url)!r}: {error.reason}"
+        ) from None
     return url
 
 
@@ -287,11 +275,8 @@ def _read_id_jag(response: HttpResponse) -> str:
         AuthError: The response contains another type of token.
     """
     if response.status != 200:
-        raise flow.token_refused(
-            "the identity provider does not vouch for this sign-in",
-            flow.string_member(response, "error"),
-            flow.string_member(response, "error_description"),
-            status=response.status,
+        raise flow.request_refused(
+            "the identity provider does not vouch for this sign-in", response
         )
     statement = flow.string_member(response, "access_token")
     kind = flow.string_member(response, "token_type") or ""
@@ -350,18 +335,9 @@ class ClientCredentials(MachineAuth):
             from syncmcp.auth.signing import PrivateKeyJwt
 
             assertion = PrivateKeyJwt(client_id, private_key, algorithm)
-        super().__init__(
-            client_id,
-            client_secret,
-            issuer=issuer,
-            assertion=assertion,
-            **options,
-        )
+        super().__init__(client_id, client_secret, issuer=issuer, assertion=assertion, **options)
 
-    def _grant_fields(
-        self, auth_server: AuthServer, scope: str | None
-    ) -> FetchSteps[Mapping[str, str | None]]:
-        yield from ()
+    def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         return {"grant_type": "client_credentials", "scope": scope}
 
 
@@ -400,8 +376,5 @@ class WorkloadIdentity(MachineAuth):
         self._identity = SecretSource(assertion, "the identity of the workload")
         super().__init__(client_id, issuer=issuer, **options)
 
-    def _grant_fields(
-        self, auth_server: AuthServer, scope: str | None
-    ) -> FetchSteps[Mapping[str, str | None]]:
-        yield from ()
+    def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         return {"grant_type": JWT_BEARER, "assertion": self._identity.read(), "scope": scope}

@@ -15,13 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from syncmcp._base.text import redact_url
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import ExchangeAborted, current
+from syncmcp.auth.agreement import not_agreed
 from syncmcp.auth.receiver import (
     PAGE_ARRIVED,
     PAGE_NOT_FOUND,
     PAGE_WRONG_LOGIN,
     ConsolePrompt,
+    ask_for_agreement,
+    callback_prompt,
     check_browser_url,
     instructions,
     login_timed_out,
@@ -32,10 +36,9 @@ from syncmcp.auth.receiver import (
 from syncmcp.errors import LoginRequired, UsageError
 
 if TYPE_CHECKING:
+    from syncmcp.auth.agreement import SignInRequest
     from syncmcp.auth.receiver import Waiting
     from syncmcp.auth.steps import Redirect
-
-__all__ = ["LoopbackReceiver"]
 
 # Browsers try both addresses of `localhost`.
 _ADDRESSES: Final = {
@@ -73,10 +76,11 @@ class LoopbackReceiver:
         path: The path of the redirect URI.
         open_browser: Whether to open a browser, with `webbrowser`. That happens on a daemon thread,
             ``syncmcp-redirect[browser]``: some browsers block until they are closed.
-        show: Shows a text to the person if no browser was opened; by default on stderr.
+        show: Shows a text to the person, before a prompt or if no browser was opened; by default on
+            stderr.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
-            ``syncmcp-redirect[paste]``, which may outlive the login. By default `input`, if
-            stdin is a terminal.
+            ``syncmcp-redirect[prompt]``, which may outlive the login. By default `input`, if
+            stdin is a terminal. It is not asked any more after ten lines that are no answer.
 
     Raises:
         UsageError: The arguments make no valid redirect URI.
@@ -125,6 +129,7 @@ class LoopbackReceiver:
         Raises:
             UsageError: It is not ``http``, not on this computer, or contains user or query.
         """
+        shown = redact_url(redirect_uri)
         try:
             parts = urlsplit(redirect_uri)
             if parts.scheme == "http" and not (parts.query or parts.fragment or parts.username):
@@ -136,11 +141,24 @@ class LoopbackReceiver:
                     show=show,
                     ask=ask,
                 )
-        except ValueError as error:  # an invalid port, or a UsageError
-            raise UsageError(f"nothing can listen at {redirect_uri!r}: {error}") from error
-        raise UsageError(
-            f"a redirect URI of this computer is http, without a query: {redirect_uri!r}"
-        )
+        except UsageError as error:
+            raise UsageError(f"nothing can listen at {shown!r}: {error}") from error
+        except ValueError:  # its text has a part of what may be a password
+            raise UsageError(f"nothing can listen at {shown!r}: host or port is invalid") from None
+        raise UsageError(f"a redirect URI of this computer is http, without a query: {shown!r}")
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        """Ask the person, who answers ``y`` to agree.
+
+        Raises:
+            LoginRequired: There is no `ask`, and stdin is no terminal; or ten lines were neither
+                a yes nor a no.
+            RequestTimeout: The deadline passed.
+        """
+        ask = self._ask or _terminal_input()
+        if ask is None:
+            raise not_agreed(request, "nobody can be asked here whether")
+        return ask_for_agreement(self._show, ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Open the port, one of `registered` if possible.
@@ -202,7 +220,7 @@ class _LoopbackLogin:
         self._browser = browser
         self._show = show
         self._ask = ask
-        self._prompt: ConsolePrompt | None = None
+        self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
         self._browser_failed = False
         self._connections: list[_BrowserConnection] = []
         self._answer: Mapping[str, str] | None = None
@@ -272,11 +290,11 @@ class _LoopbackLogin:
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
 
     def _show_url(self, redirect: Redirect) -> None:
-        ask = self._ask or (input if sys.stdin is not None and sys.stdin.isatty() else None)
+        ask = self._ask or _terminal_input()
         if ask is None:
             self._show(instructions(redirect, paste=False))
         else:
-            self._prompt = ConsolePrompt(self._show, ask, redirect, self._wake)
+            self._prompt = callback_prompt(self._show, ask, redirect, self._wake)
             self._prompt.start()
 
     def _wake(self) -> None:
@@ -394,6 +412,10 @@ def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
             listener.close()
         raise
     return listeners
+
+
+def _terminal_input() -> Callable[[str], str] | None:
+    return input if sys.stdin is not None and sys.stdin.isatty() else None
 
 
 def _has_browser() -> bool:

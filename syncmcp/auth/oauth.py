@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
+from syncmcp.auth.agreement import Allowed, SignInRequest, not_agreed
 from syncmcp.auth.discovery import AuthServer, require_pkce
 from syncmcp.auth.registration import (
     ClientIdentity,
@@ -23,17 +25,17 @@ from syncmcp.errors import LoginRequired, RequestTimeout, TokenRefused, UsageErr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     import requests
 
     from syncmcp._concurrency.single_flight import SharedAttempt
+    from syncmcp.auth.agreement import Allow
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.token_manager import CachedLogin
-
-__all__ = ["OAuth"]
 
 
 class OAuth(TokenAuth):
@@ -43,8 +45,11 @@ class OAuth(TokenAuth):
 
         client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
 
-    By default the first request that needs a token opens the browser; a `receiver` replaces that,
-    and `None` disables it. The time that a person takes does not count for the timeout of a call.
+    By default the first request that needs a token asks at the terminal whether to sign in at the
+    issuer that the server names, and opens the browser; a `receiver` replaces that, and `None`
+    disables it; the agreement is kept with the token. `allow` or `issuer` agrees to an issuer
+    without asking, and decides alone: a stored login at another issuer is not used. The time that a
+    person takes does not count for the timeout of a call.
     One object is for one server. All threads that share it sign in once; so do all processes that
     share a `store`.
 
@@ -57,15 +62,25 @@ class OAuth(TokenAuth):
         client_name: The name that the authorization server shows to the person.
         redirect_uri: Where the browser returns to, if it must be a certain URL of this computer,
             because the client id was registered with it.
-        receiver: Sends the person to the authorization server, and receives the callback; runs on
-            the thread of the call that needs the login. ``"browser"``: a `LoopbackReceiver`.
+        receiver: Asks the person, sends them to the authorization server, and receives the
+            callback; runs on the thread of the call that needs the login. ``"browser"``: a
+            `LoopbackReceiver`.
         scopes: The scopes to request instead of those in the server's metadata.
         store: Where tokens and registrations are stored; by default in memory.
-        issuer: The only acceptable authorization server. Recommended with a `client_id`, required
-            with a `client_secret`.
-        login_timeout: How many seconds a person has to sign in.
+        issuer: The only acceptable authorization server, at which nobody has to agree to sign in.
+            Recommended with a `client_id`, required with a `client_secret`.
+        allow: The issuers at which to sign in without asking the person: one, several, or a
+            function that gets the URL of the MCP server and an issuer, on the thread of the call
+            that needs the login, or of its refresh. No other one is used, whatever the store
+            holds. The token may be for a parent path of the MCP server: see
+            `SignInRequest.resource`. An issuer whose page belongs to another
+            site and that does not promise the parameter ``iss`` still needs the person or
+            `issuer`: see `SignInRequest.page`.
+        login_timeout: How many seconds a person has to agree, and then again to sign in.
         session: Supplies proxies and certificates for the authorization server.
-        allow_private: Whether a public server may name private addresses.
+        allow_private: Whether any server may name addresses of private networks and of this
+            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
+            are always refused.
         dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
             ``oauth``). The key is generated and kept in the store, unless it is given.
         assertion: Signs for a client that authenticates by a key: a `PrivateKeyJwt`.
@@ -87,6 +102,7 @@ class OAuth(TokenAuth):
         scopes: Iterable[str] | None = None,
         store: TokenStore | None = None,
         issuer: str | None = None,
+        allow: Allow | None = None,
         login_timeout: float = 300.0,
         session: requests.Session | None = None,
         allow_private: bool = False,
@@ -100,6 +116,8 @@ class OAuth(TokenAuth):
         if client_secret is not None and issuer is None:
             raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
         self._receiver = _make_receiver(receiver, redirect_uri)
+        self._allowed = None if allow is None else Allowed(allow)
+        self._agreed: SignInRequest | None = None
         self._login_timeout = login_timeout
         super().__init__(
             url,
@@ -149,8 +167,13 @@ class OAuth(TokenAuth):
         manager = self._bound_manager()
         manager.logins.check()
         bound = self._identity.client_id is not None
-        auth_server, scope = self._choose_server(need, bound=bound, offline=True)
+        auth_server, scope = self._choose_server(
+            need, bound=bound, offline=True, preferred=self._preferred_issuers()
+        )
         require_pkce(auth_server)
+        if auth_server.metadata.authorization_endpoint is not None:
+            manager.driver.guard.check(auth_server.metadata.authorization_endpoint)
+        self._require_agreement(auth_server, attempt)
         known = self._stored_registration(auth_server.metadata.issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
             check_redirect_uri(waiting.redirect_uri)
@@ -173,6 +196,54 @@ class OAuth(TokenAuth):
             raise
         return Login(token, registration, auth_server.metadata)
 
+    def _accepts(self, issuer: str) -> bool:
+        if not super()._accepts(issuer):
+            return False
+        request = SignInRequest(redact(self._bound_manager().url), issuer)
+        return self._allowed is None or self._allowed.includes(request)
+
+    def _preferred_issuers(self) -> list[str]:
+        agreed = [] if self._agreed is None else [self._agreed.issuer]
+        return agreed if self._allowed is None else [*agreed, *self._allowed.issuers]
+
+    def _require_agreement(
+        self, auth_server: AuthServer, attempt: SharedAttempt[CachedLogin]
+    ) -> None:
+        """Have the program or the person agree to sign in at this issuer, once.
+
+        Raises:
+            LoginRequired: They do not, or nobody can be asked.
+        """
+        if self._issuer is not None:  # no other one was accepted
+            return
+        manager = self._bound_manager()
+        request = SignInRequest.of(manager.url, auth_server.metadata, auth_server.resource)
+        if self._allowed is not None and not self._allowed.includes(request):
+            raise not_agreed(request, "allow= does not permit")
+        if (self._allowed is None or request.page is not None) and request not in self._agreements:
+            assert self._receiver is not None
+            with self._stopped_clocks(attempt):
+                agreed = self._receiver.agree(request, Deadline(self._login_timeout))
+            if not agreed:
+                manager.logins.record_login()
+                raise not_agreed(request, "the person did not agree")
+        self._agreed = request
+
+    @property
+    def _agreements(self) -> list[SignInRequest]:
+        """What need not be agreed to again.
+
+        A stored login tells that somebody has agreed, and not whether the person did or another
+        program for itself. So it has no say where this program says what it allows.
+        """
+        found = [] if self._agreed is None else [self._agreed]
+        manager = self._bound_manager()
+        cached = manager.cache.current() if self._allowed is None else None
+        if cached is not None:
+            login = cached.login
+            found.append(SignInRequest.of(manager.url, login.server, login.token.resource))
+        return found
+
     def _client_rejected(self, registration: Registration) -> None:
         if self._stored_registration(registration.issuer) == registration:
             self._store.save(_client_key(registration.issuer), None)
@@ -184,11 +255,13 @@ class OAuth(TokenAuth):
         attempt: SharedAttempt[CachedLogin],
     ) -> dict[str, str]:
         redirect = pending.redirect
-        self._bound_manager().driver.guard.check(redirect.url)
         self._bound_manager().logins.record_login()
-        exchange = current()
-        with attempt.paused_deadlines(None if exchange is None else exchange.deadline):
+        with self._stopped_clocks(attempt):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))
+
+    def _stopped_clocks(self, attempt: SharedAttempt[CachedLogin]) -> AbstractContextManager[None]:
+        exchange = current()
+        return attempt.paused_deadlines(None if exchange is None else exchange.deadline)
 
     def _stored_registration(self, issuer: str) -> Registration | None:
         value = self._store.load(_client_key(issuer))

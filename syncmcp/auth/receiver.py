@@ -13,33 +13,17 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from syncmcp._base.text import redact
 from syncmcp._http.exchange import wait
+from syncmcp.auth.agreement import SignInRequest, not_agreed
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.auth.steps import Redirect
-
-__all__ = [
-    "PAGE_ARRIVED",
-    "PAGE_NOT_FOUND",
-    "PAGE_WRONG_LOGIN",
-    "ConsolePrompt",
-    "PasteReceiver",
-    "Receiver",
-    "Waiting",
-    "check_browser_url",
-    "instructions",
-    "login_timed_out",
-    "page",
-    "parse_callback",
-    "print_to_stderr",
-]
-
 
 # Characters that have a meaning for shells and other programs that open browsers.
 _UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')
@@ -47,8 +31,14 @@ _UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')
 _MOST_PARAMETERS: Final = 32
 _LONGEST_ANSWER: Final = 16 * 1024
 
+MOST_PROMPTS: Final = 10
+"""How often a person is prompted for one answer, before the prompt is given up."""
+
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
 _NO_ANSWER: Final = "That is not the answer to this login."
+_QUESTION: Final = "Sign in there? [y/N] "
+
+T = TypeVar("T")
 
 
 class Waiting(Protocol):
@@ -82,7 +72,26 @@ class Waiting(Protocol):
 
 
 class Receiver(Protocol):
-    """Sends people to authorization servers and receives the callbacks."""
+    """Asks people, sends them to authorization servers, and receives the callbacks."""
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        """Ask a person whether to sign in at an issuer; nothing has happened there before.
+
+        It is called once for an issuer, and not for one that the program agrees to.
+
+        Args:
+            request: What to agree to; `SignInRequest.text` is written for a person.
+            deadline: Until when to wait for the answer.
+
+        Returns:
+            Whether the person agrees.
+
+        Raises:
+            LoginRequired: No person can be asked.
+            RequestTimeout: The deadline passed.
+            ExchangeAborted: The HTTP exchange on this thread was aborted.
+        """
+        ...
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Start a login, and determine its redirect URI.
@@ -106,7 +115,8 @@ class PasteReceiver:
     Args:
         show: Shows a text to the person.
         ask: Shows a prompt, and returns the line that the person enters. It runs on a daemon
-            thread, ``syncmcp-redirect[paste]``, which may outlive the login.
+            thread, ``syncmcp-redirect[prompt]``, which may outlive the login. After ten lines that
+            are no answer the sign-in ends with `LoginRequired`.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
     """
 
@@ -120,6 +130,15 @@ class PasteReceiver:
         self._show = show
         self._ask = ask
         self._redirect_uri = redirect_uri
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        """Ask the person, who answers ``y`` to agree.
+
+        Raises:
+            LoginRequired: The person cannot be asked, or entered ten lines that are neither.
+            RequestTimeout: The deadline passed.
+        """
+        return ask_for_agreement(self._show, self._ask, request, deadline)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Start a login. The redirect URI is always that of the constructor."""
@@ -136,13 +155,13 @@ class _PasteLogin:
         self._show = show
         self._ask = ask
         self.redirect_uri = redirect_uri
-        self._prompt: ConsolePrompt | None = None
+        self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Prompt until the person pastes the callback of this login."""
         check_browser_url(redirect.url)
         ended = threading.Event()
-        prompt = self._prompt = ConsolePrompt(self._show, self._ask, redirect, ended.set)
+        prompt = self._prompt = callback_prompt(self._show, self._ask, redirect, ended.set)
         prompt.start()
         if not wait(ended, deadline.remaining()):
             raise login_timed_out(deadline)
@@ -162,32 +181,50 @@ class _PasteLogin:
             self._prompt.stop()
 
 
-class ConsolePrompt:
-    """Prompts a person for the callback, on a thread of its own, as input cannot be interrupted.
+class ConsolePrompt(Generic[T]):
+    """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
+
+    It gives up after `MOST_PROMPTS` lines that are no answer.
+
+    Args:
+        show: Shows a text to the person.
+        ask: Shows a prompt, and returns the line that the person enters.
+        text: What to show before the prompt, and again after an empty line that is no answer.
+        prompt: The prompt.
+        read: Reads a line; `None` if it is no answer, and the person is prompted again.
+        ended: Called at the end, on the thread of the prompt.
+        secret: Removed from `failure`.
 
     Attributes:
-        answer: The parameters of the callback, once they were entered.
-        failure: Why no callback can be entered; `None` before that.
+        answer: What was read of the answer, once it was entered.
+        failure: Why no answer can be entered; `None` before that.
     """
 
     def __init__(
         self,
         show: Callable[[str], object],
         ask: Callable[[str], str],
-        redirect: Redirect,
+        text: str,
+        prompt: str,
+        read: Callable[[str], T | None],
         ended: Callable[[], object],
+        *,
+        secret: str = "",
     ) -> None:
         self._show = show
         self._ask = ask
-        self._redirect = redirect
+        self._text = text
+        self._prompt = prompt
+        self._read = read
         self._ended = ended
+        self._secret = secret
         self._stopped = False
-        self.answer: Mapping[str, str] | None = None
+        self.answer: T | None = None
         self.failure: str | None = None
 
     def start(self) -> None:
         """Start the thread, which calls `ended` at its end."""
-        threading.Thread(target=self._run, name="syncmcp-redirect[paste]", daemon=True).start()
+        threading.Thread(target=self._run, name="syncmcp-redirect[prompt]", daemon=True).start()
 
     def stop(self) -> None:
         """Show no further prompt. The input for the current prompt is ignored."""
@@ -199,21 +236,73 @@ class ConsolePrompt:
         except (EOFError, KeyboardInterrupt):
             self.failure = "there was no input"
         except Exception as error:  # of the user's functions
-            self.failure = redact(f"{type(error).__name__}: {error}", [self._redirect.state])
+            self.failure = redact(f"{type(error).__name__}: {error}", [self._secret])
         finally:
             self._ended()
 
-    def _ask_until_valid(self) -> Mapping[str, str] | None:
-        self._show(instructions(self._redirect, paste=True))
-        while not self._stopped:
-            text = self._ask(_PROMPT).strip()
+    def _ask_until_valid(self) -> T | None:
+        text = self._text
+        for _ in range(MOST_PROMPTS):
+            self._show(text)
+            line = "" if self._stopped else self._ask(self._prompt).strip()
             if self._stopped:
-                break
-            answer = parse_callback(text, self._redirect.state)
+                return None
+            answer = self._read(line)
             if answer is not None:
                 return answer
-            self._show(_NO_ANSWER if text else instructions(self._redirect, paste=True))
+            text = _NO_ANSWER if line else self._text
+        # Perhaps nobody types, and a function returns the same line at once, each time.
+        self.failure = f"{MOST_PROMPTS} lines were entered, and none of them is an answer"
         return None
+
+
+def callback_prompt(
+    show: Callable[[str], object],
+    ask: Callable[[str], str],
+    redirect: Redirect,
+    ended: Callable[[], object],
+) -> ConsolePrompt[Mapping[str, str]]:
+    """A prompt for the URL that the browser ends up at."""
+    return ConsolePrompt(
+        show,
+        ask,
+        instructions(redirect, paste=True),
+        _PROMPT,
+        lambda line: parse_callback(line, redirect.state),
+        ended,
+        secret=redirect.state,
+    )
+
+
+def ask_for_agreement(
+    show: Callable[[str], object],
+    ask: Callable[[str], str],
+    request: SignInRequest,
+    deadline: Deadline,
+) -> bool:
+    """Prompt until the person agrees to a sign-in or does not.
+
+    Raises:
+        LoginRequired: There was no input, or no line of many was an answer.
+        RequestTimeout: The deadline passed.
+        ExchangeAborted: The HTTP exchange on this thread was aborted.
+    """
+    ended = threading.Event()
+    prompt = ConsolePrompt(show, ask, request.text, _QUESTION, _read_agreement, ended.set)
+    prompt.start()
+    try:
+        if not wait(ended, deadline.remaining()):
+            raise login_timed_out(deadline)
+    finally:
+        prompt.stop()
+    if prompt.answer is None:
+        raise not_agreed(request, f"nobody can be asked ({prompt.failure}) whether")
+    return prompt.answer
+
+
+def _read_agreement(line: str) -> bool | None:
+    """Whether a line is a yes; an empty one is a no, as the prompt says."""
+    return {"y": True, "yes": True, "": False, "n": False, "no": False}.get(line.lower())
 
 
 def parse_callback(text: str, state: str) -> Mapping[str, str] | None:

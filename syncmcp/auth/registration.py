@@ -11,24 +11,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from syncmcp._base.text import redact
+from syncmcp._base.numbers import is_number
+from syncmcp._base.text import redact_url
 from syncmcp.auth.discovery import AuthServer, union_scopes
 from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_members, printable
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
-
-__all__ = [
-    "ClientIdentity",
-    "check_redirect_uri",
-    "client_metadata",
-    "identify",
-    "is_loopback",
-    "is_usable",
-    "register",
-]
 
 _USABLE_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
@@ -69,7 +60,10 @@ class ClientIdentity:
 
 def _check_metadata_url(url: str) -> None:
     """Check the URL (basic/authorization/client-registration#implementation-requirements)."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that do not match
+        parts = SplitResult("", "", "", "", "")
     dots = {".", ".."}.intersection(parts.path.split("/"))
     if (
         parts.scheme != "https"
@@ -81,7 +75,7 @@ def _check_metadata_url(url: str) -> None:
     ):
         raise UsageError(
             "client_metadata_url must be an https:// URL with a path, without user, fragment and"
-            f" dot segments, not {redact(url)!r}"
+            f" dot segments, not {redact_url(url)!r}"
         )
 
 
@@ -174,7 +168,7 @@ def check_redirect_uri(url: str) -> None:
     if not fits or parts is None or parts.fragment:
         raise UsageError(
             "a redirect URI must be http:// on localhost, 127.0.0.1 or [::1], or https://,"
-            f" without a fragment, not {redact(url)!r}"
+            f" without a fragment, not {redact_url(url)!r}"
         )
 
 
@@ -248,7 +242,7 @@ def _read_registration(
     if kept and redirect_uri not in kept:
         raise RegistrationFailed(f"{who} registered other redirect addresses than {redirect_uri!r}")
     expires = answer.get("client_secret_expires_at")
-    if secret is None or not isinstance(expires, (int, float)) or expires <= 0:
+    if secret is None or not is_number(expires) or expires <= 0:
         expires = None
     # The issuer is that of the metadata, whatever the response contains.
     return Registration(client_id, secret, method, server.issuer, kept or (redirect_uri,), expires)

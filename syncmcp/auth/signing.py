@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from syncmcp.auth.tokens import Login
     from syncmcp.types.extensions import AuthorizationServerMetadata
 
-__all__ = ["DPoPProver", "PrivateKeyJwt", "SigningKey", "require_joserfc"]
-
-
 # The algorithms of each key type or curve, the default first.
 _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "P-256": ("ES256",),

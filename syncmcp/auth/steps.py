@@ -14,17 +14,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from syncmcp._base.text import redact
 
-__all__ = [
-    "AuthChallenge",
-    "Challenge",
-    "auth_challenge",
-    "json_body",
-    "json_members",
-    "parse_challenges",
-    "printable",
-]
-
-
 T = TypeVar("T")
 
 
@@ -209,4 +198,6 @@ def printable(words: object, otherwise: str) -> str:
     """
     text = words if isinstance(words, str) else ""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])
+    if len(text) > _MAX_SHOWN:  # a word that is cut may be the beginning of a secret
+        shown = shown.rpartition(" ")[0]
     return redact(shown).strip() or otherwise

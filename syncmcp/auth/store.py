@@ -1,7 +1,7 @@
 """Where tokens and client registrations are stored: in memory, in a file, in the system's keyring.
 
-A store maps strings to JSON objects. A key names an issuer, a resource and a client, and is not
-secret; most values are.
+A store maps strings to JSON objects. A key names an issuer, or a resource (its URL, with a digest
+of the query) and a client, and is not secret; most values are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from syncmcp._concurrency.timing import Deadline
-
-__all__ = ["FileStore", "Keyring", "KeyringStore", "MemoryStore", "TokenStore"]
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ another token. A `TokenManager` supplies the tokens.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from abc import abstractmethod
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from requests.auth import AuthBase
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
@@ -27,7 +29,7 @@ from syncmcp.config import check_url
 from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import requests
 
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
     from syncmcp.auth.signing import DPoPProver, SigningKey
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.tokens import Login, Registration, Token
-
-__all__ = ["TokenAuth", "UnauthorizedHook"]
-
 
 # Logins that one request may lead to, the first one and step-ups together.
 _MOST_LOGINS = 3
@@ -54,7 +53,7 @@ _DRAIN_BYTES = 64 * 1024
 
 
 # Attributes that belong to this process, and are left out of a pickle.
-_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "prover"})
+_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "prover", "secrets"})
 
 
 class TokenAuth(AuthBase):
@@ -64,16 +63,7 @@ class TokenAuth(AuthBase):
     obtains a token, the others wait for it. Waiting ends with the deadline or the cancel of the
     call that needs the token.
 
-    Args:
-        url: The MCP server; by default that of the first request.
-        store: Where tokens are stored; by default in memory.
-        issuer: The only acceptable authorization server; by default any that the server names.
-        scopes: The scopes to request instead of those in the server's metadata.
-        session: Supplies proxies and certificates for the authorization server.
-        allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
-            ``oauth``). The key is generated and kept in the store, unless it is given.
-        assertion: Signs for a client that authenticates by a key.
+    `OAuth` describes the arguments.
 
     Raises:
         UsageError: An argument is invalid.
@@ -106,6 +96,8 @@ class TokenAuth(AuthBase):
 
     def _initialize(self, url: str | None) -> None:
         """Set up the attributes that belong to this process."""
+        # What is sent and received while signing in; clients never show it.
+        self.secrets = Secrets()
         given = self._given_store
         self._store: TokenStore = MemoryStore() if given is None else given
         self.prover = self._make_prover()
@@ -141,6 +133,10 @@ class TokenAuth(AuthBase):
             TransportError: A server could not be reached.
         """
 
+    def _accepts(self, issuer: str) -> bool:
+        """Whether a stored login at `issuer` may be used, as far as the program has said."""
+        return self._issuer in (None, issuer)
+
     def _client_rejected(self, registration: Registration) -> None:
         """The authorization server does not know the client, or no longer."""
 
@@ -151,7 +147,7 @@ class TokenAuth(AuthBase):
     # What a subclass uses
 
     def _choose_server(
-        self, need: TokenNeed, *, bound: bool, offline: bool
+        self, need: TokenNeed, *, bound: bool, offline: bool, preferred: Sequence[str] = ()
     ) -> tuple[AuthServer, str | None]:
         """Find the authorization server, and choose the scope to request there.
 
@@ -159,6 +155,7 @@ class TokenAuth(AuthBase):
             need: Why a token is needed.
             bound: Whether the credentials belong to one authorization server.
             offline: Whether to request a refresh token, if the server supports that.
+            preferred: The issuers to prefer after that of the last login, if there are several.
 
         Raises:
             AuthError: The credentials are another server's, or more scope is demanded, but none
@@ -168,7 +165,8 @@ class TokenAuth(AuthBase):
         manager = self._bound_manager()
         earlier = None if need.refused is None else need.refused.server.issuer
         hint = need.challenge.resource_metadata
-        found = manager.driver.run(discover(manager.url, hint, issuer=self._issuer, known=earlier))
+        known = [*(() if earlier is None else (earlier,)), *preferred]
+        found = manager.driver.run(discover(manager.url, hint, issuer=self._issuer, known=known))
         issuer = found.metadata.issuer
         if bound and earlier not in (None, issuer):
             raise AuthError(
@@ -277,9 +275,7 @@ class TokenAuth(AuthBase):
         from syncmcp.auth.signing import DPoPProver
 
         key = None if self._dpop is True else self._dpop
-        return DPoPProver(
-            self._store, lambda: f"{self._bound_manager().url} {self._client_label}", key
-        )
+        return DPoPProver(self._store, lambda: f"{filed_under(self)} {self._client_label}", key)
 
     def _manager_for(self, url: str) -> TokenManager:
         """The manager for the server at `url`, made for the first URL.
@@ -290,7 +286,7 @@ class TokenAuth(AuthBase):
         with self._lock:
             manager = self._manager
             if manager is None:
-                manager = self._manager = self._make_manager(_without_secrets(url))
+                manager = self._manager = self._make_manager(_without_user(url))
         if not manager.is_for(url):
             raise UsageError(
                 f"this {type(self).__name__} is for {redact(manager.url)}: another server needs one"
@@ -304,9 +300,10 @@ class TokenAuth(AuthBase):
             session=self._session,
             allow_private=self._allow_private,
             prover=self.prover,
+            secrets=self.secrets,
         )
-        key = f"login {server} {self._client_label}"
-        cache = TokenCache(self._store, key, self._issuer, bound=self.prover is not None)
+        key = f"login {_filing_name(server)} {self._client_label}"
+        cache = TokenCache(self._store, key, self._accepts, bound=self.prover is not None)
         return TokenManager(
             server,
             driver,
@@ -322,15 +319,21 @@ class TokenAuth(AuthBase):
         return self._manager
 
 
-def _without_secrets(url: str) -> str:
-    """A URL without user, query and fragment, which may be secret and name no resource."""
+def _without_user(url: str) -> str:
+    """A URL without user and fragment, which are secret and name no resource."""
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 
 
-def resource_of(auth: TokenAuth) -> str:
-    """The URL of the server that `auth` signs in to."""
-    return auth._bound_manager().url
+def _filing_name(url: str) -> str:
+    """The URL of a server in a key of a store, which may show no query: its digest instead."""
+    place, mark, query = url.partition("?")
+    return f"{place}?sha256={hashlib.sha256(query.encode()).hexdigest()}" if mark else place
+
+
+def filed_under(auth: TokenAuth) -> str:
+    """What stands for the server of `auth` in keys of stores; not secret."""
+    return _filing_name(auth._bound_manager().url)
 
 
 def client_label_of(auth: TokenAuth) -> str:
@@ -485,6 +488,6 @@ def _operation(request: requests.PreparedRequest) -> str:
             message: Any = json.loads(request.body)
             params = message.get("params") or {}
             words += [str(message.get("method")), str(params.get("name") or params.get("uri"))]
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             pass  # no JSON-RPC message: the URL alone identifies the operation
     return " ".join([*words, request.url or ""])

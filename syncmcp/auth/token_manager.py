@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,16 +34,6 @@ if TYPE_CHECKING:
     from syncmcp.auth.tokens import Registration
 
     Obtain: TypeAlias = Callable[[TokenNeed, SharedAttempt["CachedLogin"]], Login]
-
-__all__ = [
-    "CachedLogin",
-    "LoginLimiter",
-    "StepUpLimiter",
-    "TokenCache",
-    "TokenManager",
-    "scope_insufficient",
-]
-
 
 _log = logging.getLogger("syncmcp.auth")
 
@@ -107,22 +97,24 @@ class CachedLogin:
 class TokenCache:
     """The current login of one client at one MCP server. Used from any thread.
 
-    Kept in memory, and in the store that other processes may share.
+    Kept in memory, and in the store that other processes may share. Every method that uses the
+    store raises `AuthError` if the store fails, or holds no login.
 
     Args:
         store: Where the login is stored.
         key: The login's key in the store.
-        issuer: The only acceptable authorization server; `None`: any.
+        accepts: Whether a login at an issuer may be used. It is asked about each login that is read
+            from the store, on the thread that reads it; one at another issuer counts as absent.
         bound: Whether tokens must be bound to a key of the client (RFC 9449); bearer tokens are
             then refused, and DPoP tokens otherwise.
     """
 
     def __init__(
-        self, store: TokenStore, key: str, issuer: str | None, *, bound: bool = False
+        self, store: TokenStore, key: str, accepts: Callable[[str], bool], *, bound: bool = False
     ) -> None:
         self._store = store
         self._key = key
-        self._issuer = issuer
+        self._accepts = accepts
         self._bound = bound
         # Guards the current login; never held while the store is used.
         self._lock = threading.RLock()
@@ -139,11 +131,7 @@ class TokenCache:
         return self._store.lock(self._key, Deadline(_TURN_SECONDS))
 
     def current(self) -> CachedLogin | None:
-        """The login in memory, else the stored one.
-
-        Raises:
-            AuthError: The store cannot be read, or holds no login.
-        """
+        """The login in memory, else the stored one."""
         with self._lock:
             cached = self._current
         if cached is None and (cached := self.stored()) is not None:
@@ -153,16 +141,12 @@ class TokenCache:
         return cached
 
     def stored(self) -> CachedLogin | None:
-        """The login in the store, whichever process stored it.
-
-        Raises:
-            AuthError: The store cannot be read, or holds no login.
-        """
+        """The login in the store, whichever process stored it."""
         value = self._store.load(self._key)
         if value is None:
             return None
         login = Login.from_json(value)
-        if self._issuer not in (None, login.server.issuer) or not self._has_right_type(login):
+        if not (self._has_right_type(login) and self._accepts(login.server.issuer)):
             return None
         expires = login.token.expires_at
         due = None if expires is None else timing.monotonic() + expires - time.time() + _SKEW
@@ -175,11 +159,7 @@ class TokenCache:
         return None if cached is None or cached.login.same_token(used) else cached
 
     def load_other_than(self, used: Login | None) -> CachedLogin | None:
-        """The login in the store, unless it has the same token as `used`; makes it the current one.
-
-        Raises:
-            AuthError: The store cannot be read, or holds no login.
-        """
+        """Make the login in the store the current one, unless it has the same token as `used`."""
         cached = self.stored()
         if cached is None or cached.login.same_token(used):
             return None
@@ -190,8 +170,8 @@ class TokenCache:
         """Store a new login and make it the current one.
 
         Raises:
-            AuthError: The store cannot be written, or the token is a bearer token where a DPoP
-                token is required, or the other way round.
+            AuthError: The token is a bearer token where a DPoP token is required, or the other way
+                round; or the store fails.
         """
         if not self._has_right_type(login):
             raise AuthError(_DOWNGRADED if self._bound else _NOT_ASKED_FOR)
@@ -211,26 +191,18 @@ class TokenCache:
                 self._current = later
 
     def discard_refresh_token(self, login: Login) -> CachedLogin | None:
-        """Remove a used-up refresh token, unless the store has a newer login, which is returned.
-
-        Raises:
-            AuthError: The store fails.
-        """
+        """Remove a used-up refresh token, unless the store has a newer login, which is returned."""
         newer = self.load_other_than(login)
         if newer is not None:
             return newer
-        left = login.without_refresh()
+        left = replace(login, token=replace(login.token, refresh_token=None))
         if self.stored() is not None:
             self._store.save(self._key, left.to_json())
         self._set_current(CachedLogin(left, None, own=False))
         return None
 
     def remove(self) -> Login | None:
-        """Remove the login from memory and from the store, and return it.
-
-        Raises:
-            AuthError: The store fails.
-        """
+        """Remove the login from memory and from the store, and return it."""
         cached = self.stored()
         with self._lock:
             cached, self._current = cached or self._current, None
@@ -358,10 +330,13 @@ def scope_insufficient(message: str) -> AuthError:
 class TokenManager:
     """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
 
-    At any time one thread does that, and the others wait for its outcome.
+    At any time one thread does that, and the others wait for its outcome. Every method that returns
+    a login raises `AuthError` if there is no usable token, `TransportError` if the authorization
+    server could not be reached, `RequestTimeout` if it took too long, and `ExchangeAborted` if the
+    exchange on this thread was aborted.
 
     Args:
-        url: The MCP server, without user, query and fragment.
+        url: The MCP server, without user and fragment.
         driver: Makes the requests of signing in.
         cache: Keeps the login.
         obtain: Signs in; runs on one thread at a time, with the login locked.
@@ -405,14 +380,7 @@ class TokenManager:
         return origin_of(url) == origin_of(self.url)
 
     def usable(self) -> Login | None:
-        """The current login, refreshed first if its token is about to expire.
-
-        Raises:
-            AuthError: The store cannot be read, or the token has expired and its refresh failed.
-            TransportError: The authorization server could not be reached.
-            RequestTimeout: The refresh took too long.
-            ExchangeAborted: The exchange on this thread was aborted.
-        """
+        """The current login, refreshed first if its token is about to expire."""
         cached = self.cache.current()
         if cached is None:
             return None
@@ -434,12 +402,6 @@ class TokenManager:
 
         Returns:
             `None` if a new login is needed.
-
-        Raises:
-            AuthError: The refresh failed, and the old token may be invalid.
-            TransportError: The authorization server could not be reached.
-            RequestTimeout: The refresh took too long.
-            ExchangeAborted: The exchange on this thread was aborted.
         """
         return self._single_flight.run(
             lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
@@ -487,12 +449,6 @@ class TokenManager:
         Args:
             need: Why a token is needed.
             always: Whether to sign in even if another thread or process has obtained a token.
-
-        Raises:
-            AuthError: No token can be obtained.
-            TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
-            ExchangeAborted: The exchange on this thread was aborted.
         """
         cache = self.cache
 
@@ -509,14 +465,7 @@ class TokenManager:
         return cached.login
 
     def step_up(self, need: TokenNeed, operation: str) -> Login:
-        """The login of a sign-in for more scope, which `operation` needs.
-
-        Raises:
-            AuthError: The limit is reached, the scope was denied, or no token can be obtained.
-            TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
-            ExchangeAborted: The exchange on this thread was aborted.
-        """
+        """The login of a sign-in for more scope, which `operation` needs."""
         other = self.cache.other_than(need.refused)
         if other is not None and not missing_scopes(need.challenge.scope, other.login.token.scope):
             return other.login

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
-import pydantic
-
+from syncmcp._base.numbers import is_number
 from syncmcp._base.text import MASK
 from syncmcp.errors import AuthError
 from syncmcp.types.extensions import AuthorizationServerMetadata
-
-__all__ = ["AuthMethod", "Login", "Registration", "Token"]
-
 
 AuthMethod: TypeAlias = Literal[
     "client_secret_basic", "client_secret_post", "none", "private_key_jwt"
@@ -86,14 +82,12 @@ class Token(_Record):
     resource: str | None = None
     client_id: str | None = None
 
-    def expired(self, now: float, early: float = 0.0) -> bool:
-        """Whether the token has expired at `now`, or will within `early` seconds.
+    def expired(self, now: float) -> bool:
+        """Whether the token has expired at `now`, in seconds since the epoch.
 
-        Args:
-            now: Seconds since the epoch.
-            early: Seconds. A token without a known expiry never expires.
+        A token without a known expiry never expires.
         """
-        return self.expires_at is not None and now + early >= self.expires_at
+        return self.expires_at is not None and now >= self.expires_at
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,7 +149,10 @@ class Login:
                 Registration.from_json(value["registration"]),
                 AuthorizationServerMetadata.from_wire(value["server"]),
             )
-        except (KeyError, TypeError, AttributeError, pydantic.ValidationError) as error:
+            for moment in (login.token.expires_at, login.registration.expires_at):
+                if moment is not None and not is_number(moment):
+                    raise TypeError("expires_at is no number of seconds")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise AuthError("the token store contains an invalid login: sign in again") from error
         issuers = {login.token.issuer, login.registration.issuer, login.server.issuer}
         if len(issuers) != 1:
@@ -165,7 +162,3 @@ class Login:
     def same_token(self, other: Login | None) -> bool:
         """Whether `other` has the same access token."""
         return other is not None and self.token.access_token == other.token.access_token
-
-    def without_refresh(self) -> Login:
-        """The same login without its refresh token, which is used up."""
-        return replace(self, token=replace(self.token, refresh_token=None))

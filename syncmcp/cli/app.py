@@ -29,8 +29,6 @@ from syncmcp.cli.session import (
 from syncmcp.cli.shell import COMMANDS, read_lines
 from syncmcp.errors import McpError
 
-__all__ = ["app", "print_error", "run"]
-
 
 @with_session
 def shell(session: Session) -> None:

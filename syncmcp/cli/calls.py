@@ -32,36 +32,12 @@ from syncmcp.types import (
 from syncmcp.ui import shorten
 
 if TYPE_CHECKING:
-    from syncmcp.saving import Savable
     from syncmcp.types import CallToolResult, ReadResourceResult, Tool
-
-__all__ = [
-    "Force",
-    "argument_syntax",
-    "call",
-    "check_output_path",
-    "complete",
-    "describe_claims",
-    "enum_choices",
-    "is_binary",
-    "prompt",
-    "read",
-    "save_all",
-    "schema_properties",
-    "signature",
-    "tool_help",
-]
-
 
 # The help of a tool, made from its schema and annotations.
 
 
 _MAX_CHOICES = 12
-
-
-def tool_help(tool: Tool) -> str:
-    """The text of `syncmcp call TARGET TOOL --help`. Text of the server is not yet made safe."""
-    return "\n".join(_help_lines(tool))
 
 
 def signature(schema: Mapping[str, Any]) -> str:
@@ -100,20 +76,29 @@ def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
     """How an argument is written on the command line, such as ``count:=INTEGER``."""
-    if _type_name(details) == "string":
-        return f"{name}={'|'.join(enum_choices(details)) or 'TEXT'}"
-    return f"{name}:={'|'.join(enum_choices(details)) or _type_name(details).upper()}"
+    choices = "|".join(enum_choices(details))
+    if is_text(details):
+        return f"{name}={choices or 'TEXT'}"
+    return f"{name}:={choices or _type_name(details).upper()}"
+
+
+def is_text(details: Mapping[str, Any]) -> bool:
+    """Whether an argument is written as text, ``name=...``, rather than as JSON."""
+    return _type_name(details) == "string"
 
 
 def enum_choices(details: Mapping[str, Any]) -> list[str]:
-    """The values of an ``enum``; empty if there is none, or if it is long."""
+    """The values of an ``enum`` as they are written; empty if there is none, or if it is long."""
     choices = details.get("enum")
     if not isinstance(choices, list) or len(choices) > _MAX_CHOICES:
         return []
-    return [one if isinstance(one, str) else json.dumps(one) for one in choices]
+    if is_text(details):
+        return [one for one in choices if isinstance(one, str)]
+    return [json.dumps(one, ensure_ascii=False) for one in choices]
 
 
 def _help_lines(tool: Tool) -> Iterator[str]:
+    """The text of `syncmcp call TARGET TOOL --help`. Text of the server is not yet made safe."""
     required = _required(tool.input_schema)
     properties = schema_properties(tool.input_schema)
     items = [
@@ -200,17 +185,18 @@ def check_output_path(path: Path, *, force: bool) -> None:
         raise CommandError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
-def save_all(contents: Sequence[Savable], path: Path, *, force: bool) -> list[Path]:
+def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
     """Save the first content as `path`, the others beside it as ``name-2.png`` and so on.
 
-    No part of a file name comes from the server.
+    No part of a file name comes from the server. Then tells the person where they are.
 
     Raises:
         CommandError: A file exists and `force` is false, or cannot be written.
         LimitExceeded: A content is longer than `syncmcp.saving.MAX_BYTES`.
         InvalidOutput: A content is not base64.
     """
-    places = [place for place, _ in zip(_output_paths(path), contents, strict=False)]
+    others = range(2, len(contents) + 1)
+    places = [path, *(path.with_name(f"{path.stem}-{one}{path.suffix}") for one in others)]
     for place in places:
         check_output_path(place, force=force)
     for place, content in zip(places, contents, strict=True):
@@ -220,15 +206,8 @@ def save_all(contents: Sequence[Savable], path: Path, *, force: bool) -> list[Pa
             raise _exists_error(place) from error
         except OSError as error:
             raise CommandError(f"{str(place)!r} cannot be written: {error.strerror}") from error
-    return places
-
-
-def _output_paths(path: Path) -> Iterator[Path]:
-    yield path
-    number = 2
-    while True:
-        yield path.with_name(f"{path.stem}-{number}{path.suffix}")
-        number += 1
+    for place in places:
+        out.note(f"saved to {place}")
 
 
 def _exists_error(path: Path) -> CommandError:
@@ -278,8 +257,7 @@ def call(
     client = session.client
     found = _find_by_name(tool, client.iter_tools(**session.options))
     if show_help:
-        wire = found.to_wire()
-        session.out.result(wire) if session.out.json else session.out.text(tool_help(found))
+        session.out.show(found.to_wire(), *_help_lines(found))
         return
     values = {} if given is None else parse_object(given)
     values.update(parse_arguments(arguments or ()))
@@ -299,7 +277,7 @@ def call(
         media = [block for block in result.content if is_binary(block)]
         if not media:
             raise CommandError("the result has no image, sound or file for --output")
-        _save_and_report(session.out, media, output, force=force)
+        save_all(session.out, media, output, force=force)
 
 
 @with_session
@@ -326,7 +304,7 @@ def read(
     if output is not None:
         if not result.contents:
             raise CommandError("the resource has no contents for --output")
-        _save_and_report(session.out, result.contents, output, force=force)
+        save_all(session.out, result.contents, output, force=force)
     elif not session.out.json:
         _show_contents(session.out, result)
 
@@ -342,11 +320,8 @@ def prompt(
     client = session.client
     found = _find_by_name(name, client.iter_prompts(**session.options))
     result = client.get_prompt(found, given, **session.options)
-    if session.out.json:
-        session.out.result(result.to_wire())
-        return
-    for message in result.messages:
-        session.out.text(f"{message.role}: {_block_text(message.content)}")
+    said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
+    session.out.show(result.to_wire(), *said)
 
 
 @with_session
@@ -360,19 +335,19 @@ def complete(
     settled: _Items = None,
 ) -> None:
     """Complete an argument of a prompt or of a template."""
-    is_uri = "{" in ref or "://" in ref
     result = session.client.complete(
-        ResourceTemplateReference(uri=ref) if is_uri else PromptReference(name=ref),
+        ResourceTemplateReference(uri=ref) if is_template(ref) else PromptReference(name=ref),
         argument,
         value,
         parse_strings(settled or ()) or None,
         **session.options,
     )
-    if session.out.json:
-        session.out.result(result.to_wire())
-        return
-    for suggestion in result.completion.values:
-        session.out.text(suggestion)
+    session.out.show(result.to_wire(), *result.completion.values)
+
+
+def is_template(ref: str) -> bool:
+    """Whether REF is a template of resources, rather than the name of a prompt."""
+    return "{" in ref or "://" in ref
 
 
 def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
@@ -401,11 +376,6 @@ def _check_arguments(tool: Tool, values: dict[str, Any], server: str) -> None:
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"
     raise CommandError(error.message, server=server, hint=hint)
-
-
-def _save_and_report(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
-    for place in save_all(contents, path, force=force):
-        out.note(f"saved to {place}")
 
 
 def _show_result(out: Output, result: CallToolResult, *, saved: bool) -> None:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from syncmcp._client.client import Client
-
-__all__ = ["Finding", "check_route", "doctor"]
-
+    from syncmcp.types import Tool
 
 # The steps before MCP: the command, or name resolution, TCP and TLS.
 
@@ -78,31 +76,21 @@ class Finding:
         return facts
 
 
-def check_route(target: Stdio | Http, timeout: float) -> Iterator[Finding]:
-    """Check the steps before MCP, one after the other, until one fails.
-
-    Args:
-        target: The server.
-        timeout: The time limit of name resolution and connecting together, in seconds.
-    """
-    if isinstance(target, Stdio):
-        yield _check_command(target)
-    else:
-        yield from _check_address(target, timeout)
-
-
 def _check_command(target: Stdio) -> Finding:
-    path = search_path(environment(target.env, target.inherit_env, os.environ))
+    env = environment(target.env, target.inherit_env, os.environ)
+    failure: McpError
     try:
-        return Finding("command", "ok", locate(target.command, path))
+        return Finding("command", "ok", locate(target.command, env, target.cwd))
     except OSError:
-        error = ConnectFailed(f"command not found: {target.command!r}; PATH searched: {path}")
-        return Finding.failed("command", error, "install it, or give its whole path")
+        path = search_path(env)
+        failure = ConnectFailed(f"command not found: {target.command!r}; PATH searched: {path}")
     except McpError as error:
-        return Finding.failed("command", error, "install it, or give its whole path")
+        failure = error
+    return Finding.failed("command", failure, "install it, or give its whole path")
 
 
 def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
+    """Check name resolution and connecting, which together may take `timeout` seconds."""
     from requests.utils import get_environ_proxies
 
     from syncmcp._http.connecting import resolve
@@ -197,7 +185,11 @@ def _diagnose(session: Session) -> Iterator[Finding]:
         yield Finding.failed("target", error)
         return
     yield Finding("target", "ok", target.label)
-    for finding in check_route(target, session.settings.open_timeout):
+    if isinstance(target, Stdio):
+        route = iter([_check_command(target)])
+    else:
+        route = _check_address(target, session.settings.open_timeout)
+    for finding in route:
         yield finding
         if finding.verdict == "failed":
             return
@@ -251,23 +243,24 @@ def _sign_in_details(target: Http) -> str:
 
 
 def _check_lists(session: Session, client: Client) -> Iterator[Finding]:
-    offers = client.server.capabilities
-    if offers.tools is not None:
-        yield _check_list("tools", lambda: _count_tools(session, client))
-    if offers.resources is not None:
-        yield _check_list(
-            "resources",
-            lambda: (len(client.list_resources(**session.options).resources), "resources", []),
-        )
-    if offers.prompts is not None:
-        yield _check_list(
-            "prompts",
-            lambda: (len(client.list_prompts(**session.options).prompts), "prompts", []),
-        )
+    for name in ("tools", "resources", "prompts"):
+        if getattr(client.server.capabilities, name) is None:
+            continue
+        try:
+            listed = getattr(getattr(client, f"list_{name}")(**session.options), name)
+        except McpError as error:
+            yield Finding.failed(name, error, "it says that it has them, and cannot list them")
+            continue
+        said = f"{len(listed)} {name}"
+        if name == "tools" and (complaints := _unusable_schemas(listed)):
+            said += f"; schemas that cannot be used: {'; '.join(complaints)}"
+            hint = "their arguments or results cannot be checked"
+            yield Finding(name, "warning", said, hint)
+        else:
+            yield Finding(name, "ok", said)
 
 
-def _count_tools(session: Session, client: Client) -> tuple[int, str, list[str]]:
-    tools = client.list_tools(**session.options).tools
+def _unusable_schemas(tools: Sequence[Tool]) -> list[str]:
     complaints = []
     for tool in tools:
         schemas = ToolSchemas(tool)
@@ -278,18 +271,7 @@ def _count_tools(session: Session, client: Client) -> tuple[int, str, list[str]]
                 schema.compiled()
             except UnsupportedSchema as error:
                 complaints.append(f"{tool.name}: {error.message}")
-    return len(tools), "tools", complaints
-
-
-def _check_list(name: str, look: Callable[[], tuple[int, str, list[str]]]) -> Finding:
-    try:
-        count, noun, complaints = look()
-    except McpError as error:
-        return Finding.failed(name, error, "it says that it has them, and cannot list them")
-    if complaints:
-        said = f"{count} {noun}; schemas that cannot be used: {'; '.join(complaints)}"
-        return Finding(name, "warning", said, "their arguments or results cannot be checked")
-    return Finding(name, "ok", f"{count} {noun}")
+    return complaints
 
 
 def _check_latency(session: Session) -> Finding:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from syncmcp.handlers.context import ConnectedServer
     from syncmcp.types import ServerCapabilities
 
-__all__ = ["capability_names", "info", "list_all", "list_tools", "listen", "ping", "round_trips"]
-
 
 @with_session
 def info(session: Session) -> None:
@@ -49,13 +47,9 @@ def ping(
 ) -> None:
     """Ask a server whether it is there, and say how long the answer took."""
     times = list(round_trips(session, count))
-    if session.out.json:
-        for _ in times:
-            session.out.result({})
-        return
     for taken in times:
-        session.out.text(f"{taken * 1000:.1f} ms")
-    if count > 1:
+        session.out.show({}, f"{taken * 1000:.1f} ms")
+    if count > 1 and not session.out.json:
         session.out.note(f"median {statistics.median(times) * 1000:.1f} ms of {count}")
 
 
@@ -102,11 +96,9 @@ def listen(
         watched = ", ".join([*(f"the {name}" for name in changes.lists), *changes.uris])
         session.out.note(f"listening to {watched}")
         for event in changes:
-            if session.out.json:
-                session.out.result(event._asdict())
-            else:
-                what = event.uri or f"the list of {event.kind}"
-                session.out.text(f"{what} {'may have ' if event.missed else ''}changed")
+            what = event.uri or f"the list of {event.kind}"
+            changed = "may have changed" if event.missed else "changed"
+            session.out.show(event._asdict(), f"{what} {changed}")
 
 
 def round_trips(session: Session, count: int) -> Iterator[float]:
@@ -189,32 +181,13 @@ def list_all(
     ] = None,
 ) -> None:
     """List what a server has: tools, resources, templates of resources, prompts."""
-    client = session.client
-    # Lists named on the command line are requested even if the server does not declare them:
-    # its error says more than an empty table.
-    wanted = list(dict.fromkeys(what or _offered_kinds(session)))
-    found = {
-        each: getattr(client, _LISTINGS[each].operation)(**session.options).to_wire()
-        for each in wanted
-    }
-    if session.out.json:
-        whole = {
-            _LISTINGS[each].member: wire[_LISTINGS[each].member] for each, wire in found.items()
-        }
-        session.out.result(found[wanted[0]] if what and len(wanted) == 1 else whole)
-        return
-    for each in wanted:
-        _print_list(session, each, found[each][_LISTINGS[each].member], headed=len(wanted) > 1)
+    _show_lists(session, what)
 
 
 @with_session
 def list_tools(session: Session) -> None:
     """List a server's tools: what each is called with, and what the server says of it."""
-    result = session.client.list_tools(**session.options)
-    if session.out.json:
-        session.out.result(result.to_wire())
-    else:
-        _print_list(session, ListKind.TOOLS, result.to_wire()["tools"], headed=False)
+    _show_lists(session, [ListKind.TOOLS])
 
 
 def _offered_kinds(session: Session) -> list[ListKind]:
@@ -228,14 +201,30 @@ def _offered_kinds(session: Session) -> list[ListKind]:
     return [what for what, offer in offers.items() if offer is not None]
 
 
-def _print_list(session: Session, what: ListKind, items: Sequence[Any], *, headed: bool) -> None:
-    kind = _LISTINGS[what]
-    if headed:
-        session.out.heading(f"{what.value}: {len(items)}")
-    rows = [kind.row(item) for item in items]
-    if headed and not session.out.terminal:
-        rows = [(what.value, *row) for row in rows]  # a first column in place of the heading
-    session.out.table(kind.columns, rows)
+def _show_lists(session: Session, what: Sequence[ListKind] | None) -> None:
+    # Lists named on the command line are requested even if the server does not declare them:
+    # its error says more than an empty table.
+    wanted = list(dict.fromkeys(what or _offered_kinds(session)))
+    results = [
+        getattr(session.client, _LISTINGS[each].operation)(**session.options).to_wire()
+        for each in wanted
+    ]
+    items = {
+        _LISTINGS[each].member: result[_LISTINGS[each].member]
+        for each, result in zip(wanted, results, strict=True)
+    }
+    if session.out.json:
+        session.out.result(results[0] if what and len(wanted) == 1 else items)
+        return
+    headed = len(wanted) > 1
+    for each in wanted:
+        kind = _LISTINGS[each]
+        rows = [kind.row(item) for item in items[kind.member]]
+        if headed:
+            session.out.heading(f"{each.value}: {len(rows)}")
+            if not session.out.terminal:
+                rows = [(each.value, *row) for row in rows]  # in place of the heading
+        session.out.table(kind.columns, rows)
 
 
 def _summary(item: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,14 +26,14 @@ from syncmcp.cli.state import (
 )
 from syncmcp.config import Http
 from syncmcp.errors import McpError
-from syncmcp.servers_file import NotApproved
+from syncmcp.servers_file import NotApproved, ServersFileError
 
 if TYPE_CHECKING:
-    from syncmcp.auth.receiver import Receiver
-    from syncmcp.servers_file import ServerEntry
+    from collections.abc import Callable
 
-__all__ = ["auth_app", "roots_app", "servers_app"]
-
+    from syncmcp.handlers.roots import Roots
+    from syncmcp.servers_file import ServerEntry, ServerReview
+    from syncmcp.types import Root
 
 # `auth login`, `logout` and `status`: signing in to servers over HTTP.
 
@@ -93,11 +94,8 @@ def login(
     from syncmcp.auth import LoopbackReceiver
 
     url = _http_url(session)
-    receiver: Receiver
-    if redirect_uri is None:
-        receiver = LoopbackReceiver(open_browser=browser, show=session.out.note)
-    else:
-        receiver = LoopbackReceiver.at(redirect_uri, open_browser=browser, show=session.out.note)
+    make = LoopbackReceiver if redirect_uri is None else partial(LoopbackReceiver.at, redirect_uri)
+    receiver = make(open_browser=browser, show=session.out.note)
     if client_secret_env is not None and (client_id is None or issuer is None):
         raise CommandError("--client-secret-env goes with --client-id and --issuer")
     token = log_in(
@@ -110,10 +108,10 @@ def login(
         client_metadata_url=client_metadata_url,
         issuer=issuer,
     )
-    if session.out.json:
-        session.out.result({"url": url, "scope": token.scope, "expires_at": token.expires_at})
-    else:
-        session.out.text(f"signed in to {url}" + (f" for {token.scope}" if token.scope else ""))
+    session.out.show(
+        {"url": url, "scope": token.scope, "expires_at": token.expires_at},
+        f"signed in to {url}" + (f" for {token.scope}" if token.scope else ""),
+    )
 
 
 @with_session
@@ -121,10 +119,7 @@ def logout(session: Session) -> None:
     """Forget the token of a server, and revoke it where that can be done."""
     url = _http_url(session)
     stored_login(url).logout()
-    if session.out.json:
-        session.out.result({"url": url})
-    else:
-        session.out.text(f"signed out of {url}")
+    session.out.show({"url": url}, f"signed out of {url}")
 
 
 @with_session
@@ -151,8 +146,7 @@ def status(session: Session) -> None:
         if token.scope:
             rows.append(("scope", token.scope))
         if token.expires_at is not None:
-            expires = datetime.fromtimestamp(token.expires_at).astimezone()
-            rows.append(("expires", expires.isoformat(" ", "seconds")))
+            rows.append(("expires", _moment(token.expires_at)))
         rows.append(("renewed by itself", "yes" if token.refresh_token else "no"))
         session.out.table(("Signed in", ""), rows)
     if token is None:
@@ -162,6 +156,14 @@ def status(session: Session) -> None:
 auth_app.command("login", cls=ServerCommand)(login)
 auth_app.command("logout", cls=ServerCommand)(logout)
 auth_app.command("status", cls=ServerCommand)(status)
+
+
+def _moment(seconds: float) -> str:
+    """A moment in local time; `seconds` since the epoch, as an authorization server chose them."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):  # beyond the calendar, or that of the system
+        return f"{seconds:g} seconds after 1970"
 
 
 def _secret_from(name: str) -> str:
@@ -248,15 +250,16 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: you know it.")] = False,
     json: _Json = False,
 ) -> None:
-    """Agree to a server that a file in the working tree names, as it stands there.
+    """Agree to a server that a file names which is not in your settings, as it stands there.
 
     Nothing is started or contacted. Whatever changes of it has to be agreed to again.
     """
     found = find_server(name, config)
     out = Output(json=json)
     if not found.approved:
-        _confirm(found, out, yes=yes)
-        found.approve()
+        review = found.review()
+        _confirm(found, review, out, yes=yes)
+        found.approve(review)
     _print_state(found, out)
 
 
@@ -268,14 +271,13 @@ def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
     _print_state(found, Output(json=json))
 
 
-def _confirm(found: ServerEntry, out: Output, *, yes: bool) -> None:
-    """Ask a person to approve a server of a file.
+def _confirm(found: ServerEntry, review: ServerReview, out: Output, *, yes: bool) -> None:
+    """Ask a person to approve a server of a file, as `review` describes it.
 
     Raises:
         CommandError: There is no person to ask.
         NotApproved: The person declined.
     """
-    review = found.review()
     if yes:
         out.note(str(review))
         return
@@ -296,15 +298,15 @@ def _confirm(found: ServerEntry, out: Output, *, yes: bool) -> None:
 
 def _print_state(found: ServerEntry, out: Output) -> None:
     facts = _server_facts(found)
-    out.result(facts) if out.json else out.text(f"{found.name}: {facts['state']}")
+    out.show(facts, f"{found.name}: {facts['state']}")
 
 
 def _server_facts(entry: ServerEntry) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": entry.name, "file": str(entry.file)}
-    problem = entry.problem
-    if problem is not None:
+    try:
+        review = entry.review()
+    except ServersFileError as problem:  # of this entry; the others are listed all the same
         return {**facts, "state": str(problem.message)}
-    review = entry.review()
     # As in the file: placeholders are not expanded.
     facts["target"] = redact(shlex.join(review.command) if review.command else review.url or "")
     if entry.disabled:
@@ -344,18 +346,17 @@ def show_roots(json: _AsRoots = False) -> None:
 @roots_app.command()
 def add(path: _Path, json: _AsRoots = False) -> None:
     """Add a root."""
-    roots = load_roots()
-    root = roots.add(path)
-    save_roots(roots)
-    out = Output(json=json)
-    out.result(root.to_wire()) if json else out.text(root.uri)
+    _change_roots(lambda roots: roots.add(path), json=json)
 
 
 @roots_app.command()
 def remove(path: _Known, json: _AsRoots = False) -> None:
     """Remove a root, which need not be there any more."""
+    _change_roots(lambda roots: roots.remove(path), json=json)
+
+
+def _change_roots(change: Callable[[Roots], Root], *, json: bool) -> None:
     roots = load_roots()
-    root = roots.remove(path)
+    root = change(roots)
     save_roots(roots)
-    out = Output(json=json)
-    out.result(root.to_wire()) if json else out.text(root.uri)
+    Output(json=json).show(root.to_wire(), root.uri)

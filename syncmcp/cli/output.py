@@ -42,19 +42,6 @@ from syncmcp.ui import shorten, visible
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = [
-    "CommandError",
-    "Exit",
-    "Output",
-    "ProgressBar",
-    "as_json",
-    "console_for",
-    "describe",
-    "exit_code",
-    "show_help",
-]
-
-
 # On a narrower terminal, the columns of a table would be unreadable or left out.
 _MIN_TABLE_WIDTH = 60
 
@@ -73,6 +60,14 @@ class Output:
     def result(self, wire: Any) -> None:
         """Print a result as JSON: on one line, or indented on a terminal."""
         print(as_json(wire, indent=2 if self.terminal else None), flush=True)
+
+    def show(self, wire: Any, *lines: str) -> None:
+        """Print a result as JSON, or else as these lines of text."""
+        if self.json:
+            self.result(wire)
+            return
+        for line in lines:
+            self.text(line)
 
     def text(self, words: str) -> None:
         """Print text of a server: unchanged into a pipe, made safe on a terminal."""
@@ -249,29 +244,21 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
-def _required_capabilities(error: MissingCapability) -> dict[str, Any]:
-    """The client capabilities that the server requires."""
-    data = error.data if isinstance(error.data, dict) else {}
-    found = data.get("requiredCapabilities")
-    return found if isinstance(found, dict) else {}
-
-
 def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, MissingCapability):
-        return next(
-            (
-                _CAPABILITY_HINTS[name]
-                for name in _CAPABILITY_HINTS
-                if name in _required_capabilities(error)
-            ),
-            None,
-        )
+        data = error.data if isinstance(error.data, dict) else {}
+        required = data.get("requiredCapabilities")
+        named = required if isinstance(required, dict) else {}
+        return next((hint for name, hint in _CAPABILITY_HINTS.items() if name in named), None)
     if isinstance(error, NotApproved):
         return "approve it with `syncmcp servers approve`, or believe the file with --trust"
     if isinstance(error, AuthError):
-        return "sign in with `syncmcp auth login`, or give the server's token with --header"
+        return (
+            "sign in with `syncmcp auth login`, at a terminal or with --issuer, or give"
+            " the server's token with --header"
+        )
     if isinstance(error, ConnectFailed):
         return "`syncmcp doctor` looks at each step of the way there"
     if isinstance(error, RequestTimeout):
@@ -312,7 +299,14 @@ class ProgressBar:
             if self._suspended:
                 return
             if self._bar is None or self._task is None:
-                self._bar = _new_progress()
+                self._bar = Progress(
+                    TextColumn("{task.description}", markup=False),
+                    BarColumn(),
+                    TextColumn("{task.completed:g}", markup=False),
+                    console=console_for(sys.stderr),
+                    auto_refresh=False,
+                    transient=True,
+                )
                 self._task = self._bar.add_task("")
                 self._bar.start()
             words = shorten(message or "", _MAX_LABEL)
@@ -339,14 +333,3 @@ class ProgressBar:
         finally:
             with self._lock:
                 self._suspended = False
-
-
-def _new_progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:g}", markup=False),
-        console=console_for(sys.stderr),
-        auto_refresh=False,
-        transient=True,
-    )

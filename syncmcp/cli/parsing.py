@@ -9,10 +9,8 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -25,24 +23,6 @@ from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from syncmcp.llm import ModelSampling
-
-__all__ = [
-    "PROVIDERS",
-    "Settings",
-    "complete_providers",
-    "complete_revisions",
-    "complete_roots",
-    "complete_servers",
-    "http_target",
-    "is_url",
-    "parse_arguments",
-    "parse_object",
-    "parse_strings",
-    "sampling_model",
-    "stdio_target",
-    "with_stored_login",
-]
-
 
 # Arguments of tools and prompts, in the syntax of HTTPie.
 #
@@ -66,7 +46,8 @@ def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
     """
     arguments: dict[str, Any] = {}
     for word in words:
-        name, is_json, text = _parse_item(word)
+        name, is_json, text, is_file = split_item(word)
+        text = read_file(text) if is_file else text
         if name in arguments:
             raise CommandError(f"the argument {name!r} is given twice")
         arguments[name] = _parse_json(text, f"the value of {name!r}") if is_json else text
@@ -98,18 +79,46 @@ def parse_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _parse_item(word: str) -> tuple[str, bool, str]:
+class Item(NamedTuple):
+    """One argument as it is written.
+
+    Attributes:
+        name: The name of the argument.
+        is_json: Whether the text is JSON.
+        text: The text, or the name of the file that has it.
+        is_file: Whether it is the name of a file.
+    """
+
+    name: str
+    is_json: bool
+    text: str
+    is_file: bool = False
+
+
+def split_item(word: str) -> Item:
+    """Split a word of the form ``name=value``. Reads no file.
+
+    Raises:
+        CommandError: The word has another form.
+    """
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         raise CommandError(
             f"{word!r} is no argument", hint="write name=text, name:=json or name=@file"
         )
-    name, separator, value = found.groups()
-    if value.startswith("@"):
-        value = read_file(value[1:])
-    elif value.startswith("\\@"):
-        value = value[1:]
-    return _ESCAPE.sub(r"\1", name), separator == ":=", value
+    name, separator, text = found.groups()
+    is_file = text.startswith("@")
+    if is_file or text.startswith("\\@"):
+        text = text[1:]
+    return Item(_ESCAPE.sub(r"\1", name), separator == ":=", text, is_file)
+
+
+def join_item(item: Item) -> str | None:
+    """The word for an argument with a text: `split_item` gives it back. `None` if no word does."""
+    name = re.sub(r"[\\=:]", r"\\\g<0>", item.name)
+    at = "\\" if item.text.startswith("@") else ""
+    word = f"{name}{':=' if item.is_json else '='}{at}{item.text}"
+    return word if item.name and split_item(word) == item else None
 
 
 def read_file(name: str) -> str:
@@ -131,6 +140,8 @@ def _parse_json(text: str, what: str) -> Any:
     except ValueError as error:
         hint = "a text goes behind = instead of :="
         raise CommandError(f"{what} is no JSON: {error}", hint=hint) from error
+    except RecursionError as error:
+        raise CommandError(f"{what} is nested too deeply") from error
 
 
 def _reject_constant(word: str) -> Any:
@@ -210,33 +221,13 @@ def _parse_variable(word: str) -> tuple[str, str]:
 # `--model`: the model that answers sampling requests of the server.
 
 
-def _anthropic(name: str) -> ModelSampling:
-    from syncmcp.llm import AnthropicSampling
-
-    return AnthropicSampling(name)
-
-
-def _gemini(name: str) -> ModelSampling:
-    from syncmcp.llm import GeminiSampling
-
-    return GeminiSampling(name)
-
-
-def _openai(name: str, *, chat: bool = False) -> ModelSampling:
-    from syncmcp.llm import OpenAISampling
-
-    return OpenAISampling(name, api="chat" if chat else "responses")
-
-
-PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyType(
-    {
-        "anthropic": _anthropic,
-        "gemini": _gemini,
-        "openai": _openai,
-        "openai-chat": partial(_openai, chat=True),
-    }
-)
-"""The prefixes of ``--model``, each with a factory that takes the name of the model."""
+PROVIDERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "anthropic": ("AnthropicSampling", {}),
+    "gemini": ("GeminiSampling", {}),
+    "openai": ("OpenAISampling", {}),
+    "openai-chat": ("OpenAISampling", {"api": "chat"}),
+}
+"""The prefixes of ``--model``, each with a class of `syncmcp.llm` and its options."""
 
 
 def sampling_model(word: str) -> ModelSampling:
@@ -247,19 +238,22 @@ def sampling_model(word: str) -> ModelSampling:
         UsageError: The provider's package is not installed.
     """
     provider, colon, name = word.partition(":")
-    make = PROVIDERS.get(provider)
-    if make is None:
+    if provider not in PROVIDERS:
         close = difflib.get_close_matches(provider, PROVIDERS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
         raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
     if not colon or not name:
         raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
-    return make(name)
+    from syncmcp import llm
+
+    kind, options = PROVIDERS[provider]
+    model: ModelSampling = getattr(llm, kind)(name, **options)
+    return model
 
 
 # Tab completion in the person's own shell: from files only, no server is started or contacted.
 #
-# Completions are inserted into a command line, and a file in the working tree is not trusted:
+# Completions are inserted into a command line, and a file of a project is not trusted:
 # words that a shell would not read as one plain word are never offered.
 
 
@@ -326,7 +320,7 @@ class Settings:
     ] = None
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Use servers of a file in the working tree without asking."),
+        typer.Option("--trust", help="Use servers of any file without asking."),
     ] = False
     model: Annotated[
         str | None,

@@ -49,20 +49,6 @@ if TYPE_CHECKING:
     from syncmcp.types import LoggingMessageNotificationParams
     from syncmcp.ui.terminal import Terminal
 
-__all__ = [
-    "CallCommand",
-    "OuterCommand",
-    "Person",
-    "RecordTo",
-    "ReplayFrom",
-    "ServerCommand",
-    "Session",
-    "SharedClient",
-    "person_at_terminal",
-    "with_session",
-]
-
-
 # The person at the terminal, who answers questions of servers and confirms calls. Prompts go to
 # stderr, so that stdout holds nothing but results.
 
@@ -98,7 +84,7 @@ class Person:
         return AskOnTerminal(terminal=self.terminal)
 
     def approve(self, review: ServerReview) -> bool:
-        """Ask whether a server that a file in the working tree names may be used."""
+        """Ask whether a server that a guarded file names may be used."""
         return self.terminal.approve(review)
 
 
@@ -108,17 +94,11 @@ _SERVER_OPTIONS = ("header", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
 
-class SharedClient:
-    """The client that all commands of one shell share.
+class SharedClient(NamedTuple):
+    """`shell`: all commands share its open client, and the person who types them."""
 
-    Attributes:
-        client: An open client.
-        person: The person who types the commands.
-    """
-
-    def __init__(self, client: Client, person: Person) -> None:
-        self.client = client
-        self.person = person
+    client: Client
+    person: Person
 
 
 class RecordTo(NamedTuple):
@@ -177,7 +157,7 @@ class Session:
 
         Raises:
             UsageError: The command line names no such server, or has an option that does not fit.
-            NotApproved: A file in the working tree names the server, and nobody approved it.
+            NotApproved: A file outside of the settings names the server, and nobody approved it.
         """
         settings = self.settings
         if isinstance(self._outer, ReplayFrom):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import threading
@@ -16,7 +17,9 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
 from syncmcp._concurrency.files import make_private_directory
-from syncmcp.cli.calls import argument_syntax, enum_choices, schema_properties
+from syncmcp.cli.calls import enum_choices, is_template, is_text, schema_properties
+from syncmcp.cli.output import CommandError
+from syncmcp.cli.parsing import Item, join_item, split_item
 from syncmcp.cli.state import state_directory
 from syncmcp.completion import Completer
 from syncmcp.errors import McpError
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Client
     from syncmcp.types import Prompt, Tool
 
-__all__ = ["COMMANDS", "ShellCompleter", "read_lines"]
-
-
 T = TypeVar("T")
+
+_BLANK = re.compile(r"[ \t\r\n]")  # what separates words for `shlex`
+
+# The longest completion, in characters: nobody reads more before Enter.
+_LONGEST = 200
 
 COMMANDS = (
     "call",
@@ -88,22 +93,31 @@ class ShellCompleter(LineCompleter):
         self._lists: dict[Callable[[], Any], list[Any]] = {}
 
     def get_completions(self, document: Document, complete_event: object) -> Iterable[Completion]:
-        """Yield the completions of the word before the cursor."""
+        """Yield the completions of the word before the cursor.
+
+        Each is shown as it is inserted: as one word, in quotes where it needs them, which the shell
+        reads as the text that the server offers. What it would read as an option or as a file, and
+        what a person could not see or would not read, is not offered.
+        """
         before = document.text_before_cursor
-        words = before.split()
-        if not words or before[-1].isspace():
-            words.append("")
-        *earlier, typed = words
+        written = _BLANK.split(before)[-1]
+        try:
+            earlier = shlex.split(before[: len(before) - len(written)])
+            typed = "".join(shlex.split(written))
+        except ValueError:  # the cursor is within quotation marks
+            return
         try:
             found = list(self._candidates(earlier, typed))
         except McpError:
             return  # completion shows no errors; the command itself reports them
-        for candidate in found:
-            # Names with hidden characters are not offered: the person could not see them.
-            if candidate.startswith(typed) and visible(candidate) == candidate:
-                yield Completion(candidate, start_position=-len(typed), display=candidate[:80])
+        for word in found:
+            if word is None or not word.startswith(typed) or word[:1] in ("", "-"):
+                continue
+            inserted = shlex.quote(word)
+            if len(inserted) <= _LONGEST and visible(inserted) == inserted:
+                yield Completion(inserted, start_position=-len(written))
 
-    def _candidates(self, earlier: list[str], typed: str) -> Iterable[str]:
+    def _candidates(self, earlier: list[str], typed: str) -> Iterable[str | None]:
         match earlier:
             case []:
                 return COMMANDS
@@ -112,8 +126,10 @@ class ShellCompleter(LineCompleter):
             case ["call", name, *_]:
                 tool = next((one for one in self._tools() if one.name == name), None)
                 return [] if tool is None else self._argument_candidates(tool, typed)
-            case ["prompt"] | ["complete"]:
+            case ["prompt"]:
                 return (prompt.name for prompt in self._prompts())
+            case ["complete"]:
+                return (one.name for one in self._prompts() if not is_template(one.name))
             case ["prompt", name, *settled]:
                 prompt = next((one for one in self._prompts() if one.name == name), None)
                 return [] if prompt is None else self._value_candidates(prompt, settled, typed)
@@ -126,25 +142,30 @@ class ShellCompleter(LineCompleter):
             case _:
                 return ()
 
-    def _argument_candidates(self, tool: Tool, typed: str) -> Iterator[str]:
+    def _argument_candidates(self, tool: Tool, typed: str) -> Iterator[str | None]:
         for name, details in schema_properties(tool.input_schema).items():
-            start = argument_syntax(name, details).partition("=")[0] + "="
-            if typed.startswith(start):
-                yield from (start + choice for choice in enum_choices(details))
+            bare = Item(name, not is_text(details), "")
+            start = join_item(bare)
+            if start is not None and typed.startswith(start):
+                for choice in enum_choices(details):
+                    yield join_item(bare._replace(text=choice))
             else:
                 yield start
 
-    def _value_candidates(self, prompt: Prompt, settled: list[str], typed: str) -> Iterator[str]:
-        name, equals, value = typed.partition("=")
+    def _value_candidates(
+        self, prompt: Prompt, settled: list[str], typed: str
+    ) -> Iterator[str | None]:
         names = [argument.name for argument in prompt.arguments or ()]
-        if not equals or name not in names:
-            yield from (f"{each}=" for each in names)
+        item = _text_item(typed)
+        if item is None or item.name not in names:
+            yield from (join_item(Item(name, False, "")) for name in names)
             return
-        known = dict(word.split("=", 1) for word in settled if "=" in word)
+        known = {one.name: one.text for one in map(_text_item, settled) if one is not None}
         completer = Completer(self._client, prompt, pause=0)
-        found = completer.suggest(name, value, {n: v for n, v in known.items() if n in names})
+        settled_values = {name: text for name, text in known.items() if name in names}
+        found = completer.suggest(item.name, item.text, settled_values)
         if found is not None:
-            yield from (shlex.quote(f"{name}={one}") for one in found.values)
+            yield from (join_item(item._replace(text=value)) for value in found.values)
 
     def _uris(self) -> Iterator[str]:
         yield from (one.uri for one in self._fetch_once(self._client.iter_resources))
@@ -163,3 +184,12 @@ class ShellCompleter(LineCompleter):
             if fetch not in self._lists:
                 self._lists[fetch] = list(fetch())
             return self._lists[fetch]
+
+
+def _text_item(word: str) -> Item | None:
+    """The argument with a text that a word is, or `None`."""
+    try:
+        item = split_item(word)
+    except CommandError:
+        return None
+    return None if item.is_json or item.is_file else item

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from syncmcp import servers_file
 from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth
-from syncmcp.auth.token_auth import client_label_of, resource_of
+from syncmcp.auth.token_auth import client_label_of, filed_under
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots, restored
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from syncmcp.auth import Token
     from syncmcp.auth.receiver import Receiver
     from syncmcp.servers_file import Approve, ServerEntry, ServersFile
-
-__all__ = [
-    "find_server",
-    "load_roots",
-    "log_in",
-    "read_server_files",
-    "save_roots",
-    "state_directory",
-    "stored_login",
-]
-
 
 # The directory of sign-ins, approvals, roots and the history of the shell; the stored roots.
 
@@ -54,7 +43,7 @@ def load_roots() -> Roots:
         uris = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         uris = []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"the roots in {str(path)!r} cannot be read: {error}") from error
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise CommandError(f"{str(path)!r} holds no list of roots")
@@ -145,7 +134,7 @@ def _token_store() -> FileStore:
 
 
 def _login_key(url: str) -> str:
-    return f"command {resource_of(OAuth(url, receiver=None))}"
+    return f"command {filed_under(OAuth(url, receiver=None))}"
 
 
 # The servers that files of editors name.
@@ -158,7 +147,7 @@ def read_server_files(
 
     Args:
         config: The only file to read; `None` for those of the editors on this computer.
-        approve: Asks a person about a server of a file in the working tree.
+        approve: Asks a person about a server of a file that is not in the person's settings.
         trust: Use such servers without asking.
     """
     paths = [place.path for place in servers_file.known_files()] if config is None else [config]

@@ -26,9 +26,10 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, UsageError
-from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered, Routed, by_key, completable
+from syncmcp.group.catalog import Catalog, Routed, by_key, completable
+from syncmcp.group.keys import Kind, NameHook, Offered
 from syncmcp.group.listening import GroupSubscription, listen
-from syncmcp.group.member import GroupOptions, ServerStatus, Source, State
+from syncmcp.group.member import GroupOptions, ServerStatus, Source, State, check_server_name
 from syncmcp.group.parallel import iterate_completed, ping_all
 from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
 from syncmcp.servers_file import read
@@ -63,9 +64,13 @@ class ClientGroup:
     remove and close, in any order.
 
     Tools, prompts, resources and templates are addressed by keys. The key of a tool or prompt is
-    its name, of a resource its URI, of a template its URI template; if two servers have the same,
-    the server's name and ``_`` are put before it. A key does not change while the item exists. When
-    a server notifies that a list has changed, the list is fetched again.
+    its name, of a resource its URI, of a template its URI template. The server's name and ``_`` are
+    put before it if two servers have the same (in letters that look alike, for tools and prompts),
+    if it is the name of another server or begins with that and ``_``, and if the name of a tool or
+    prompt has other characters than ASCII letters, digits and ``_.-``. A key does not change while
+    the item exists, unless a server is added with whose name it begins. What cannot get a key of
+    its own is left out, which is logged and in `status`. When a server notifies that a list has
+    changed, the list is fetched again.
 
     Args:
         servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
@@ -75,7 +80,10 @@ class ClientGroup:
             the group has servers; ``"all"``; or an iterable of names.
         name_hook: Returns the key of an item: called with the item's name (or URI, or URI
             template) and the server, whose `name` is its name in the group. Called on the threads
-            that open, add and refresh, and on a pool thread after a list has changed.
+            that open, add and refresh, and on a pool thread after a list has changed. An item that
+            it fails for, and one whose key another item has, is left out, unless the hook gives
+            the names of two servers the same key whichever server it is told: that is a
+            `UsageError`.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a
@@ -108,7 +116,7 @@ class ClientGroup:
             servers = read(servers)
         sources: dict[str, Source] = {}
         for name, source in (servers or {}).items():
-            text(name, "the name of a server")
+            check_server_name(name)
             sources[name] = source
         required = checked_requirement(require, sources)
         if name_hook is not None:
@@ -123,11 +131,13 @@ class ClientGroup:
     def open(self) -> Self:
         """Connect to all servers in parallel; idempotent.
 
-        Each server gets its `open_timeout`, which includes fetching its lists.
+        Each server gets its `open_timeout`, which includes fetching its lists. Threads that open
+        the group at the same time share one opening, and its outcome.
 
         Raises:
             RequiredServersFailed: A required server could not be opened.
-            UsageError: The group has the same server twice, or two items would have the same key.
+            UsageError: The group has the same server twice, or `name_hook` makes the same key of
+                two servers' names, or fails for all items.
             ForkedError: The group was opened in the parent process.
         """
         self._state.open()
@@ -158,8 +168,15 @@ class ClientGroup:
     @property
     def status(self) -> Mapping[str, ServerStatus]:
         """The present status of each server, by name."""
-        members = self._state.members()
-        return MappingProxyType({name: member.status() for name, member in members.items()})
+        left_out = self._state.catalog.left_out
+        return MappingProxyType(
+            {
+                name: member.status()._replace(
+                    left_out=tuple(str(item) for item in left_out if item.server == name)
+                )
+                for name, member in self._state.members().items()
+            }
+        )
 
     @property
     def clients(self) -> Mapping[str, Client]:
@@ -185,22 +202,6 @@ class ClientGroup:
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts of all servers by key; each has its key as `name`."""
         return self._state.catalog.shown["prompts"]
-
-    def iter_tools(self) -> Iterator[Tool]:
-        """Iterate over the cached tools of all servers; see `refresh`."""
-        return iter(self.tools.values())
-
-    def iter_resources(self) -> Iterator[Resource]:
-        """Iterate over the cached resources of all servers; see `refresh`."""
-        return iter(self.resources.values())
-
-    def iter_resource_templates(self) -> Iterator[ResourceTemplate]:
-        """Iterate over the cached resource templates of all servers; see `refresh`."""
-        return iter(self.resource_templates.values())
-
-    def iter_prompts(self) -> Iterator[Prompt]:
-        """Iterate over the cached prompts of all servers; see `refresh`."""
-        return iter(self.prompts.values())
 
     def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
         """Make a function of a tool; see `Client.tool`.
@@ -249,6 +250,8 @@ class ClientGroup:
     def add(self, name: str, source: Source, **options: Any) -> Client:
         """Add a server to an open group: connect to it, and merge its items.
 
+        Waits if another thread is opening the group, and fails with it.
+
         Args:
             name: The name of the server in the group.
             source: A target as for `Client`, or a client.
@@ -264,7 +267,7 @@ class ClientGroup:
                 meanwhile.
             McpError: The server could not be opened. The group is unchanged.
         """
-        text(name, "the name of a server")
+        check_server_name(name)
         return self._state.add(name, source, options)
 
     def remove(self, name: str, timeout: float | None = None) -> None:

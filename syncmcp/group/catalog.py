@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Final,
     Generic,
-    Literal,
-    NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
     overload,
 )
 
@@ -27,60 +23,22 @@ from syncmcp import types
 from syncmcp._client.operation import BoundOperation, Operation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp.errors import McpError, UsageError
+from syncmcp.group.keys import (
+    IDENTITY,
+    KINDS,
+    Assignment,
+    Kind,
+    LeftOut,
+    Lists,
+    NameHook,
+    Offered,
+    is_free_for,
+    one_of,
+)
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
-    from syncmcp.handlers.context import ConnectedServer
-
-
-Kind = Literal["tools", "resources", "resource_templates", "prompts"]
-
-KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "resource_templates", "prompts")
-
-# The attribute that identifies an item within its server.
-_IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
-    {
-        "tools": "name",
-        "resources": "uri",
-        "resource_templates": "uri_template",
-        "prompts": "name",
-    }
-)
-
-NameHook: TypeAlias = "Callable[[str, ConnectedServer], str]"
-"""Returns the key of an item, given its name (or URI, or URI template) and its server."""
-
-
-class Offered(NamedTuple):
-    """An item of one server: a tool, resource, resource template or prompt.
-
-    Attributes:
-        server: The name of the server in the group.
-        name: The item's name, URI or URI template at the server.
-        model: The item as the server described it.
-    """
-
-    server: str
-    name: str
-    model: Any
-
-
-class Lists(NamedTuple):
-    """The lists of one server, and its description."""
-
-    server: ConnectedServer
-    tools: tuple[Any, ...]
-    resources: tuple[Any, ...]
-    resource_templates: tuple[Any, ...]
-    prompts: tuple[Any, ...]
-
-    def items_of(self, kind: Kind, server: str) -> list[Offered]:
-        """The items of one kind; of items with the same name only the first."""
-        found: dict[str, Offered] = {}
-        for model in getattr(self, kind):
-            name = getattr(model, _IDENTITY[kind])
-            found.setdefault(name, Offered(server, name, model))
-        return list(found.values())
+    from syncmcp._client.core import HasCore
 
 
 @dataclass(frozen=True)
@@ -92,6 +50,7 @@ class Catalog:
         offers: For each kind, the items by key.
         shown: For each kind, the models that the group shows, by key; tools and prompts have
             their keys as names.
+        left_out: The items that have no key.
     """
 
     servers: tuple[str, ...] = ()
@@ -101,25 +60,35 @@ class Catalog:
     shown: Mapping[Kind, Mapping[str, Any]] = field(
         default_factory=lambda: {kind: MappingProxyType({}) for kind in KINDS}
     )
+    left_out: tuple[LeftOut, ...] = ()
 
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace their items.
 
-        Without a hook, items keep the keys they have. A new item gets its own name as key; if that
-        is taken, or several of `updates` have it, the name with its server's name before it.
+        Items keep the keys they have. `Assignment` says which ones others get.
 
         Raises:
-            UsageError: Two items have the same key, or the hook failed.
+            UsageError: The hook gives items of two servers the same key, whatever their servers, or
+                it failed for all items.
         """
         servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
+        left_out: list[LeftOut] = []
         for kind in KINDS:
-            merged = _merged(self.offers[kind], kind, updates, hook)
+            assignment = Assignment(kind, self.offers[kind], updates, servers, hook)
+            merged = assignment.run()
+            left_out += assignment.left_out
             ranks = {server: rank for rank, server in enumerate(servers)}
             # The sort is stable, which keeps the order within each server.
             in_order = sorted(merged.items(), key=lambda item: ranks[item[1].server])
             offers[kind] = dict(in_order)
-        return Catalog(servers, offers, _shown(offers))
+        failed = [item.error for item in left_out if item.error is not None]
+        if failed and not any(
+            item.server in updates for of in offers.values() for item in of.values()
+        ):
+            raise failed[0]
+        kept = (item for item in self.left_out if item.server not in updates)
+        return Catalog(servers, offers, _shown(offers), (*kept, *left_out))
 
     def without(self, server: str) -> Catalog:
         """Remove a server; the keys of the other servers' items do not change."""
@@ -128,7 +97,8 @@ class Catalog:
             for kind, items in self.offers.items()
         }
         servers = tuple(name for name in self.servers if name != server)
-        return Catalog(servers, offers, _shown(offers))
+        left_out = tuple(item for item in self.left_out if item.server != server)
+        return Catalog(servers, offers, _shown(offers), left_out)
 
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
         """Find an item, and the argument with which to request it from its server.
@@ -144,7 +114,7 @@ class Catalog:
             if model is what:
                 found = self.offers[kind][key]
                 return found, found.model
-        identity = what if isinstance(what, str) else getattr(what, _IDENTITY[kind], None)
+        identity = what if isinstance(what, str) else getattr(what, IDENTITY[kind], None)
         if not isinstance(identity, str):
             raise UsageError(f"{what!r} is neither a key nor a model of an item")
         found = self._find_readable(identity) if kind == "resources" else self.find(kind, identity)
@@ -178,6 +148,8 @@ class Catalog:
     def find(self, kind: Kind, key: str) -> Offered:
         """Find an item by its key, or by its name at its server if that is unique.
 
+        A name that begins with another server's name is not enough.
+
         Raises:
             UsageError: No server has it, or several do; the message suggests similar keys.
         """
@@ -185,10 +157,14 @@ class Catalog:
         found = offers.get(key)
         if found is not None:
             return found
-        named = {other: item for other, item in offers.items() if item.name == key}
+        named = {
+            other: item
+            for other, item in offers.items()
+            if item.name == key and is_free_for(kind, key, item.server, self.servers)
+        }
         if len(named) == 1:
             return next(iter(named.values()))
-        what = kind.removesuffix("s").replace("_", " ")
+        what = one_of(kind)
         if named:
             raise UsageError(
                 f"there are several {what}s {key!r}, known as {_quoted(named)}: say which"
@@ -200,58 +176,11 @@ class Catalog:
 
 def _matches_template(item: Offered, uri: str) -> bool:
     try:
-        return item.model.match(uri) is not None
+        template = item.model.template
+        # Whose resource it is does not depend on what its values do: the program has the URI.
+        return template.match(uri, unchecked=template.variables) is not None
     except McpError:  # the template cannot be matched
         return False
-
-
-def _merged(
-    before: Mapping[str, Offered], kind: Kind, updates: Mapping[str, Lists], hook: NameHook | None
-) -> dict[str, Offered]:
-    merged = {key: item for key, item in before.items() if item.server not in updates}
-    old_keys = {item[:2]: key for key, item in before.items() if item.server in updates}
-    offered = [item for name, lists in updates.items() for item in lists.items_of(kind, name)]
-    if hook is not None:
-        keyed = [(_hook_key(hook, item, updates[item.server].server), item) for item in offered]
-    else:
-        # Items with old keys come first, so that no new item takes these keys.
-        keyed = [(old_keys[item[:2]], item) for item in offered if item[:2] in old_keys]
-        unnamed = [item for item in offered if item[:2] not in old_keys]
-        wanted = Counter(item.name for item in unnamed)
-        # A name that another server uses, too, is not a key without a prefix.
-        taken = {*merged, *(item.name for item in merged.values()), *(key for key, _ in keyed)}
-        for item in unnamed:
-            clash = wanted[item.name] > 1 or item.name in taken
-            keyed.append((_prefixed(item) if clash else item.name, item))
-    for key, item in keyed:
-        other = merged.get(key)
-        if other is not None:
-            raise UsageError(
-                f"two things of the group would both have {key!r}: {other.server!r}"
-                f" ({other.name!r}) and {item.server!r} ({item.name!r})"
-                f"{'' if hook is None else '; that is what name_hook calls them'}"
-            )
-        merged[key] = item
-    return merged
-
-
-def _prefixed(item: Offered) -> str:
-    return f"{item.server}_{item.name}"
-
-
-def _hook_key(hook: NameHook, item: Offered, server: ConnectedServer) -> str:
-    try:
-        key: object = hook(item.name, server)
-    except Exception as error:
-        raise UsageError(
-            f"name_hook failed for {item.name!r} of {item.server!r}: {error!r}"
-        ) from error
-    if not isinstance(key, str) or not key:
-        raise UsageError(
-            f"name_hook is to return a string that is not empty, not {key!r}, for {item.name!r} of"
-            f" {item.server!r}"
-        )
-    return key
 
 
 def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[str, Any]]:
@@ -262,7 +191,7 @@ def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[s
 
 
 def _with_key(kind: Kind, key: str, item: Offered) -> Any:
-    if _IDENTITY[kind] != "name" or key == item.name:
+    if IDENTITY[kind] != "name" or key == item.name:
         return item.model  # URIs are not replaced by keys
     return item.model.model_copy(update={"name": key})
 
@@ -356,12 +285,14 @@ class Routed(Generic[P, R]):
         return self if group is None else BoundRoute(self, group)
 
 
-class BoundRoute(Generic[P, R]):
+class BoundRoute(BoundOperation[P, R]):
     """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
 
     __slots__ = ("_group", "_routed")
 
     def __init__(self, routed: Routed[P, R], group: Router) -> None:
+        # The group is only named in the `repr`: each call has the client of a server.
+        super().__init__(routed.operation, cast("HasCore", group))
         self._routed = routed
         self._group = group
 
@@ -388,22 +319,6 @@ class BoundRoute(Generic[P, R]):
         client, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
         return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
-    def __get__(self, host: object, owner: type) -> BoundRoute[P, R]:
-        # Makes `help()` and editors treat it as a method.
-        return self
-
-    @property
-    def __name__(self) -> str:
-        return self._routed.__name__
-
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self._routed.__doc__
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        signature = self._routed.__signature__
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    def __repr__(self) -> str:
-        return f"<operation {self._routed.__name__} of {self._group!r}>"

@@ -14,9 +14,8 @@ from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import open_subscription
 from syncmcp._concurrency.event_queue import EventQueue
-from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Deadline, Latch, reaper
-from syncmcp._protocol.subscription import ChangeFilter
+from syncmcp._concurrency.timing import Deadline, reaper
+from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.parallel import run_all
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Client
     from syncmcp._client.listening import SubscriptionBackend
     from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.subscription import ChangeEvent
 
 _log = logging.getLogger("syncmcp.group")
 
@@ -35,13 +33,12 @@ class _Inboxes:
     """The event queues of several servers, read as one. Has no reference to its readers."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        # Guards all attributes. Reentrant like all locks that a close may need; see `timing`.
-        self._lock = threading.RLock()
-        # One for each waiting thread, set to wake it.
-        self._waiters: list[Latch] = []
-        self.queues = {name: EventQueue(self._notify) for name in names}
-        # Queues that may still have events, in round-robin order: the last one read is at the end.
-        self._active = dict(self.queues)
+        # Names the servers whose queues have to be looked at, each once, as the `uri` of an event.
+        # Several threads change only it, and single items of the dictionaries.
+        self._ready = EventQueue()
+        self.queues = {name: EventQueue(partial(self._look_at, name)) for name in names}
+        # Servers whose queues may still have events.
+        self._active = dict.fromkeys(names)
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
@@ -51,58 +48,41 @@ class _Inboxes:
             TimeoutError: No event came in time.
         """
         deadline = Deadline(limit)
+        for name in list(self._active):  # Ctrl-C may have interrupted an earlier call
+            self._look_at(name)
         while True:
-            waiter = Latch()
-            lost: list[tuple[str, McpError]] = []
-            with self._lock:
-                found = self._poll(lost)
-                over, late = found is not None or not self._active, deadline.expired
-                if not over and not late:
-                    self._waiters.append(waiter)
-            for name, error in lost:
-                _log.warning("[%s] %s", name, error)
-            if over:
-                return found
-            if late:
-                raise TimeoutError(f"nothing changed within {limit:g} s")
             try:
-                with lending_handler():
-                    waiter.wait(deadline.remaining())
-            finally:
-                with self._lock:
-                    if waiter in self._waiters:
-                        self._waiters.remove(waiter)
+                ready = self._ready.next(deadline.remaining())
+            except TimeoutError:
+                raise TimeoutError(f"nothing changed within {limit:g} s") from None
+            if ready is None:
+                return None
+            name = str(ready.uri)
+            try:
+                event = self.queues[name].next(0)
+            except TimeoutError:  # it is empty
+                continue
+            except McpError as error:
+                _log.warning("[%s] %s", name, error)
+                self.exclude(name, error)
+                continue
+            if event is not None:
+                self._look_at(name)  # it may have more, and now comes after the others
+                return name, event
+            self._discard(name)
 
     def exclude(self, name: str, error: McpError) -> None:
         """Record the error of a server, and stop reading its queue."""
-        with self._lock:
-            self._active.pop(name, None)
-            self.errors[name] = error
+        self.errors[name] = error
+        self._discard(name)
 
-    def _poll(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
-        """The next queued event, if any; adds failed servers to `lost`. Needs the lock."""
-        for name, inbox in list(self._active.items()):
-            try:
-                event = inbox.next(0)
-            except TimeoutError:
-                continue
-            except McpError as error:
-                lost.append((name, error))
-                self.exclude(name, error)
-                continue
-            del self._active[name]
-            if event is not None:
-                self._active[name] = inbox
-                return name, event
-        return None
+    def _discard(self, name: str) -> None:
+        self._active.pop(name, None)
+        if not self._active:
+            self._ready.close()
 
-    def _notify(self) -> None:
-        """Wake all waiting threads; called by the thread that queues an event or ends a queue."""
-        with self._lock:
-            waiters = list(self._waiters)
-            self._waiters.clear()
-        for waiter in waiters:
-            waiter.set()
+    def _look_at(self, name: str) -> None:
+        self._ready.put(ChangeEvent("resource", name))
 
 
 class GroupSubscription:

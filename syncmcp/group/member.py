@@ -7,14 +7,15 @@ from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, text
+from syncmcp._base.text import visible
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
-from syncmcp.group.catalog import Lists
+from syncmcp.group.keys import Lists
 from syncmcp.handlers.context import renamed
 from syncmcp.servers_file.entry import ServerEntry
 
@@ -48,11 +49,13 @@ class ServerStatus(NamedTuple):
         state: See `State`.
         error: The error, if the server failed or its connection was lost.
         server: The server's description, while the group has a connection to it.
+        left_out: For each item of the server that the group does not have, which one and why.
     """
 
     state: State
     error: McpError | None = None
     server: ConnectedServer | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class GroupMember:
@@ -235,23 +238,17 @@ def _log_lost(name: str, error: SubscriptionLost) -> None:
     _log.warning("[%s] sends no more notifications of changes: %s", name, error)
 
 
+# What makes two targets of one type the same server: a URL with other credentials is another one.
+_IDENTITY: Final[Mapping[type, tuple[str, ...]]] = {
+    Http: ("url", "headers", "auth", "session"),
+    Stdio: ("command", "args", "env", "cwd"),
+}
+
+
 def _same_target(one: Any, other: Any) -> bool:
-    if isinstance(one, Http) and isinstance(other, Http):
-        # The same URL with other credentials counts as another server.
-        return (one.url, one.headers, one.auth, one.session) == (
-            other.url,
-            other.headers,
-            other.auth,
-            other.session,
-        )
-    if isinstance(one, Stdio) and isinstance(other, Stdio):
-        return (one.command, one.args, one.env, one.cwd) == (
-            other.command,
-            other.args,
-            other.env,
-            other.cwd,
-        )
-    return one is other
+    if type(one) is not type(other) or type(one) not in _IDENTITY:
+        return one is other
+    return all(getattr(one, name) == getattr(other, name) for name in _IDENTITY[type(one)])
 
 
 # Callbacks that get the server's name as an additional first argument.
@@ -329,6 +326,17 @@ class GroupOptions:
             if self._shared.get(key) is not None
         }
         return GroupMember(name, source, {**self._shared, **named}, options)
+
+
+def check_server_name(name: object) -> None:
+    """Check the name of a server in a group: keys begin with it, which people and models read.
+
+    Raises:
+        UsageError: It is no string, it is empty, or it has control characters or hidden ones.
+    """
+    text(name, "the name of a server")
+    if visible(str(name)) != name:
+        raise UsageError(f"the name of a server has control characters or hidden ones: {name!a}")
 
 
 def _refuse_name(options: Mapping[str, Any]) -> None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from syncmcp._client.client import Client
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.single_flight import SingleFlight
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
-from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
+from syncmcp.group.catalog import Catalog
+from syncmcp.group.keys import Lists, NameHook, Offered
 from syncmcp.group.member import ENDED_STATES, GroupMember, Source
 from syncmcp.group.parallel import run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
@@ -30,10 +32,6 @@ _log = logging.getLogger("syncmcp.group")
 
 # The extra time to wait for the threads that close servers, beyond the limit, in seconds.
 _CLOSE_GRACE: Final = 1.0
-
-# The interval for polling while another thread opens the group: an interrupt may have stopped it
-# before it could notify.
-_POLL_SECONDS: Final = 0.2
 
 Require: TypeAlias = "Literal['all', 'any'] | Iterable[str]"
 """The servers without which a group does not open; `()` for none."""
@@ -121,26 +119,25 @@ class GroupState:
         self._limit = limit
         # Guards the attributes below; never held while a server is opened, closed or called.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self.state: Literal["closed", "opening", "open"] = "closed"
         self._members: dict[str, GroupMember] = {}
         self.catalog = Catalog()
         self._generation = timing.fork_generation
+        self._single_flight = self._new_flight()
 
     # -- all servers -----------------------------------------------------------------------------
 
     def open(self) -> None:
         """See `ClientGroup.open`."""
         self._check_process()
+        self._single_flight.run(lambda: self.state == "open" or None, self._open, detached=False)
+
+    def _open(self, _: object) -> bool:
+        """Open all servers, on the first thread that asks; the others wait for the outcome."""
+        self._close_members(self._limit)  # those that an interrupted open or close has left
         mine: dict[str, GroupMember] = {}
-        if self.state == "closed":
-            self.close(self._limit)  # members that an interrupted open or close has left
         try:
             with self._lock:
-                while self.state == "opening":
-                    self._changed.wait(_POLL_SECONDS)
-                if self.state == "open":
-                    return
                 mine = {
                     name: self._options.create_member(name, source)
                     for name, source in self.sources.items()
@@ -153,14 +150,20 @@ class GroupState:
             check_required(self._require, members)
             self._publish([member for member in members if member.lists is not None], opening=mine)
         except BaseException:  # Ctrl-C, too
-            if self._members is mine:  # and not those of another thread's `open`
-                self.close(self._limit)
+            if self._members is mine:
+                self._close_members(self._limit)
             raise
+        return True
 
     def close(self, limit: float | None) -> None:
         """Close all, within `limit` seconds; see `ClientGroup.close`."""
         if self._generation != timing.fork_generation:
             return  # the connections belong to the parent process, which goes on using them
+        # An `open` after this must not wait for the opening that this ends, and fail with it.
+        self._single_flight = self._new_flight()
+        self._close_members(limit)
+
+    def _close_members(self, limit: float | None) -> None:
         with self._lock:
             # First: if this is interrupted, the next close or open closes the rest.
             self.state = "closed"
@@ -168,7 +171,6 @@ class GroupState:
             for member in self._members.values():
                 if member.state not in ENDED_STATES:
                     member.state = "closed"
-            self._changed.notify_all()
             unclosed = [member for member in self._members.values() if member.needs_close]
         _close(unclosed, limit)
 
@@ -196,10 +198,10 @@ class GroupState:
         """See `ClientGroup.add`."""
         self._check_process()
         member = self._options.create_member(name, source, own)
+        # Waits while another thread opens the group.
+        self._single_flight.run(lambda: self.state != "opening" or None, self._open, detached=False)
         try:
             with self._lock:
-                while self.state == "opening":
-                    self._changed.wait(_POLL_SECONDS)
                 self.check_open()
                 if name in self._members:
                     raise UsageError(f"the group has a server {name!r} already")
@@ -279,6 +281,11 @@ class GroupState:
 
     # -- steps of opening and closing ------------------------------------------------------------
 
+    def _new_flight(self) -> SingleFlight[bool]:
+        return SingleFlight(
+            lambda: None, "syncmcp-group", late="", reentered="the group is being opened"
+        )
+
     def _close_member(self, member: GroupMember, limit: float | None) -> None:
         """Close one server, and then discard it."""
         with self._lock:
@@ -357,7 +364,7 @@ class GroupState:
             opening: All members, if this opens the group.
 
         Raises:
-            UsageError: Two items would have the same key.
+            UsageError: See `Catalog.with_servers`.
             ClosedError: The group was closed.
         """
         while True:
@@ -377,8 +384,11 @@ class GroupState:
                     self.sources[member.name] = member.source
                     self._options.save(member)
                 self.state = "open"
-                self._changed.notify_all()
-                return
+            known = {str(item) for item in before.left_out}
+            for item in after.left_out:
+                if str(item) not in known:
+                    _log.warning("[%s] %s", item.server, item)
+            return
 
     def _current_members(
         self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
-import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
-from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import NotSupported, UsageError
-from syncmcp.handlers.url_completion import NO_VISIT, Run, UrlVisit, run_inline
+from syncmcp.handlers.identity import ServerIdentity, given_name
+from syncmcp.handlers.url_completion import Run, UrlVisit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from syncmcp.types import Implementation, ServerCapabilities
 
 __all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"]
-
-
-# Guards the lazy creation of a context's cancel token and URL visit.
-_creation_lock = threading.RLock()
 
 
 class ConnectedServer:
@@ -44,15 +40,30 @@ class ConnectedServer:
         name: str,
         trusted: bool = False,
         extensions: Iterable[str] = (),
+        identity: ServerIdentity | None = None,
     ) -> None:
         self._result = negotiated.result
         self._extensions = frozenset(extensions)
         self.name = name
-        """The name that the program gave the server: the only name to show as a fact."""
+        """The name that the program gave the server: the only name to show as a fact.
+
+        By default the command or the URL, shortened and with secrets removed: then it does not tell
+        servers apart.
+        """
+        self.identity = ServerIdentity(name) if identity is None else identity
+        """Equal for the same server alone, whatever it is called."""
         self.trusted = trusted
         """Whether the program chose to trust the server's annotations of its tools."""
         self.revision: str = negotiated.dialect.revision
         """The negotiated protocol revision."""
+
+    @property
+    def given_name(self) -> str | None:
+        """The name that the program gave the server.
+
+        `None` if `name` is a default name, or was chosen by a file of servers that needs approval.
+        """
+        return self.identity.given_name
 
     @property
     def info(self) -> Implementation | None:
@@ -128,6 +139,7 @@ def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
     """A copy of `server` with another name."""
     other = copy.copy(server)
     other.name = name
+    other.identity = dataclasses.replace(server.identity, given_name=given_name(name))
     return other
 
 
@@ -179,12 +191,10 @@ class HandlerContext:
         "_deadline",
         "_progress",
         "_provisional",
-        "_run_callback",
         "_server",
         "_show",
-        "_stopped",
-        "_unsubscribe",
         "_visit",
+        "_visit_set",
         "call",
         "method",
         "resumes_call",
@@ -204,22 +214,20 @@ class HandlerContext:
         resumes_call: bool = False,
     ) -> None:
         self._client = client
-        # Replaced by one that uses a pool thread, if there is a client.
-        self._run_callback: Run = run_inline
         self._server = server
         self.method = method
         self.call = call
-        self._cancel = cancel
+        self._cancel = CancelToken() if cancel is None else cancel
         self._deadline = Deadline(timeout)
         self._progress = progress
         self._show = show
         # The answer that is sent if the time runs out.
         self._provisional: dict[str, Any] | None = None
-        self._visit: UrlVisit | None = None
         self.resumes_call = resumes_call
-        # Called when the token is cancelled.
-        self._stopped: Callable[[], None] | None = None
-        self._unsubscribe: Callable[[], None] | None = None
+        # Of a question without a URL, it ends with the question; from its first use on the token,
+        # which the program may keep for long, settles it.
+        self._visit = UrlVisit()
+        self._visit_set = False
 
     @property
     def client(self) -> Client:
@@ -255,13 +263,6 @@ class HandlerContext:
         any more: the session has ended, or the server's messages no longer reach the client. It can
         also be cancelled because the person gave up.
         """
-        if self._cancel is None:  # created lazily: few handlers use it
-            with _creation_lock:
-                if self._cancel is None:
-                    token = CancelToken()
-                    if self._stopped is not None:
-                        self._unsubscribe = call_when_cancelled(token, self._stopped)
-                    self._cancel = token
         return self._cancel
 
     def time_left(self) -> float | None:
@@ -321,11 +322,10 @@ class HandlerContext:
             messages outside of calls was given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), visit_of(self)
-        with lending_handler():
-            # After the consent, which may come while this waits, the question's limit is void.
-            while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
-                if waiting.expired or self._visit_limit(visit) == 0:
-                    break
+        # After the consent, which may come while this waits, the question's limit is void.
+        while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
+            if waiting.expired or self._visit_limit(visit) == 0:
+                break
         return visit.done
 
     def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
@@ -349,11 +349,8 @@ class HandlerContext:
             UsageError: `callback` is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_completed")
-        run, visit = copy_context().run, visit_of(self)
-        if visit is NO_VISIT:  # shared by all contexts: it has no client's pool to run callbacks
-            self._run_callback(lambda: run(callback, False))
-            return lambda: None
-        return visit.on_settled(lambda done: run(callback, done))
+        run = copy_context().run
+        return visit_of(self).on_settled(lambda done: run(callback, done))
 
     def _visit_limit(self, visit: UrlVisit) -> float | None:
         return None if visit.agreed else self.time_left()
@@ -368,28 +365,21 @@ class HandlerContext:
 
 def end_context(context: HandlerContext) -> None:
     """Drop the references to the question, after the handler: a program may keep the context."""
-    with _creation_lock:
-        unsubscribe, context._unsubscribe = context._unsubscribe, None
-        context._stopped = context._show = None
-        visit, context._visit = context._visit, context._visit or NO_VISIT
-    if unsubscribe is not None:
-        unsubscribe()
-    if visit is not None and not visit.agreed:
-        visit.settle(done=False)
+    context._show = None
+    if not context._visit.agreed:
+        context._visit.settle(done=False)
 
 
 def visit_of(context: HandlerContext) -> UrlVisit:
-    """The visit to the URL; created at the first use if the question has none."""
-    with _creation_lock:
-        if context._visit is None:
-            set_visit(context, UrlVisit(context._run_callback))
-        assert context._visit is not None
-        return context._visit
+    """The visit to the URL; of a question without one, a visit that is never completed."""
+    if not context._visit_set:
+        set_visit(context, context._visit)
+    return context._visit
 
 
 def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
     """Set the visit that the question asks for; cancelling the question settles it."""
-    context._visit = visit
+    context._visit, context._visit_set = visit, True
     call_when_cancelled(context.cancel, partial(visit.settle, done=False))
 
 
@@ -405,17 +395,12 @@ def provisional(context: HandlerContext) -> dict[str, Any] | None:
 
 def run_callbacks_with(context: HandlerContext, run: Run) -> None:
     """Have `run` call the callbacks of `HandlerContext.on_completed`, on a pool thread."""
-    context._run_callback = run
+    context._visit.run = run
 
 
 def show_with(context: HandlerContext, show: Callable[[str], object]) -> None:
     """Have `show` take what the handler passes to `HandlerContext.show`."""
     context._show = show
-
-
-def call_when_stopped(context: HandlerContext, stopped: Callable[[], None]) -> None:
-    """Have `stopped` called when the question is cancelled, from the first use of its token on."""
-    context._stopped = stopped
 
 
 def nested_context(
@@ -435,5 +420,5 @@ def nested_context(
         progress=outer.report_progress,
         show=show,
     )
-    context._run_callback = outer._run_callback
+    context._visit.run = outer._visit.run
     return context

@@ -9,31 +9,13 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
+
+from syncmcp._base.numbers import is_number
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
-
-__all__ = [
-    "ABSENT",
-    "Absent",
-    "Bounds",
-    "Field",
-    "Format",
-    "Kind",
-    "Option",
-    "Value",
-    "asks_for_a_secret",
-    "compile_pattern",
-    "format_problem",
-    "is_number",
-    "is_unicode",
-    "local_date_time",
-    "read_boolean",
-    "read_number",
-]
-
 
 Format = Literal["email", "uri", "date", "date-time"]
 """The format of a text field."""
@@ -196,10 +178,6 @@ MAX_MATCHED: Final = 2_000
 
 The time of the engine is linear in the length, but a short pattern may make the factor huge.
 """
-
-
-_LARGEST: Final = int(1.7976931348623157e308)
-"""The largest number that all JSON parsers read alike."""
 
 
 class Absent(Enum):
@@ -401,10 +379,3 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a number that JSON can represent; booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
+from syncmcp._base.numbers import is_number
 from syncmcp.errors import UsageError
 from syncmcp.handlers.form_fields import (
     ABSENT,
@@ -25,7 +26,6 @@ from syncmcp.handlers.form_fields import (
     Option,
     Value,
     compile_pattern,
-    is_number,
     is_unicode,
 )
 

@@ -31,6 +31,11 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _FORBIDDEN: Final = frozenset('\\<>"`')
 _USUAL_PORT: Final = {"http": 80, "https": 443}
 _THIS_COMPUTER: Final = "localhost"
+# Names that hosts files give to the loopback addresses, beside `localhost` and all below it.
+_ITS_NAMES: Final = frozenset(
+    {"localhost6", "ip6-localhost", "ip6-loopback", "localhost.localdomain", "localhost4"}
+    | {"localhost4.localdomain4", "localhost6.localdomain6", "loopback"}
+)
 
 # Scripts that are legitimately mixed; any other mixture within a label is suspicious.
 _TOGETHER: Final = (
@@ -89,11 +94,10 @@ class Link:
         if not url[:start].isascii() or not url[end:].isascii():
             raise _unsafe("it has characters beyond ASCII that are not percent-encoded")
         host = _Host.read(written)
-        local = host.text == _THIS_COMPUTER or host.is_loopback
-        if scheme == "http" and not local:
+        if scheme == "http" and not (host.text == _THIS_COMPUTER or host.is_loopback):
             raise _unsafe("it is not encrypted: http is for this computer only")
         warnings = host.warnings()
-        if local:
+        if host.is_local:
             warnings.append("It leads to a program on this computer.")
         elif port not in (None, _USUAL_PORT[scheme]):
             warnings.append(f"It leads to an unusual port: {port}.")
@@ -180,10 +184,18 @@ class _Host(NamedTuple):
         mapped = getattr(self.address, "ipv4_mapped", None) or self.address
         return mapped is not None and bool(mapped.is_loopback)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether programs read the host as this computer, by whatever name or address."""
+        if self.address is not None:
+            mapped = getattr(self.address, "ipv4_mapped", None) or self.address
+            return self.is_loopback or bool(mapped.is_unspecified)
+        return self.labels[-1].ascii == _THIS_COMPUTER or self.text in _ITS_NAMES
+
     def warnings(self) -> list[str]:
         """What is suspicious about the host, in sentences."""
         if self.address is not None:
-            return [] if self.is_loopback else [f"Its host is a bare address: {self.text}."]
+            return [] if self.is_local else [f"Its host is a bare address: {self.text}."]
         found: list[str] = []
         read = ".".join(label.read for label in self.labels)
         if read != self.text:
@@ -198,8 +210,12 @@ class _Host(NamedTuple):
 
     def _begins_like_this_computer(self) -> bool:
         names = [label.ascii for label in self.labels]
-        return len(names) > 1 and (
-            names[0] == _THIS_COMPUTER or (len(names) > 4 and all(map(str.isdigit, names[:4])))
+        return (
+            not self.is_local
+            and len(names) > 1
+            and (
+                names[0] == _THIS_COMPUTER or (len(names) > 4 and all(map(str.isdigit, names[:4])))
+            )
         )
 
 

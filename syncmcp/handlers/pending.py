@@ -54,10 +54,7 @@ class InputRequired(Generic[R]):
         return {
             "method": self.method,
             "params": self._params,
-            "questions": {
-                key: {"method": question.method, "params": question.params}
-                for key, question in self._round.questions.items()
-            },
+            "questions": {key: each._asdict() for key, each in self._round.questions.items()},
             "state": self._round.state,
             "offer": [name for name, has in self._offer._asdict().items() if has],
         }

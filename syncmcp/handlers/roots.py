@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from syncmcp._base.checks import refuse_coroutines
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Roots:
         # Guards the two tables; never held during a callback, the source or file system access.
         self._lock = threading.RLock()
         self._roots = _by_uri(items)
+        self._limited_log = LimitedLog()  # a server may ask for the roots without end
         self._callbacks: dict[object, Callable[[], object]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -151,7 +153,8 @@ class Roots:
             if status == "ok":
                 roots[root.uri] = root
             else:
-                _log.warning("a root is not shown to the server, as it is %s: %s", status, path)
+                text = "a root is not shown to the server, as it is %s: %s"
+                self._limited_log.log(_log, logging.WARNING, text, status, path)
         if self._source is not None:
             for item in _checked_items(self._source(context)):
                 root = to_root(item)
@@ -375,6 +378,14 @@ def _checked_items(items: object) -> Iterator[RootLike]:
 
 def _type_of(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+def is_plain_list(handler: RootsHandler | None) -> bool:
+    """Whether a handler is that of a `Roots` without a source: it runs no code of the program."""
+    if getattr(handler, "__func__", None) is not Roots.current:
+        return False
+    roots: Roots = handler.__self__  # type: ignore[union-attr]
+    return roots._source is None
 
 
 def as_roots(given: Iterable[RootLike] | RootsHandler | Roots) -> Roots:

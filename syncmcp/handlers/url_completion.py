@@ -9,11 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._protocol.steps import url_questions
 from syncmcp.errors import UrlElicitationRequired
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.cancel import CancelToken
+    from syncmcp._concurrency.limited_log import LimitedLog
     from syncmcp.errors import McpError
 
 _log = logging.getLogger("syncmcp.connection")
@@ -37,56 +38,51 @@ def run_inline(job: Callable[[], object]) -> None:
 class UrlVisit:
     """One visit to a URL. Settled once: it is completed, or no report can come any more.
 
-    Args:
-        run: Runs callbacks; by default in the thread that settles the visit.
-
     Attributes:
-        done: Whether the visit is completed.
+        run: Runs callbacks; by default in the thread that settles the visit.
         agreed: Whether the person's consent was sent, or is about to be. From then on the time
             limit of the question no longer applies to the visit.
     """
 
-    __slots__ = ("_callbacks", "_lock", "_run", "_settled", "_token", "agreed", "done")
-
     def __init__(self, run: Run = run_inline) -> None:
-        self.done = False
         self.agreed = False
-        self._run = run
-        # Guards the outcome and the callbacks. Never held while a callback runs.
+        self.run = run
+        # Guards the outcome. Never held while a callback runs.
         self._lock = threading.RLock()
-        self._settled = threading.Event()
-        self._callbacks: dict[object, Callable[[bool], object]] = {}
+        self._outcome: bool | None = None
+        # Cancelled once there is an outcome, whichever it is.
+        self._over = CancelToken()
         self._token: CancelToken | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the visit is completed."""
+        return self._outcome is True
 
     @property
     def settled(self) -> bool:
         """Whether the outcome is decided."""
-        return self._settled.is_set()
+        return self._outcome is not None
 
     def wait(self, timeout: float | None) -> bool:
         """Block until the visit is settled, at most `timeout` seconds; return whether it is."""
-        return self._settled.wait(timeout)
+        return self._over.wait(timeout)
 
     def settle(self, *, done: bool) -> None:
         """Decide the outcome; only the first call has an effect. Never blocks."""
         with self._lock:
-            if self._settled.is_set():
-                return
-            self.done = done
-            self._settled.set()
-            callbacks, self._callbacks = list(self._callbacks.values()), {}
-            self._token = None
-        for callback in callbacks:
-            self._run(partial(callback, done))
+            if self._outcome is None:
+                self._outcome, self._token = done, None
+        self._over.cancel()
 
     def agree(self, token: CancelToken) -> None:
         """Record the person's consent; `token` is the cancel token of the question."""
         with self._lock:
             self.agreed = True
-            self._token = None if self._settled.is_set() else token
-            failed = self._settled.is_set() and not self.done
+            self._token = None if self.settled else token
+            failed = self._outcome is False
         if failed:
-            self._run(partial(token.cancel, "its completion cannot be reported any more"))
+            self.run(partial(token.cancel, "its completion cannot be reported any more"))
 
     def cancel(self, reason: str) -> None:
         """Settle the visit as not completed: no report can come any more.
@@ -99,27 +95,11 @@ class UrlVisit:
         if token is None:
             self.settle(done=False)
         else:  # settles the visit; other callbacks of the token are user code
-            self._run(partial(token.cancel, reason))
+            self.run(partial(token.cancel, reason))
 
     def on_settled(self, callback: Callable[[bool], object]) -> Callable[[], None]:
         """Call `callback` once with `done`; return a function that removes the callback."""
-        key = object()
-        with self._lock:
-            if not self._settled.is_set():
-                self._callbacks[key] = callback
-                return partial(self._remove_callback, key)
-        self._run(partial(callback, self.done))
-        return lambda: None
-
-    def _remove_callback(self, key: object) -> None:
-        with self._lock:
-            self._callbacks.pop(key, None)
-
-
-NO_VISIT = UrlVisit()
-"""The visit of a question without a URL, or that is over: settled as not completed."""
-
-NO_VISIT.settle(done=False)
+        return call_when_cancelled(self._over, lambda: self.run(partial(callback, self.done)))
 
 
 class UrlVisits:
@@ -131,11 +111,13 @@ class UrlVisits:
     Args:
         label: The server's name in logs.
         run: Runs callbacks on another thread.
+        log: Logs what the server can provoke at will.
     """
 
-    def __init__(self, label: str, run: Run) -> None:
+    def __init__(self, label: str, run: Run, log: LimitedLog) -> None:
         self._label = label
         self._run = run
+        self._limited_log = log
         # Guards the attributes below; held for look-ups and changes only.
         self._lock = threading.RLock()
         # Whether an id is completed; least recently asked first.
@@ -200,7 +182,8 @@ class UrlVisits:
                         del self._visits[visit]
                         settled.append(visit)
         if not known:
-            _log.debug("[%s] completed a visit that it never asked for", self._label)
+            text = "[%s] completed a visit that it never asked for"
+            self._limited_log.log(_log, logging.DEBUG, text, self._label)
         for visit in settled:
             visit.settle(done=True)
 

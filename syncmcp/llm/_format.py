@@ -34,26 +34,6 @@ if TYPE_CHECKING:
         ToolUseContent,
     )
 
-__all__ = [
-    "ModelFormat",
-    "Unrepresentable",
-    "data_url",
-    "file_name",
-    "from_data_url",
-    "link_text",
-    "make_answer",
-    "merge_text",
-    "message_blocks",
-    "message_content",
-    "new_id",
-    "parse_arguments",
-    "placeholder_text",
-    "provider_id",
-    "resource_text",
-    "tool_text",
-]
-
-
 # Conversions that several formats share.
 
 
@@ -115,13 +95,6 @@ def link_text(link: ResourceLink) -> str:
     return f"<resource_link{said}>{link.description or ''}</resource_link>"
 
 
-def placeholder_text(block: Any) -> str:
-    """A text in place of content in a tool result that the provider does not accept."""
-    media = getattr(block, "resource", block)
-    kind = getattr(media, "mime_type", None) or getattr(block, "type", "content")
-    return f"[{kind}: left out, as this model does not take it]"
-
-
 def tool_text(result: ToolResultContent, texts: Iterable[str]) -> str:
     """The text of a tool result; its structured content as JSON if it has no other content."""
     said = "\n".join(text for text in texts if text)
@@ -143,15 +116,9 @@ def merge_text(blocks: Iterable[Any]) -> list[Any]:
 
 
 def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
-    """Parse the arguments of a tool call, which a model wrote as JSON.
+    """Parse the arguments of a tool call, which a model wrote as JSON, or which are parsed already.
 
-    Args:
-        tool: The name of the tool, for the error.
-        given: The JSON text, or a parsed value.
-        cut_off: Whether the answer reached its token limit: then incomplete JSON is no error.
-
-    Returns:
-        The arguments, or `None` if the text was cut off.
+    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit.
 
     Raises:
         InvalidOutput: The arguments are not a JSON object.
@@ -284,9 +251,60 @@ class ModelFormat(ABC):
 
     # -- for subclasses
 
-    @abstractmethod
+    def _definitions(self, schema: str) -> list[dict[str, Any]]:
+        """Name and description of each tool, and in the field `schema` its schema."""
+        return [
+            {
+                "name": tool.name,
+                **({"description": tool.description} if tool.description else {}),
+                schema: tool.adapted.schema,
+            }
+            for tool in self._tools
+        ]
+
+    def _parse_tool(self, definition: dict[str, Any], schema: dict[str, Any] | None) -> Tool:
+        """The tool of a definition with a name and a description."""
+        return self._tools.tool_for(
+            definition["name"], definition.get("description"), schema or {"type": "object"}
+        )
+
     def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         """A content block of a user message."""
+        match block:
+            case types.TextContent():
+                return self._render_text(block.text)
+            case types.ResourceLink():
+                return self._render_text(link_text(block))
+            case types.ImageContent() | types.AudioContent():
+                return [self._render_media(block.mime_type, block.data, None)]
+            case types.EmbeddedResource(resource=types.BlobResourceContents() as blob):
+                return [self._render_media(blob.mime_type or "", blob.blob, blob.uri)]
+            case types.EmbeddedResource(resource=types.TextResourceContents() as text):
+                return self._render_document(text)
+            case _:
+                kind = getattr(block, "type", "")
+                raise Unrepresentable(f"this model takes no {kind!r} content from the user")
+
+    @abstractmethod
+    def _render_text(self, text: str) -> list[dict[str, Any]]:
+        """A text in a user message."""
+
+    @abstractmethod
+    def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
+        """Bytes in a user message.
+
+        Args:
+            mime_type: Their type; empty if unknown.
+            data: The bytes in base64.
+            uri: The URI, if they are a resource.
+
+        Raises:
+            Unrepresentable: The provider accepts no data of that type.
+        """
+
+    def _render_document(self, contents: TextResourceContents) -> list[dict[str, Any]]:
+        """A text resource in a user message."""
+        return self._render_text(resource_text(contents))
 
     def _render_or_placeholder(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
         """Content blocks of a tool result, with a text in place of each unrepresentable one."""
@@ -295,19 +313,15 @@ class ModelFormat(ABC):
             try:
                 parts += self._render_block(block)
             except Unrepresentable:
-                parts += self._render_block(types.TextContent(text=placeholder_text(block)))
+                media = getattr(block, "resource", block)
+                kind = getattr(media, "mime_type", None) or getattr(block, "type", "content")
+                parts += self._render_text(f"[{kind}: left out, as this model does not take it]")
         return parts
 
     def _add_tools(
         self, body: dict[str, Any], request: CreateMessageRequestParams, choice: str = "tool_choice"
     ) -> None:
-        """Add the tools and the tool choice to the body of a request.
-
-        Args:
-            body: The body, which is changed.
-            request: The sampling request.
-            choice: The field of the tool choice.
-        """
+        """Add the tools, and in the field `choice` the tool choice, to the body of a request."""
         if tools := self._declared_or_used_tools(request.messages):
             body["tools"] = tools
             may_use = request.tool_choice if len(self._tools) else types.ToolChoice(mode="none")
@@ -338,6 +352,18 @@ def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> Create
         content=message_content(blocks or [types.TextContent(text="")]),
         model=model,
         stop_reason=reason,
+    )
+
+
+def make_message(role: str, blocks: Sequence[Any]) -> SamplingMessage:
+    """A message of a conversation."""
+    return types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
+
+
+def make_request(**fields: Any) -> CreateMessageRequestParams:
+    """A sampling request with these fields, without those that are empty."""
+    return types.CreateMessageRequestParams(
+        **{name: value for name, value in fields.items() if value not in (None, "", [])}
     )
 
 

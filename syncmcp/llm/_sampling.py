@@ -25,20 +25,7 @@ if TYPE_CHECKING:
         CreateMessageRequestParams,
         CreateMessageResult,
         ModelPreferences,
-        Tool,
     )
-
-__all__ = [
-    "Accumulator",
-    "Model",
-    "ModelSampling",
-    "Settings",
-    "SystemPrompt",
-    "as_models",
-    "choose_model",
-    "fit_arguments",
-]
-
 
 # The choice of a model by the preferences of the server.
 
@@ -183,6 +170,9 @@ class ModelSampling(ABC):
     _package: ClassVar[str]
     _extra: ClassVar[str]
     _required_attribute: ClassVar[str]
+    # The format of requests and answers, and what reads the events of a stream.
+    _format: type[ModelFormat]
+    _accumulator: type[Accumulator]
 
     def __init__(
         self,
@@ -231,7 +221,7 @@ class ModelSampling(ABC):
         except Unrepresentable as error:
             raise Refused(INVALID_PARAMS, str(error)) from error
         body = {name: value for name, value in body.items() if value is not None}
-        client, accumulator = self._get_client(), self._new_accumulator()
+        client, accumulator = self._get_client(), self._accumulator()
         progress = _AnswerProgress(context, model)
         for event in stream_events(lambda: self._open_stream(client, body), context.cancel):
             progress.add(accumulator.add(self._event_dict(event)))
@@ -246,10 +236,6 @@ class ModelSampling(ABC):
     # -- implemented by each provider
 
     @abstractmethod
-    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        """The format for a request with these tools, and for its answer."""
-
-    @abstractmethod
     def _new_client(self) -> Any:
         """A client of the provider with defaults from the environment."""
 
@@ -260,10 +246,6 @@ class ModelSampling(ABC):
     @abstractmethod
     def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         """Send a request; return the stream of its answer, an iterable with `close`."""
-
-    @abstractmethod
-    def _new_accumulator(self) -> Accumulator:
-        """A new accumulator for the events of one stream."""
 
     def _event_dict(self, event: Any) -> dict[str, Any]:
         """An event of the stream as a dict, in the format of the provider's HTTP API."""

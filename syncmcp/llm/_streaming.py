@@ -16,8 +16,6 @@ from syncmcp.errors import RequestCancelled
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
 
-__all__ = ["stream_events"]
-
 # On Windows, Ctrl-C does not interrupt a main thread that waits for a queue without a timeout.
 _POLL_SECONDS: Final = 0.2 if sys.platform == "win32" else None
 

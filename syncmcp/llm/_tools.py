@@ -16,9 +16,6 @@ from syncmcp.errors import UsageError
 if TYPE_CHECKING:
     from syncmcp.types import Tool, ToolUseContent
 
-__all__ = ["AdaptedSchema", "NameMap", "NameRule", "RenderedTool", "SchemaRules", "ToolTable"]
-
-
 # Names: adapted to the rules of a provider, reversibly.
 
 

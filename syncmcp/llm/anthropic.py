@@ -12,10 +12,10 @@ from syncmcp import types
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    link_text,
     make_answer,
+    make_message,
+    make_request,
     message_blocks,
-    message_content,
     parse_arguments,
     provider_id,
     resource_text,
@@ -27,7 +27,6 @@ from syncmcp.llm._tools import NameRule, SchemaRules
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from syncmcp.llm._sampling import Accumulator
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -35,12 +34,11 @@ if TYPE_CHECKING:
         PromptMessage,
         ResourceContents,
         SamplingMessage,
+        TextResourceContents,
         Tool,
         ToolChoice,
         ToolResultContent,
     )
-
-__all__ = ["AnthropicFormat", "AnthropicSampling"]
 
 _META_KEY: Final = "syncmcp/anthropic"
 """The key in `_meta` of a tool use for its thinking blocks, which must be sent back."""
@@ -57,6 +55,11 @@ _STOP_REASONS: Final = {
     "tool_use": "toolUse",
 }
 _CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
+_DELTAS: Final = {
+    "signature_delta": "signature",
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+}
 
 
 class AnthropicFormat(ModelFormat):
@@ -69,14 +72,7 @@ class AnthropicFormat(ModelFormat):
 
     def render_tools(self) -> list[dict[str, Any]]:
         """See `ModelFormat.render_tools`."""
-        return [
-            {
-                "name": tool.name,
-                **({"description": tool.description} if tool.description else {}),
-                "input_schema": tool.adapted.schema,
-            }
-            for tool in self._tools
-        ]
+        return self._definitions("input_schema")
 
     def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
         """See `ModelFormat.render_choice`."""
@@ -118,7 +114,7 @@ class AnthropicFormat(ModelFormat):
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool_for(tool["name"], tool.get("description"), tool["input_schema"])
+            self._parse_tool(tool, tool["input_schema"])
             for tool in definitions
             if "input_schema" in tool  # other tools are run by the provider
         ]
@@ -126,33 +122,25 @@ class AnthropicFormat(ModelFormat):
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         return [
-            types.SamplingMessage(
-                role=message["role"],
-                content=message_content(self._parse_blocks(message["content"])),
-            )
+            make_message(message["role"], self._parse_blocks(message["content"]))
             for message in messages
         ]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
         """See `ModelFormat.parse_request`."""
-        found = types.CreateMessageRequestParams(
-            messages=self.parse_messages(body["messages"]), max_tokens=body["max_tokens"]
-        )
-        system = body.get("system")
+        system, choice = body.get("system"), body.get("tool_choice")
         if isinstance(system, list):
             system = "\n".join(block["text"] for block in system)
-        if system:
-            found.system_prompt = system
-        if body.get("temperature") is not None:
-            found.temperature = body["temperature"]
-        if body.get("stop_sequences"):
-            found.stop_sequences = body["stop_sequences"]
-        if tools := self.parse_tools(body.get("tools") or ()):
-            found.tools = tools
-        if choice := body.get("tool_choice"):
-            modes = {kind: mode for mode, kind in _CHOICES.items()}
-            found.tool_choice = types.ToolChoice(mode=modes.get(choice["type"], "required"))
-        return found
+        modes = {kind: mode for mode, kind in _CHOICES.items()}
+        return make_request(
+            messages=self.parse_messages(body["messages"]),
+            max_tokens=body["max_tokens"],
+            system_prompt=system,
+            temperature=body.get("temperature"),
+            stop_sequences=body.get("stop_sequences"),
+            tools=self.parse_tools(body.get("tools") or ()),
+            tool_choice=choice and types.ToolChoice(mode=modes.get(choice["type"], "required")),
+        )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
@@ -165,18 +153,24 @@ class AnthropicFormat(ModelFormat):
     # -- content
 
     def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
-        if isinstance(block, types.TextContent):
-            return [{"type": "text", "text": block.text}] if block.text else []
-        if isinstance(block, types.ImageContent):
-            return [_render_image(block.mime_type, block.data)]
-        if isinstance(block, types.ResourceLink):
-            return [{"type": "text", "text": link_text(block)}]
         if isinstance(block, types.ToolResultContent):
             return [self._render_tool_result(block)]
-        if isinstance(block, types.EmbeddedResource):
-            return [_render_document(block.resource)]
-        kind = getattr(block, "type", "")
-        raise Unrepresentable(f"Anthropic's models take no {kind!r} content from the user")
+        return super()._render_block(block)
+
+    def _render_text(self, text: str) -> list[dict[str, Any]]:
+        return [{"type": "text", "text": text}] if text else []
+
+    def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
+        source = {"type": "base64", "media_type": mime_type, "data": data}
+        if mime_type in _IMAGES:
+            return {"type": "image", "source": source}
+        if mime_type == _PDF and uri is not None:
+            return {"type": "document", "source": source, "title": uri}
+        raise Unrepresentable(f"Anthropic's models take no data of type {mime_type!r}")
+
+    def _render_document(self, contents: TextResourceContents) -> list[dict[str, Any]]:
+        source = {"type": "text", "media_type": "text/plain", "data": contents.text}
+        return [{"type": "document", "source": source, "title": contents.uri}]
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
         """A content block of a message of the model."""
@@ -196,8 +190,7 @@ class AnthropicFormat(ModelFormat):
 
     def _render_tool_result(self, block: ToolResultContent) -> dict[str, Any]:
         content = self._render_or_placeholder(block.content)
-        if not content and (text := tool_text(block, ())):
-            content = [{"type": "text", "text": text}]
+        content = content or self._render_text(tool_text(block, ()))
         result: dict[str, Any] = {
             "type": "tool_result",
             "tool_use_id": provider_id(block.tool_use_id),
@@ -231,33 +224,6 @@ class AnthropicFormat(ModelFormat):
             else:
                 blocks.append(_parse_content(part))
         return blocks
-
-
-class AnthropicSampling(ModelSampling):
-    """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
-
-    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
-    another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).
-    """
-
-    _package = "anthropic"
-    _extra = "anthropic"
-    _required_attribute = "messages"
-
-    def _new_client(self) -> Any:
-        import anthropic
-
-        return anthropic.Anthropic()
-
-    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        return AnthropicFormat(tools)
-
-    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
-        create = client.messages.create
-        return create(**fit_arguments(create, body), stream=True)
-
-    def _new_accumulator(self) -> Accumulator:
-        return AnthropicAccumulator()
 
 
 class AnthropicAccumulator:
@@ -301,28 +267,27 @@ class AnthropicAccumulator:
         return self._message
 
 
-_DELTAS: Final = {
-    "signature_delta": "signature",
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-}
+class AnthropicSampling(ModelSampling):
+    """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
 
+    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
+    another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).
+    """
 
-def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
-    if mime_type not in _IMAGES:
-        raise Unrepresentable(f"Anthropic's models take no images of type {mime_type!r}")
-    source = {"type": "base64", "media_type": mime_type, "data": data}
-    return {"type": "image", "source": source}
+    _package = "anthropic"
+    _extra = "anthropic"
+    _required_attribute = "messages"
+    _format = AnthropicFormat
+    _accumulator = AnthropicAccumulator
 
+    def _new_client(self) -> Any:
+        import anthropic
 
-def _render_document(contents: ResourceContents) -> dict[str, Any]:
-    if isinstance(contents, types.TextResourceContents):
-        source = {"type": "text", "media_type": "text/plain", "data": contents.text}
-    elif contents.mime_type == _PDF:
-        source = {"type": "base64", "media_type": _PDF, "data": contents.blob}
-    else:
-        return _render_image(contents.mime_type, contents.blob)
-    return {"type": "document", "source": source, "title": contents.uri}
+        return anthropic.Anthropic()
+
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
+        create = client.messages.create
+        return create(**fit_arguments(create, body), stream=True)
 
 
 def _parse_tool_result(part: dict[str, Any]) -> ToolResultContent:

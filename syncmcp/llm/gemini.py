@@ -14,24 +14,20 @@ from syncmcp.errors import InvalidOutput
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    link_text,
     make_answer,
+    make_message,
+    make_request,
     merge_text,
     message_blocks,
-    message_content,
     new_id,
     parse_arguments,
     provider_id,
-    resource_text,
     tool_text,
 )
 from syncmcp.llm._sampling import ModelSampling
 from syncmcp.llm._tools import NameRule, SchemaRules
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from syncmcp.llm._sampling import Accumulator
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
         ToolChoice,
         ToolResultContent,
     )
-
-__all__ = ["GeminiFormat", "GeminiSampling"]
 
 _META_KEY: Final = "syncmcp/gemini"
 """The key in `_meta` of a tool use for its thought signature, which must be sent back."""
@@ -91,14 +85,7 @@ class GeminiFormat(ModelFormat):
 
     def render_tools(self) -> list[dict[str, Any]]:
         """See `ModelFormat.render_tools`: one tool, with the functions in it."""
-        functions = [
-            {
-                "name": tool.name,
-                **({"description": tool.description} if tool.description else {}),
-                "parametersJsonSchema": tool.adapted.schema,
-            }
-            for tool in self._tools
-        ]
+        functions = self._definitions("parametersJsonSchema")
         return [{"functionDeclarations": functions}] if functions else []
 
     def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
@@ -151,11 +138,9 @@ class GeminiFormat(ModelFormat):
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool_for(
-                function["name"],
-                function.get("description"),
-                function.get("parametersJsonSchema")
-                or _lower_types(function.get("parameters") or {"type": "object"}),
+            self._parse_tool(
+                function,
+                function.get("parametersJsonSchema") or _lower_types(function.get("parameters")),
             )
             for tool in definitions
             for function in tool.get("functionDeclarations") or ()
@@ -163,39 +148,31 @@ class GeminiFormat(ModelFormat):
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
-        parsed: list[SamplingMessage] = []
         # Ids made for calls without an id, by function: their responses have no id either.
         open_calls: dict[str, list[str]] = {}
-        for message in messages:
-            role = "assistant" if message.get("role") == "model" else "user"
-            blocks = self._parse_blocks(message.get("parts") or (), open_calls)
-            parsed.append(
-                types.SamplingMessage.model_validate(
-                    {"role": role, "content": message_content(blocks)}
-                )
+        return [
+            make_message(
+                "assistant" if message.get("role") == "model" else "user",
+                self._parse_blocks(message.get("parts") or (), open_calls),
             )
-        return parsed
+            for message in messages
+        ]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
         """See `ModelFormat.parse_request`."""
         settings = body.get("generationConfig") or {}
-        found = types.CreateMessageRequestParams(
+        system = (body.get("systemInstruction") or {}).get("parts") or ()
+        choice = (body.get("toolConfig") or {}).get("functionCallingConfig")
+        modes = {kind: mode for mode, kind in _CHOICES.items()}
+        return make_request(
             messages=self.parse_messages(body["contents"]),
             max_tokens=settings.get("maxOutputTokens") or 0,
+            system_prompt="\n".join(part["text"] for part in system),
+            temperature=settings.get("temperature"),
+            stop_sequences=settings.get("stopSequences"),
+            tools=self.parse_tools(body.get("tools") or ()),
+            tool_choice=choice and types.ToolChoice(mode=modes.get(choice["mode"], "auto")),
         )
-        system = (body.get("systemInstruction") or {}).get("parts") or ()
-        if system:
-            found.system_prompt = "\n".join(part["text"] for part in system)
-        if settings.get("temperature") is not None:
-            found.temperature = settings["temperature"]
-        if settings.get("stopSequences"):
-            found.stop_sequences = settings["stopSequences"]
-        if tools := self.parse_tools(body.get("tools") or ()):
-            found.tools = tools
-        if choice := (body.get("toolConfig") or {}).get("functionCallingConfig"):
-            modes = {kind: mode for mode, kind in _CHOICES.items()}
-            found.tool_choice = types.ToolChoice(mode=modes.get(choice["mode"], "auto"))
-        return found
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
@@ -216,20 +193,13 @@ class GeminiFormat(ModelFormat):
 
     # -- content
 
-    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
-        if isinstance(block, types.TextContent):
-            return [{"text": block.text}]
-        if isinstance(block, (types.ImageContent, types.AudioContent)):
-            return [_render_media(block.mime_type, block.data)]
-        if isinstance(block, types.ResourceLink):
-            return [{"text": link_text(block)}]
-        if isinstance(block, types.EmbeddedResource):
-            contents = block.resource
-            if isinstance(contents, types.TextResourceContents):
-                return [{"text": resource_text(contents)}]
-            return [_render_media(contents.mime_type, contents.blob)]
-        kind = getattr(block, "type", "")
-        raise Unrepresentable(f"Gemini takes no {kind!r} content")
+    def _render_text(self, text: str) -> list[dict[str, Any]]:
+        return [{"text": text}]
+
+    def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
+        if not mime_type.startswith(_MEDIA):
+            raise Unrepresentable(f"Gemini takes no data of type {mime_type!r}")
+        return {"inlineData": {"mimeType": mime_type, "data": data}}
 
     def _render_call(self, use: types.ToolUseContent) -> dict[str, Any]:
         name, arguments = self._tools.to_provider(use)
@@ -266,6 +236,35 @@ class GeminiFormat(ModelFormat):
         return blocks
 
 
+class GeminiAccumulator:
+    """Accumulates the chunks of a stream into an answer."""
+
+    def __init__(self) -> None:
+        self._answer: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = []
+        self._reason: str | None = None
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Add one chunk; return the text in it."""
+        self._answer.update(event)
+        text = ""
+        for candidate in event.get("candidates") or ():
+            self._reason = candidate.get("finishReason") or self._reason
+            parts = (candidate.get("content") or {}).get("parts") or ()
+            self._parts += parts
+            text += "".join(part.get("text", "") for part in parts if not part.get("thought"))
+        return text
+
+    def answer(self) -> dict[str, Any] | None:
+        """The complete answer; `None` if the stream ended early."""
+        if self._answer.get("promptFeedback", {}).get("blockReason"):
+            return {**self._answer, "candidates": []}
+        if self._reason is None:
+            return None
+        candidate = {"content": {"parts": self._parts}, "finishReason": self._reason}
+        return {**self._answer, "candidates": [candidate]}
+
+
 class GeminiSampling(ModelSampling):
     """Lets a Gemini model answer for a server, or be the model of a `ToolLoop`.
 
@@ -276,14 +275,13 @@ class GeminiSampling(ModelSampling):
     _package = "google.genai"
     _extra = "gemini"
     _required_attribute = "models"
+    _format = GeminiFormat
+    _accumulator = GeminiAccumulator
 
     def _new_client(self) -> Any:
         from google import genai
 
         return genai.Client()
-
-    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        return GeminiFormat(tools)
 
     def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
         # In the package, these settings are fields of the same object as all others.
@@ -306,44 +304,6 @@ class GeminiSampling(ModelSampling):
             mode="json", by_alias=True, exclude_none=True, warnings=False
         )
         return found
-
-    def _new_accumulator(self) -> Accumulator:
-        return GeminiAccumulator()
-
-
-class GeminiAccumulator:
-    """Accumulates the chunks of a stream into an answer."""
-
-    def __init__(self) -> None:
-        self._answer: dict[str, Any] = {}
-        self._render_block: list[dict[str, Any]] = []
-        self._reason: str | None = None
-
-    def add(self, event: dict[str, Any]) -> str:
-        """Add one chunk; return the text in it."""
-        self._answer.update(event)
-        text = ""
-        for candidate in event.get("candidates") or ():
-            self._reason = candidate.get("finishReason") or self._reason
-            parts = (candidate.get("content") or {}).get("parts") or ()
-            self._render_block += parts
-            text += "".join(part.get("text", "") for part in parts if not part.get("thought"))
-        return text
-
-    def answer(self) -> dict[str, Any] | None:
-        """The complete answer; `None` if the stream ended early."""
-        if self._answer.get("promptFeedback", {}).get("blockReason"):
-            return {**self._answer, "candidates": []}
-        if self._reason is None:
-            return None
-        candidate = {"content": {"parts": self._render_block}, "finishReason": self._reason}
-        return {**self._answer, "candidates": [candidate]}
-
-
-def _render_media(mime_type: str | None, data: str) -> dict[str, Any]:
-    if not (mime_type or "").startswith(_MEDIA):
-        raise Unrepresentable(f"Gemini takes no data of type {mime_type!r}")
-    return {"inlineData": {"mimeType": mime_type, "data": data}}
 
 
 def _parse_media(media: dict[str, Any]) -> Any:

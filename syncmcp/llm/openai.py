@@ -1,6 +1,7 @@
-"""OpenAI's models: the format of Responses, and sampling by Responses or Chat Completions.
+"""OpenAI's models: the formats of Responses and Chat Completions, and sampling by either.
 
-Sampling needs the extra ``openai``: ``pip install "syncmcp-client[openai]"``.
+Many other providers support Chat Completions, too. Sampling needs the extra ``openai``:
+``pip install "syncmcp-client[openai]"``.
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ from syncmcp.llm._format import (
     data_url,
     file_name,
     from_data_url,
-    link_text,
     make_answer,
+    make_message,
+    make_request,
     message_blocks,
-    message_content,
+    new_id,
     parse_arguments,
     provider_id,
-    resource_text,
     tool_text,
 )
-from syncmcp.llm._openai_chat import OPENAI_SCHEMAS, OpenAIChatAccumulator, OpenAIChatFormat
 from syncmcp.llm._sampling import ModelSampling, fit_arguments
-from syncmcp.llm._tools import NameRule
+from syncmcp.llm._tools import NameRule, SchemaRules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,42 +46,69 @@ if TYPE_CHECKING:
         ToolResultContent,
     )
 
-__all__ = ["OpenAIChatFormat", "OpenAIResponsesFormat", "OpenAISampling"]
-
 Api = Literal["responses", "chat"]
 """The API of OpenAI: Responses or Chat Completions."""
 
 _META_KEY: Final = "syncmcp/openai"
 """The key in `_meta` of a tool use for its encrypted reasoning items, which are sent back."""
 
-_STOP_REASONS: Final = {"max_output_tokens": "maxTokens"}
+_STOP_REASONS: Final = {
+    "length": "maxTokens",
+    "max_output_tokens": "maxTokens",
+    "stop": "endTurn",
+    "tool_calls": "toolUse",
+}
+_AUDIO_FORMATS: Final = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+_AUDIO_TYPES: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _SYSTEM_ROLES: Final = frozenset(("developer", "system"))
+_MAX_STOPS: Final = 4
 
 
-class OpenAIResponsesFormat(ModelFormat):
-    """The format of OpenAI's Responses; OpenAI stores nothing (``store`` is false)."""
+class _OpenAIFormat(ModelFormat):
+    """What both formats of OpenAI have in common."""
 
     _names: ClassVar = NameRule(64)
-    _schemas: ClassVar = OPENAI_SCHEMAS
+    _schemas: ClassVar = SchemaRules(
+        None, frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")), has_combinators=False
+    )
     _longest_description: ClassVar = 1024
-
-    def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
-        return [
-            {
-                "type": "function",
-                "name": tool.name,
-                **({"description": tool.description} if tool.description else {}),
-                "parameters": tool.adapted.schema,
-                # Strict schemas do not allow optional arguments.
-                "strict": False,
-            }
-            for tool in self._tools
-        ]
 
     def render_choice(self, choice: ToolChoice) -> str:
         """See `ModelFormat.render_choice`."""
         return choice.mode if choice.mode in ("none", "required") else "auto"
+
+    def _add_settings(self, body: dict[str, Any], request: CreateMessageRequestParams) -> None:
+        """Add the temperature, the tools and the tool choice to the body of a request."""
+        if request.temperature is not None:
+            body["temperature"] = min(max(request.temperature, 0.0), 2.0)
+        self._add_tools(body, request)
+
+    def _parse_settings(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a sampling request that `_add_settings` adds."""
+        choice = body.get("tool_choice")
+        mode: Any = choice if isinstance(choice, str) else "required"
+        return {
+            "temperature": body.get("temperature"),
+            "tools": self.parse_tools(body.get("tools") or ()),
+            "tool_choice": choice and types.ToolChoice(mode=mode),
+        }
+
+
+class OpenAIResponsesFormat(_OpenAIFormat):
+    """The format of OpenAI's Responses; OpenAI stores nothing (``store`` is false)."""
+
+    def render_tools(self) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_tools`."""
+        # Strict schemas do not allow optional arguments.
+        return [
+            {"type": "function", **tool, "strict": False}
+            for tool in self._definitions("parameters")
+        ]
 
     def render_messages(
         self, messages: Iterable[SamplingMessage | PromptMessage]
@@ -116,17 +143,13 @@ class OpenAIResponsesFormat(ModelFormat):
         }
         if request.system_prompt:
             body["instructions"] = request.system_prompt
-        if request.temperature is not None:
-            body["temperature"] = min(max(request.temperature, 0.0), 2.0)
-        self._add_tools(body, request)
+        self._add_settings(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool_for(
-                tool["name"], tool.get("description"), tool.get("parameters") or {"type": "object"}
-            )
+            self._parse_tool(tool, tool.get("parameters"))
             for tool in definitions
             if tool["type"] == "function"
         ]
@@ -150,32 +173,22 @@ class OpenAIResponsesFormat(ModelFormat):
                 turns[-1][1].extend(blocks)
             else:
                 turns.append((role, blocks))
-        return [
-            types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
-            for role, blocks in turns
-        ]
+        return [make_message(role, blocks) for role, blocks in turns]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
         """See `ModelFormat.parse_request`."""
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        found = types.CreateMessageRequestParams(
-            messages=self.parse_messages(items), max_tokens=body.get("max_output_tokens") or 0
-        )
         system = [body["instructions"]] if body.get("instructions") else []
         for item in items:
             if item.get("role") in _SYSTEM_ROLES:
                 system += [block.text for block in _parse_content(item["content"])]
-        if system:
-            found.system_prompt = "\n".join(system)
-        if body.get("temperature") is not None:
-            found.temperature = body["temperature"]
-        if tools := self.parse_tools(body.get("tools") or ()):
-            found.tools = tools
-        if choice := body.get("tool_choice"):
-            mode = choice if isinstance(choice, str) else "required"
-            found.tool_choice = types.ToolChoice(mode=mode)
-        return found
+        return make_request(
+            messages=self.parse_messages(items),
+            max_tokens=body.get("max_output_tokens") or 0,
+            system_prompt="\n".join(system),
+            **self._parse_settings(body),
+        )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
@@ -201,23 +214,16 @@ class OpenAIResponsesFormat(ModelFormat):
 
     # -- content
 
-    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
-        if isinstance(block, types.TextContent):
-            return [{"type": "input_text", "text": block.text}]
-        if isinstance(block, types.ImageContent):
-            return [_render_image(block.mime_type, block.data)]
-        if isinstance(block, types.ResourceLink):
-            return [{"type": "input_text", "text": link_text(block)}]
-        if isinstance(block, types.EmbeddedResource):
-            contents = block.resource
-            if isinstance(contents, types.TextResourceContents):
-                return [{"type": "input_text", "text": resource_text(contents)}]
-            if (contents.mime_type or "").startswith("image/"):
-                return [_render_image(contents.mime_type, contents.blob)]
-            data = data_url(contents.mime_type, contents.blob)
-            return [{"type": "input_file", "filename": file_name(contents.uri), "file_data": data}]
-        kind = getattr(block, "type", "")
-        raise Unrepresentable(f"OpenAI's Responses take no {kind!r} content from the user")
+    def _render_text(self, text: str) -> list[dict[str, Any]]:
+        return [{"type": "input_text", "text": text}]
+
+    def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
+        url = data_url(mime_type, data)
+        if mime_type.startswith("image/"):
+            return {"type": "input_image", "image_url": url, "detail": "auto"}
+        if uri is not None:
+            return {"type": "input_file", "filename": file_name(uri), "file_data": url}
+        raise Unrepresentable(f"OpenAI's Responses take no data of type {mime_type!r}")
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
         """A content block of a message of the model."""
@@ -269,54 +275,152 @@ class OpenAIResponsesFormat(ModelFormat):
         raise Unrepresentable(f"MCP has no {kind!r} in a conversation")
 
 
-class OpenAISampling(ModelSampling):
-    """Lets a model of OpenAI's answer for a server, or be the model of a `ToolLoop`.
+class OpenAIChatFormat(_OpenAIFormat):
+    """The format of OpenAI's Chat Completions, which many other providers support, too."""
 
-    See `ModelSampling` for the other arguments. For other providers with an API like OpenAI's, pass
-    a client with their `base_url`; most support only ``api="chat"``.
+    def render_tools(self) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_tools`."""
+        return [{"type": "function", "function": tool} for tool in self._definitions("parameters")]
 
-    Args:
-        model: See `ModelSampling`.
-        client: An `openai.OpenAI`; by default one with the key of the environment
-            (``OPENAI_API_KEY``).
-        api: Responses, or Chat Completions.
-        settings: See `ModelSampling`.
+    def render_messages(
+        self, messages: Iterable[SamplingMessage | PromptMessage]
+    ) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_messages`."""
+        rendered: list[dict[str, Any]] = []
+        for message in messages:
+            blocks = message_blocks(message)
+            if message.role == "assistant":
+                rendered.append(self._render_said(blocks))
+                continue
+            results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
+            others = [block for block in blocks if not isinstance(block, types.ToolResultContent)]
+            shown: list[dict[str, Any]] = []
+            for result in results:
+                parts = self._render_or_placeholder(result.content)
+                media = [part for part in parts if part["type"] != "text"]
+                if media:  # a tool message may hold text only
+                    said = f"What the tool call {provider_id(result.tool_use_id)} returned:"
+                    shown += [{"type": "text", "text": said}, *media]
+                rendered.append(_tool_message(result, parts))
+            if parts := [*shown, *(part for block in others for part in self._render_block(block))]:
+                rendered.append({"role": "user", "content": parts})
+        return rendered
 
-    Raises:
-        UsageError: See `ModelSampling`.
-    """
+    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+        """See `ModelFormat.render_request`."""
+        messages = self.render_messages(request.messages)
+        if request.system_prompt:
+            messages.insert(0, {"role": "system", "content": request.system_prompt})
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": messages,
+            "max_completion_tokens": request.max_tokens,
+        }
+        if stops := [stop for stop in request.stop_sequences or () if stop]:
+            body["stop"] = stops[:_MAX_STOPS]
+        self._add_settings(body, request)
+        return body
 
-    _package = "openai"
-    _extra = "openai"
-    _required_attribute = "chat"
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+        """See `ModelFormat.parse_tools`."""
+        functions = [tool["function"] for tool in definitions if tool["type"] == "function"]
+        return [self._parse_tool(function, function.get("parameters")) for function in functions]
 
-    def __init__(
-        self,
-        model: str | Model | Iterable[str | Model],
-        client: Any = None,
-        *,
-        api: Api = "responses",
-        **settings: Unpack[Settings],
-    ) -> None:
-        if api not in get_args(Api):
-            raise UsageError(f'api is "responses" or "chat", not {api!r}')
-        self._in_chat = api == "chat"
-        super().__init__(model, client, **settings)
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+        """See `ModelFormat.parse_messages`."""
+        parsed: list[SamplingMessage] = []
+        results: list[Any] = []  # of one turn: one message in MCP
+        for message in messages:
+            if message["role"] == "tool":
+                content = _text_blocks(message["content"])
+                id = message["tool_call_id"]
+                results.append(types.ToolResultContent(tool_use_id=id, content=content))
+                continue
+            if results:
+                parsed.append(make_message("user", results))
+                results = []
+            if message["role"] == "assistant":
+                content = self._parse_blocks(message) or [types.TextContent(text="")]
+                parsed.append(make_message("assistant", content))
+            elif message["role"] not in _SYSTEM_ROLES:
+                parsed.append(make_message(message["role"], _parse_content(message["content"])))
+        return [*parsed, make_message("user", results)] if results else parsed
 
-    def _new_client(self) -> Any:
-        import openai
+    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+        """See `ModelFormat.parse_request`."""
+        system = [
+            block.text
+            for message in body["messages"]
+            if message["role"] in _SYSTEM_ROLES
+            for block in _text_blocks(message["content"])
+        ]
+        stop = body.get("stop")
+        return make_request(
+            messages=self.parse_messages(body["messages"]),
+            max_tokens=body.get("max_completion_tokens", body.get("max_tokens")) or 0,
+            system_prompt="\n".join(system),
+            stop_sequences=[stop] if isinstance(stop, str) else stop,
+            **self._parse_settings(body),
+        )
 
-        return openai.OpenAI()
+    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+        """See `ModelFormat.parse_answer`."""
+        if not answer.get("choices"):
+            raise InvalidOutput("the model gave no answer")
+        choice = answer["choices"][0]
+        reason = choice.get("finish_reason")
+        blocks = self._parse_blocks(choice["message"], cut_off=reason == "length")
+        return make_answer(blocks, answer["model"], _STOP_REASONS.get(reason, reason))
 
-    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        return OpenAIChatFormat(tools) if self._in_chat else OpenAIResponsesFormat(tools)
+    # -- content
 
-    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
-        create = client.chat.completions.create if self._in_chat else client.responses.create
-        return create(**fit_arguments(create, body), stream=True)
+    def _render_text(self, text: str) -> list[dict[str, Any]]:
+        return [{"type": "text", "text": text}]
 
-    def _new_accumulator(self) -> Accumulator:
-        return OpenAIChatAccumulator() if self._in_chat else OpenAIResponsesAccumulator()
+    def _render_media(self, mime_type: str, data: str, uri: str | None) -> dict[str, Any]:
+        url = data_url(mime_type, data)
+        if mime_type.startswith("image/"):
+            return {"type": "image_url", "image_url": {"url": url}}
+        if kind := _AUDIO_FORMATS.get(mime_type):
+            return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
+        if mime_type == "application/pdf" and uri is not None:
+            return {"type": "file", "file": {"filename": file_name(uri), "file_data": url}}
+        raise Unrepresentable(f"OpenAI's models take no data of type {mime_type!r} in chat")
+
+    def _render_said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
+        """A message of the model."""
+        texts: list[str] = []
+        calls: list[dict[str, Any]] = []
+        for block in blocks:
+            if isinstance(block, types.ToolUseContent):
+                name, arguments = self._tools.to_provider(block)
+                function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+                calls.append(
+                    {"id": provider_id(block.id), "type": "function", "function": function}
+                )
+            elif isinstance(block, types.TextContent):
+                texts.append(block.text)
+            else:
+                kind = getattr(block, "type", "")
+                raise Unrepresentable(f"OpenAI's models write no {kind!r} content in chat")
+        message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
+        if calls:
+            message["tool_calls"] = calls
+            message["content"] = message["content"] or None
+        return message
+
+    def _parse_blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
+        """Parse a message of the model."""
+        blocks: list[Any] = [block for block in _text_blocks(message.get("content")) if block.text]
+        if refusal := message.get("refusal"):
+            blocks.append(types.TextContent(text=refusal))
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            arguments = parse_arguments(function["name"], function["arguments"], cut_off=cut_off)
+            if arguments is not None:
+                id = call.get("id") or new_id()
+                blocks.append(self._tools.from_provider(id, function["name"], arguments))
+        return blocks
 
 
 class OpenAIResponsesAccumulator:
@@ -341,6 +445,103 @@ class OpenAIResponsesAccumulator:
         return self._response
 
 
+class OpenAIChatAccumulator:
+    """Accumulates the chunks of a stream into a chat completion."""
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._reason: str | None = None
+        self._texts: dict[str, list[str]] = {"content": [], "refusal": []}
+        self._calls: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Add one chunk; return the text in it."""
+        self._model = event.get("model") or self._model
+        for choice in event.get("choices") or ():
+            self._reason = choice.get("finish_reason") or self._reason
+            delta = choice.get("delta") or {}
+            for call in delta.get("tool_calls") or ():
+                self._append_delta(call)
+            for kind, texts in self._texts.items():
+                if text := delta.get(kind):
+                    texts.append(text)
+                    return str(text)
+        return ""
+
+    def _append_delta(self, call: dict[str, Any]) -> None:
+        index, id = call.get("index") or 0, call.get("id") or ""
+        place = self._places.get(index)
+        # Some providers give all calls the same index, or none.
+        if place is None or (id and self._calls[place]["id"] not in ("", id)):
+            place = self._places[index] = len(self._calls)
+            self._calls.append({"id": "", "function": {"name": "", "arguments": ""}})
+        known = self._calls[place]
+        known["id"] = known["id"] or id
+        function = call.get("function") or {}
+        for field in ("name", "arguments"):
+            known["function"][field] += function.get(field) or ""
+
+    def answer(self) -> dict[str, Any] | None:
+        """The complete completion; `None` if the stream ended early."""
+        if self._reason is None:
+            return None
+        message: dict[str, Any] = {
+            kind: "".join(texts) or None for kind, texts in self._texts.items()
+        }
+        message["tool_calls"] = self._calls
+        choice = {"message": message, "finish_reason": self._reason}
+        return {"model": self._model, "choices": [choice]}
+
+
+class OpenAISampling(ModelSampling):
+    """Lets a model of OpenAI's answer for a server, or be the model of a `ToolLoop`.
+
+    See `ModelSampling` for the other arguments. For other providers with an API like OpenAI's, pass
+    a client with their `base_url`; most support only ``api="chat"``.
+
+    Args:
+        model: See `ModelSampling`.
+        client: An `openai.OpenAI`; by default one with the key of the environment
+            (``OPENAI_API_KEY``).
+        api: Responses, or Chat Completions.
+        settings: See `ModelSampling`.
+
+    Raises:
+        UsageError: See `ModelSampling`.
+    """
+
+    _package = "openai"
+    _extra = "openai"
+    _required_attribute = "chat"
+    _format: type[ModelFormat] = OpenAIResponsesFormat
+    _accumulator: type[Accumulator] = OpenAIResponsesAccumulator
+
+    def __init__(
+        self,
+        model: str | Model | Iterable[str | Model],
+        client: Any = None,
+        *,
+        api: Api = "responses",
+        **settings: Unpack[Settings],
+    ) -> None:
+        if api not in get_args(Api):
+            raise UsageError(f'api is "responses" or "chat", not {api!r}')
+        self._in_chat = api == "chat"
+        if self._in_chat:
+            self._format, self._accumulator = OpenAIChatFormat, OpenAIChatAccumulator
+        super().__init__(model, client, **settings)
+
+    def _new_client(self) -> Any:
+        import openai
+
+        return openai.OpenAI()
+
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
+        create = client.chat.completions.create if self._in_chat else client.responses.create
+        return create(**fit_arguments(create, body), stream=True)
+
+
 def _has_results(blocks: list[Any]) -> bool:
     return any(isinstance(block, types.ToolResultContent) for block in blocks)
 
@@ -349,24 +550,44 @@ def _message_items(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any
     return [{"type": "message", "role": role, "content": parts}] if parts else []
 
 
-def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
-    return {"type": "input_image", "image_url": data_url(mime_type, data), "detail": "auto"}
+def _tool_message(result: ToolResultContent, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    text = tool_text(result, (part["text"] for part in parts if part["type"] == "text"))
+    if not text and parts:
+        text = "See the next message."
+    if result.is_error:
+        text = f"Error: {text}"
+    return {"role": "tool", "tool_call_id": provider_id(result.tool_use_id), "content": text}
+
+
+def _text_blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [types.TextContent(text=content)]
+    return [types.TextContent(text=part["text"]) for part in content or () if "text" in part]
 
 
 def _parse_content(content: Any) -> list[Any]:
-    """Parse the content of a message, or the output of a tool."""
+    """The content of a message, or the output of a tool, in either API."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]
-    blocks: list[Any] = []
-    for part in content:
-        kind = part["type"]
-        if kind in ("input_text", "output_text"):
-            blocks.append(types.TextContent(text=part["text"]))
-        elif kind == "refusal":
-            blocks.append(types.TextContent(text=part["refusal"]))
-        elif kind == "input_image":
-            mime_type, data = from_data_url(part.get("image_url"))
-            blocks.append(types.ImageContent(data=data, mime_type=mime_type))
-        else:
-            raise Unrepresentable(f"MCP has no {kind!r} content in a message")
-    return blocks
+    return [_parse_part(part) for part in content]
+
+
+def _parse_part(part: dict[str, Any]) -> Any:
+    match part:
+        case {"type": "text" | "input_text" | "output_text", "text": text}:
+            return types.TextContent(text=text)
+        case {"type": "refusal", "refusal": text}:
+            return types.TextContent(text=text)
+        case {"type": "image_url", "image_url": {"url": url}} | {
+            "type": "input_image",
+            "image_url": url,
+        }:
+            mime_type, data = from_data_url(url)
+            return types.ImageContent(data=data, mime_type=mime_type)
+        case {
+            "type": "input_audio",
+            "input_audio": {"data": data, "format": "wav" | "mp3" as kind},
+        }:
+            return types.AudioContent(data=data, mime_type=_AUDIO_TYPES[kind])
+        case _:
+            raise Unrepresentable(f"MCP has no {part['type']!r} content in a message")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from syncmcp._base.text import redact
+from syncmcp._base.text import redact, visible
 
 __all__ = ["Dump"]
 
@@ -27,6 +27,8 @@ _HERE = str(Path(__file__).parent.parent) + os.sep
 
 class Dump:
     """What a client was doing at one moment; `str()` of it is text for people.
+
+    Control and hidden characters of the server are visible in that text, and cannot end a line.
 
     Secrets are removed if their names tell that they are secrets, or if they were given as such
     (headers, a server's environment). The frames contain arguments and results: read the dump
@@ -41,7 +43,7 @@ class Dump:
         self.facts = facts
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self.facts))
+        return "\n".join(visible(line) for line in _lines(self.facts))
 
     def __repr__(self) -> str:
         return f"<Dump of {self.facts['client']['label']}: {len(self.facts['calls'])} calls>"

@@ -6,6 +6,8 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from syncmcp._base.text import shorten, visible
+
 if TYPE_CHECKING:
     from syncmcp.handlers import LogHandler, ProgressHandler
     from syncmcp.types import LoggingMessageNotificationParams
@@ -31,10 +33,10 @@ LONGEST = 10_000
 class LogRecords:
     """A `LogHandler` that logs the messages of a server with `logging`.
 
-    Each message becomes one line, with unprintable characters escaped. The name of the server's
-    logger is put before it in brackets; it creates no logger here, because a server may use any
-    number of names. Records have the attributes `mcp_level`, `mcp_logger` and `mcp_data`: the
-    fields of the message, unchanged.
+    Each message becomes one line, in which control and hidden characters are visible. The name of
+    the server's logger is put before it in brackets; it creates no logger here, because a server
+    may use any number of names. Records have the attributes `mcp_level`, `mcp_logger` and
+    `mcp_data`: the fields of the message, unchanged.
 
     Args:
         logger: Receives the records; its level decides which of them are logged.
@@ -101,12 +103,5 @@ def on_bar(bar: Bar) -> ProgressHandler:
 
 
 def _one_line(text: str) -> str:
-    """Return `text` as one printable line, shortened to `LONGEST` characters."""
-    if text.isprintable() and len(text) <= LONGEST:
-        return text
-    left_out = f" ({len(text) - LONGEST:,} more characters)" if len(text) > LONGEST else ""
-    written = (
-        each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in text[:LONGEST]
-    )
-    return "".join(written) + left_out
+    """Return `text` as one line without hidden characters, shortened to `LONGEST` characters."""
+    return visible(shorten(text, LONGEST))

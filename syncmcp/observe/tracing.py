@@ -17,7 +17,7 @@ from syncmcp.errors import ServerError, UsageError
 from syncmcp.interceptors import Interceptor, Message
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry.trace import Span, TracerProvider
 
 __all__ = ["Spans"]
 
@@ -80,7 +80,8 @@ class Spans(Interceptor):
             "jsonrpc.request.id": str(message.id),
         }
         target = self._target(message, attributes)
-        span = self._tracer().start_span(
+        tracer = trace.get_tracer("syncmcp", tracer_provider=self._provider)
+        span = tracer.start_span(
             f"{message.method} {target}" if target else message.method,
             kind=SpanKind.CLIENT,
             attributes=attributes,
@@ -112,11 +113,6 @@ class Spans(Interceptor):
             span.set_attribute("error.type", "tool_error")
             span.set_status(Status(StatusCode.ERROR, "tool_error"))
         span.end()
-
-    def _tracer(self) -> Tracer:
-        from opentelemetry import trace
-
-        return trace.get_tracer("syncmcp", tracer_provider=self._provider)
 
     def _target(self, message: Message, attributes: dict[str, Any]) -> str | None:
         """Add attributes that depend on the message; return its target for the name of the span."""

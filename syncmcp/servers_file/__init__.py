@@ -6,8 +6,9 @@
     with syncmcp.connect(servers["weather"]) as client:
         ...
 
-A file inside the working tree comes with the project, and so from an untrusted author. Its servers
-are neither started nor contacted, and none of its variables expanded, before a person has approved.
+Any file but those in the person's own settings may have come with a project, and so from an
+untrusted author. Its servers are neither started nor contacted, and none of its variables expanded,
+before a person has approved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -23,13 +23,16 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
+from syncmcp.handlers.identity import FileChosenName
 from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry
+from syncmcp.servers_file.guard import is_own, settings_folder
 from syncmcp.servers_file.review import (
     ApprovedServers,
     PlaceholderValues,
     ServerReview,
     ServersFileError,
 )
+from syncmcp.servers_file.sandbox import sandbox_line
 
 __all__ = [
     "MAX_BYTES",
@@ -48,23 +51,42 @@ __all__ = [
 # JSON with comments and trailing commas (JSONC), as editors write it. The patterns match whole
 # strings, so that text like a comment in a string stays. They also match unterminated strings and
 # comments: otherwise the search would restart at each of their characters.
-_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
 _TOKEN = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
 _NO_BREAK = re.compile(r"[^\n]+")
+
+# Python converts so many digits under any setting (`sys.set_int_max_str_digits`). More of them are
+# beyond every float.
+_MOST_DIGITS = 640
+
+# Characters of a key that an error shows.
+_SHOWN = 60
 
 
 def parse(text: str) -> Any:
     """Parse JSON with comments and trailing commas.
 
+    A number that no float holds is infinite, and ``NaN`` is accepted: an entry that has one is
+    invalid, and hurts no other.
+
     Raises:
         ValueError: The text is invalid, has a duplicate key, or is nested too deeply.
     """
-    # Comments and commas become blanks, so that errors have the line and column of the file.
-    bare = _TOKEN.sub(_without_comment, text)
-    bare = _LAST_COMMA.sub(_without_comma, bare)
     try:
-        return json.loads(bare, object_pairs_hook=_object, parse_constant=_no_number)
+        return _loads(text)
+    except _KeyTwice:
+        raise
+    except ValueError:
+        # Comments and commas become blanks, so that errors have the line and column of the file.
+        if "//" in text or "/*" in text:
+            text = _TOKEN.sub(_without_comment, text)
+        return _loads(_LAST_COMMA.sub(_without_comma, text))
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_int=_integer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -87,14 +109,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         # A person may read the first value, while a parser would take the last.
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _KeyTwice(f"the key {name[:_SHOWN]!r} is there twice")
+            seen.add(name)
     return members
 
 
-def _no_number(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+class _KeyTwice(ValueError):
+    """An object has a key twice: no comment or comma is the reason."""
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -106,10 +134,13 @@ _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
 class ServersFile(Mapping[str, ServerEntry]):
     """The servers of a file by name, in the file's order; returned by `read`.
 
+    No rule allows by a name of a guarded file, unless the program gives it itself: as `name` of a
+    client, or as a key of a mapping that it writes.
+
     Attributes:
         path: The path of the file.
-        guarded: Whether its servers need approval: the file is inside the working tree, and not
-            trusted.
+        guarded: Whether its servers need approval: the file is not the person's own (see `read`),
+            and not trusted.
         inputs: The inputs that the file declares (VS Code): descriptions by the ids that
             ``${input:...}`` uses.
     """
@@ -120,7 +151,9 @@ class ServersFile(Mapping[str, ServerEntry]):
         self.path = rules.file
         self.guarded = rules.guarded
         self.inputs = inputs
-        self._entries = {name: ServerEntry(name, said, rules) for name, said in stated.items()}
+        chosen = FileChosenName if rules.guarded else str
+        names = map(chosen, stated)
+        self._entries = {name: ServerEntry(name, stated[name], rules) for name in names}
 
     def __getitem__(self, name: str) -> ServerEntry:
         return self._entries[name]
@@ -155,6 +188,10 @@ def read(
 ) -> ServersFile:
     """Read the servers of a file. Nothing is started, contacted or expanded.
 
+    The servers of a file need approval unless it is the person's own: directly in the settings of
+    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` beside them, and within no work
+    tree of a version control system. Symbolic links are resolved before that is decided.
+
     An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
     when it is used.
 
@@ -167,7 +204,11 @@ def read(
         variables: The values of ``${VAR}`` and ``${env:VAR}``; by default the environment.
         inputs: The values of ``${input:...}`` by id (VS Code).
         confine: A sandbox through which every command of the file is started: a program and its
-            arguments, such as ``("bwrap", "--ro-bind", "/", "/", "--unshare-net")``.
+            arguments, with absolute paths, since it is started in the directory that an entry
+            names. Where the program is known to end its options with ``--`` (bwrap, firejail,
+            setpriv, systemd-run, unshare), that is added unless it is among the words. An entry
+            whose command begins with ``-`` or has a ``=`` in it, or which sets a variable that may
+            change what the sandbox does, is invalid.
         approvals: The file that stores approvals; by default one in the user's state folder.
 
     Raises:
@@ -184,11 +225,11 @@ def read(
     content = _content(file)
     rules = FileRules(
         file,
-        guarded=not trust and _in_working_tree(file),
+        guarded=not trust and not is_own(file),
         values=PlaceholderValues(_project_folder(file), variables, dict(inputs or {})),
         approved=ApprovedServers(None if approvals is None else Path(approvals)),
         approve=approve,
-        confine=tuple(confine),
+        confine=sandbox_line(confine),
     )
     return ServersFile(_servers(content, file), _inputs(content, file), rules)
 
@@ -200,14 +241,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
         project: The folder of a project; by default the current directory.
     """
     home = Path.home()
-    # By hand: these programs do not follow the XDG variables on macOS, as `platformdirs` does.
-    if sys.platform == "win32":
-        settings = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
-    elif sys.platform == "darwin":
-        settings = home / "Library" / "Application Support"
-    else:
-        xdg_config = os.environ.get("XDG_CONFIG_HOME", "")
-        settings = Path(xdg_config) if os.path.isabs(xdg_config) else home / ".config"
+    settings = settings_folder(home)
     folder = Path.cwd() if project is None else Path(os.path.abspath(project))
     places = (
         EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),
@@ -269,23 +303,3 @@ def _error(file: Path, message: str, key: str | None = None) -> ServersFileError
 def _project_folder(file: Path) -> Path:
     folder = file.parent
     return folder.parent if folder.name in _PROJECT_FOLDERS else folder
-
-
-def _in_working_tree(file: Path) -> bool:
-    """Whether the file is in the working tree, by its path or with symbolic links resolved."""
-    real = Path(os.path.realpath(file))
-    try:
-        tree = _working_tree()
-        # By identity: a folder may have several names in a file system.
-        return any(os.path.samefile(folder, tree) for folder in (*file.parents, *real.parents))
-    except OSError:  # unknown: the file is not trusted
-        return True
-
-
-def _working_tree() -> Path:
-    """The root of the repository that contains the current directory, or else that directory."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / ".git").exists():
-            return folder
-    return here

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from syncmcp._base.numbers import is_number
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
+from syncmcp.servers_file.dangers import reaches_sandbox
+from syncmcp.servers_file.named_files import NamedFiles, named_files
 from syncmcp.servers_file.review import (
     ApprovedServers,
     MissingValue,
@@ -19,9 +23,15 @@ from syncmcp.servers_file.review import (
     ServerReview,
     ServersFileError,
 )
+from syncmcp.servers_file.sandbox import is_taken_for_option
 
 Approve = Callable[[ServerReview], bool]
 """Asks a person whether a server may be used; runs on the thread that is about to use it."""
+
+MAX_DEPTH: Final = 64
+"""The most levels of objects and lists in an entry."""
+
+_SCALARS: Final = (str, int, float, type(None))
 
 _STDIO: Final = ("stdio",)
 _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
@@ -34,7 +44,7 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
 
 
 class NotApproved(Denied):
-    """A server of a file in the working tree is not approved; it was neither started nor contacted.
+    """A server that a guarded file names is not approved; it was neither started nor contacted.
 
     Attributes:
         review: The description of the server to approve.
@@ -128,30 +138,34 @@ class ServerEntry:
         """
         return not self._rules.guarded or self.review().digest in self._rules.approved
 
-    def approve(self) -> None:
-        """Store the approval of a person, who must have seen `review`. Covers this content only.
+    def approve(self, review: ServerReview | None = None) -> None:
+        """Store the approval of a person. It covers what `review` describes, and nothing else.
+
+        Args:
+            review: What the person has seen; by default the server as it is now.
 
         Raises:
             ServersFileError: The entry is invalid, or the approval cannot be stored.
         """
-        self._rules.approved.add(self.review())
+        self._rules.approved.add(self.review() if review is None else review)
 
     def forget(self) -> None:
-        """Discard a stored approval; idempotent.
+        """Discard all stored approvals of the server, also of what it was before; idempotent.
 
         Raises:
-            ServersFileError: The entry is invalid, or the stored approvals cannot be changed.
+            ServersFileError: The stored approvals cannot be changed.
         """
-        self._rules.approved.remove(self.review().digest)
+        self._rules.approved.remove(self.name, self.file)
 
     def review(self) -> ServerReview:
-        """Describe the server for the person who is to approve it.
+        """Describe the server for the person who is to approve it. Reads the files that it names.
 
         Raises:
             ServersFileError: The entry is invalid.
         """
         parsed = self._parse()
         command = () if parsed.command is None else (parsed.command, *parsed.args)
+        files, folders = self._named_files(parsed, command) if command else NamedFiles({}, ())
         return ServerReview(
             self.name,
             self.file,
@@ -161,7 +175,9 @@ class ServerEntry:
             parsed.env,
             parsed.headers,
             parsed.cwd,
-            self._digest(),
+            self._digest(files),
+            tuple(files),
+            folders,
         )
 
     def target(self) -> Stdio | Http:
@@ -181,27 +197,43 @@ class ServerEntry:
         return self._stdio(parsed, parsed.command)
 
     def _check_approved(self) -> None:
-        if self.approved:
-            return
-        review, ask = self.review(), self._rules.approve
-        if ask is None:
-            raise self._not_approved(
-                review,
-                "nobody approved this server, which is named by a file in the working tree: give"
-                " approve=, or trust=True to believe the file",
-                "nobody",
-            )
-        if ask(review) is not True:
-            raise self._not_approved(review, "this server was not approved", "person")
-        self.approve()
+        ask = self._rules.approve
+        # Again after each yes: a file that it names may have changed while the person was reading.
+        while self._rules.guarded and (review := self.review()).digest not in self._rules.approved:
+            if ask is None:
+                raise self._not_approved(
+                    review,
+                    "nobody approved this server, which is named by a file that may have come with"
+                    " a project: give approve=, or trust=True to believe the file",
+                    "nobody",
+                )
+            if ask(review) is not True:
+                raise self._not_approved(review, "this server was not approved", "person")
+            self.approve(review)
 
     def _not_approved(self, review: ServerReview, message: str, by: str) -> NotApproved:
         return NotApproved(message, server=self.name, kind="server", by=by, review=review)
 
-    def _digest(self) -> str:
+    def _named_files(self, parsed: _ParsedEntry, command: tuple[str, ...]) -> NamedFiles:
+        values = self._rules.values
+        try:
+            return named_files(
+                self.file,
+                values.folder,
+                [values.settle(word) for word in command],
+                {name: values.settle(value) for name, value in parsed.env.items()},
+                None if parsed.cwd is None else values.settle(parsed.cwd),
+            )
+        except OSError as error:  # the directory of the process is gone, for example
+            reason = error.strerror or type(error).__name__
+            raise self._error(f"the files that it names cannot be examined: {reason}") from error
+        except ValueError as error:
+            raise self._error(f"it has {error}") from error
+
+    def _digest(self, files: Mapping[str, str]) -> str:
         # The path of the file is included: the same command in another folder may start another
         # program.
-        content = [str(self.file), self._rules.confine, self.stated]
+        content = [str(self.file), self._rules.confine, self.stated, files]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     # -- validation of the entry -----------------------------------------------------------------
@@ -210,6 +242,7 @@ class ServerEntry:
         stated = self.stated
         if not isinstance(stated, dict):
             raise self._error("a server is described by an object")
+        self._check_values(stated)
         if not isinstance(stated.get("disabled", False), bool):
             raise self._error("is true or false", "disabled")
         if stated.get("envFile") is not None:
@@ -223,16 +256,45 @@ class ServerEntry:
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
+        env = self._mapping("env")
+        if command is not None and self._rules.confine:
+            self._check_confined(command, env)
         return _ParsedEntry(
             command,
             self._list("args"),
-            self._mapping("env"),
+            env,
             self._text("cwd"),
             url or "",
             "auto" if kind is None or command else _HTTP[kind.lower()],
             self._mapping("headers"),
             self._timeout(),
         )
+
+    def _check_values(self, stated: Any) -> None:
+        """Refuse what cannot be written as text again, in keys for other programs, too."""
+        level = [stated]
+        for _ in range(MAX_DEPTH):
+            if any(isinstance(value, float) and not math.isfinite(value) for value in level):
+                raise self._error("it has a number that is too large, or NaN")
+            # The values within the values, level by level.
+            inner = [value.values() if isinstance(value, dict) else value for value in level]
+            level = [each for one in inner if not isinstance(one, _SCALARS) for each in one]
+            if not level:
+                return
+        raise self._error("it is nested too deeply")
+
+    def _check_confined(self, command: str, env: Mapping[str, str]) -> None:
+        if is_taken_for_option(command):
+            raise self._error(
+                "begins with - or has a = in it: the program of confine= could take it for its own",
+                "command",
+            )
+        for name in env:
+            if reaches_sandbox(name):
+                raise self._error(
+                    "may change what the program of confine= does; the command env sets it within",
+                    f"env.{name}",
+                )
 
     def _text(self, key: str) -> str | None:
         value = self.stated.get(key)
@@ -268,7 +330,7 @@ class ServerEntry:
         value = self.stated.get("timeout")
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        if not is_number(value) or value <= 0:
             raise self._error("is a number of milliseconds above 0", "timeout")
         return float(value) / 1000
 
@@ -282,6 +344,8 @@ class ServerEntry:
         if not words[0]:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
+        if self._rules.confine:
+            self._check_confined(words[0], env)
         line = [*self._rules.confine, *words]
         try:
             return Stdio(line[0], *line[1:], env=env, cwd=cwd)

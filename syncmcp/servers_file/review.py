@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
+from syncmcp.servers_file.dangers import command_warnings
 
 
 class ServersFileError(UsageError):
@@ -67,6 +68,15 @@ class PlaceholderValues:
         """
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
+    def settle(self, text: str) -> str:
+        """Return `text` with what needs no variable: fixed placeholders, and defaults of others."""
+        return _PLACEHOLDER.sub(lambda match: self._settled(match.group(1), match.group()), text)
+
+    def _settled(self, content: str, whole: str) -> str:
+        fixed = self._fixed().get(content)
+        _, has_default, default = content.partition(":-")
+        return fixed if fixed is not None else default if has_default else whole
+
     def _value(self, content: str, whole: str) -> str:
         fixed = self._fixed().get(content)
         if fixed is not None:
@@ -112,46 +122,15 @@ class PlaceholderValues:
 
 def variables_in(text: str) -> list[str]:
     """The names of the environment variables and inputs that `text` uses."""
-    found: list[str] = []
-    for content in _PLACEHOLDER.findall(text):
-        name = content.partition(":-")[0].removeprefix("env:")
-        if name not in _FIXED and name not in found:
-            found.append(name)
-    return found
+    contents = _PLACEHOLDER.findall(text)
+    names = (content.partition(":-")[0].removeprefix("env:") for content in contents)
+    return list(dict.fromkeys(name for name in names if name not in _FIXED))
 
 
 _FIXED = frozenset(PlaceholderValues(Path())._fixed())
 
 
 # -- the review for a person ----------------------------------------------------------------------
-
-_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
-_COMMAND_OPTION = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
-_CODE_OPTIONS = {"-c", "-e", "--eval", "-p", "--print", "-r"}
-_INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|perl|ruby|php)[\d.]*")
-_INSTALLERS = {"npx", "bunx", "pnpx", "uvx", "pipx", "docker", "podman", "dnx"}
-_CODE_VARIABLES = re.compile(
-    r"PATH|LD_\w+|DYLD_\w+|PYTHON(?:PATH|HOME|STARTUP)|NODE_(?:OPTIONS|PATH)|PERL5(?:LIB|OPT)"
-    r"|RUBY(?:LIB|OPT)|BASH_ENV|ENV|SHELL|COMSPEC",
-    re.IGNORECASE,
-)
-_CREDENTIALS = (
-    r"(?:^|[\s/\\~])\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials)\b"
-    r"|/etc/(?:passwd|shadow|sudoers)"
-)
-_DELETING = r"\brm\s+(?:-\S+\s+)*-\w*[rf]|\b(?:mkfs|shred|rmdir)\b|\bdel\s+/|\bdd\s.*\bof="
-_SENDING = r"\b(?:curl|wget|nc|ncat|scp|ssh|telnet|Invoke-WebRequest|iwr)\b"
-_OPEN_CONTAINER = r"--privileged\b|(?:-v|--volume)[\s=]+/:|--(?:net|network|pid)=host"
-_DANGEROUS = (
-    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for the rights of an administrator."),
-    (_DELETING, "It deletes or overwrites files."),
-    (_SENDING, "It transfers data over the network."),
-    (_CREDENTIALS, "It names files in which credentials are kept."),
-    (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
-)
-# The longest command that is searched for dangers, in characters: bounds the time of the patterns.
-# A person would not read a longer one anyway.
-_MAX_COMMAND = 4_000
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -172,6 +151,10 @@ class ServerReview:
         headers: The headers that would be sent with each request.
         cwd: The working directory of the program, if the file names one.
         digest: The digest under which the approval is stored.
+        files: The files of the project that the command names. Their contents are part of the
+            digest.
+        folders: The directories of the project that the command names. Of what is in them, only
+            `files` are part of the digest.
     """
 
     server: str
@@ -183,6 +166,8 @@ class ServerReview:
     headers: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     digest: str = ""
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -198,24 +183,13 @@ class ServerReview:
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
-        words = [_program(word) for word in self.command]
-        line = " ".join(self.command)
-        found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []
-        line = line[:_MAX_COMMAND]
-        found += [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
-        for word, following in zip(words, (*self.command[1:], ""), strict=False):
-            if word in _SHELLS and _COMMAND_OPTION.fullmatch(following):
-                found.append("A shell interprets it: it may do more than start a server.")
-            elif _INTERPRETERS.fullmatch(word) and following in _CODE_OPTIONS:
-                found.append("The code to be run is in the command itself.")
-        if words and words[0] in _INSTALLERS:
-            found.append("It fetches a program from the internet and runs that.")
+        found = command_warnings(self.command, self.env)
         found += [
-            f"{visible(name)} decides which code is run."
-            for name in self.env
-            if _CODE_VARIABLES.fullmatch(name)
+            f"The environment decides which file {visible(redact(word))} is: its changes go unseen."
+            for word in self.command
+            if variables_in(word) and re.search(r"[/\\]", word) and "://" not in word
         ]
-        return list(dict.fromkeys(found))
+        return found
 
     def _url_warnings(self) -> list[str]:
         found = []
@@ -247,16 +221,29 @@ class ServerReview:
             lines += [f"{title} {visible(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
             lines.append(f"It would get the values of: {visible(', '.join(self.variables))}.")
+        lines += self._coverage() if self.kind == "stdio" else []
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
+    def _coverage(self) -> Iterator[str]:
+        if self.files:
+            files = visible(", ".join(self.files))
+            yield f"The approval covers what these files hold now: {files}."
+            yield "What else it loads or fetches may change later without being asked about again."
+        else:
+            yield (
+                "The approval covers no file of the project: what it runs may change without "
+                "being asked about."
+            )
+        if self.folders:
+            folders = "a folder" if len(self.folders) == 1 else "folders"
+            yield (
+                f"It names {folders} of the project, of which no other file is covered: "
+                f"{visible(', '.join(self.folders))}."
+            )
+
     def __repr__(self) -> str:  # other attributes may contain secrets
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
-
-
-def _program(word: str) -> str:
-    name = re.split(r"[/\\]", word)[-1].lower()
-    return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
 
 
 # -- the file of approvals ------------------------------------------------------------------------
@@ -299,16 +286,23 @@ class ApprovedServers:
                 "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             }
 
-    def remove(self, digest: str) -> None:
-        """Discard an approval; idempotent.
+    def remove(self, server: str, file: Path) -> None:
+        """Discard all approvals of a server of a file, whatever they cover; idempotent.
 
         Raises:
             ServersFileError: The file cannot be used.
         """
+
+        def found(objects: Mapping[str, Any]) -> list[str]:
+            wanted = (server, str(file))
+            said = ((key, each.get("server"), each.get("file")) for key, each in objects.items())
+            return [key for key, *about in said if tuple(about) == wanted]
+
         with self._as_own_errors():
-            if digest in self._file.read():
+            if found(self._file.read()):
                 with self._file.change() as approved:
-                    approved.pop(digest, None)
+                    for digest in found(approved):
+                        del approved[digest]
 
     @contextmanager
     def _as_own_errors(self) -> Iterator[None]:

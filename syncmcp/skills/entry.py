@@ -16,25 +16,6 @@ if TYPE_CHECKING:
 
     from syncmcp.types import Skill, SkillResource
 
-__all__ = [
-    "MANIFEST",
-    "MAX_BYTES",
-    "BadFrontmatter",
-    "Problem",
-    "SkillRefused",
-    "check_installed",
-    "difference",
-    "files_of",
-    "name_below",
-    "path_of",
-    "problem",
-    "refusal",
-    "root_of",
-    "split",
-    "uri_below",
-]
-
-
 MAX_FILES: Final = 512
 """The most files of a skill that is loaded."""
 

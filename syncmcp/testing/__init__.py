@@ -45,42 +45,6 @@ if TYPE_CHECKING:
     from syncmcp.testing.server.session import Session
     from syncmcp.testing.server.wire import Batches, RpcError, Stats
 
-_HOMES = {
-    "AuthorizationServer": "server.authorization",
-    "Batches": "server.wire",
-    "Cut": "faults",
-    "Drip": "faults",
-    "Exchange": "faults",
-    "Fault": "faults",
-    "FaultProxy": "faults.proxy",
-    "Hold": "faults",
-    "HttpEndpoint": "server.http",
-    "HttpReply": "server.events",
-    "HttpServer": "server.serving",
-    "MissingCapability": "server.questions",
-    "NotRecorded": "recording.state",
-    "Planned": "faults",
-    "Question": "server.questions",
-    "Received": "scripted",
-    "Recording": "recording.record",
-    "Replay": "recording.replay",
-    "RpcError": "server.wire",
-    "ScriptedConnection": "scripted.peer",
-    "ScriptedPeer": "scripted.peer",
-    "Server": "server.server",
-    "Session": "server.session",
-    "SseEndpoint": "server.http",
-    "Stats": "server.wire",
-    "ToolContext": "server.context",
-    "Transcript": "scripted",
-    "UnusedFaults": "faults.proxy",
-    "UrlElicitationRequired": "server.questions",
-    "Withdrawn": "server.questions",
-    "demo_server": "demo",
-    "serve_http": "server.serving",
-    "wsgi_app": "server.serving",
-}
-
 __all__ = [
     "AuthorizationServer",
     "Batches",
@@ -119,14 +83,38 @@ __all__ = [
 ]
 
 
+# Imported at first use: few tests need all of them.
+_LAZY = {
+    name: f"syncmcp.testing.{module}"
+    for module, names in {
+        "demo": "demo_server",
+        "faults": "Cut Drip Exchange Fault Hold Planned",
+        "faults.proxy": "FaultProxy UnusedFaults",
+        "recording.record": "Recording",
+        "recording.replay": "Replay",
+        "recording.state": "NotRecorded",
+        "scripted": "Received Transcript",
+        "scripted.peer": "ScriptedConnection ScriptedPeer",
+        "server.authorization": "AuthorizationServer",
+        "server.context": "ToolContext",
+        "server.events": "HttpReply",
+        "server.http": "HttpEndpoint SseEndpoint",
+        "server.questions": "MissingCapability Question UrlElicitationRequired Withdrawn",
+        "server.server": "Server",
+        "server.serving": "HttpServer serve_http wsgi_app",
+        "server.session": "Session",
+        "server.wire": "Batches RpcError Stats",
+    }.items()
+    for name in names.split()
+}
+
+
 def __getattr__(name: str) -> Any:
     if name == "script":
         return import_module(f"{__name__}.script")
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
 
 

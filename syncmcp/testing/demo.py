@@ -19,7 +19,7 @@ from syncmcp.testing.server.wire import REVISIONS, Message, since
 # Tools that ask the client questions.
 
 
-_ASKS = {"readOnlyHint": True, "openWorldHint": False}
+READ_ONLY = {"readOnlyHint": True, "openWorldHint": False}
 _TUTOR = (
     "You are a patient maths tutor. Explain the way to the answer step by step, in words a "
     "twelve-year-old understands, and end with the answer on a line of its own."
@@ -39,7 +39,7 @@ def add_asking_tools(server: Server) -> None:
     _add_sampling(server)
     _add_forms(server)
 
-    @server.tool(title="Count files", annotations=_ASKS)
+    @server.tool(title="Count files", annotations=READ_ONLY)
     def count_files(context: ToolContext, path: str) -> FileCount:
         """Count the files below a directory, if it is inside the client's roots.
 
@@ -70,12 +70,12 @@ def add_asking_tools(server: Server) -> None:
 
 
 def _add_sampling(server: Server) -> None:
-    @server.tool(title="Ask a model", annotations=_ASKS)
+    @server.tool(title="Ask a model", annotations=READ_ONLY)
     def request_llm_help(context: ToolContext, question: str) -> str:
         """Ask the client's model a question; the answer has at most 500 tokens."""
         return _text(context.sample(question, max_tokens=500))
 
-    @server.tool(title="Explain maths", annotations=_ASKS)
+    @server.tool(title="Explain maths", annotations=READ_ONLY)
     def explain_math(context: ToolContext, problem: str) -> str:
         """Have the client's model explain a problem as a maths tutor would."""
         answer = context.sample(
@@ -89,7 +89,7 @@ def _add_sampling(server: Server) -> None:
 
 
 def _add_forms(server: Server) -> None:
-    @server.tool(title="Preferences", annotations=_ASKS)
+    @server.tool(title="Preferences", annotations=READ_ONLY)
     def ask_user_preferences(context: ToolContext) -> dict[str, Any]:
         """Ask how answers should look."""
         verbosity = {"low": "Just the facts", "medium": "Some context", "high": "Everything"}
@@ -124,14 +124,6 @@ def _add_forms(server: Server) -> None:
         }
         return _fill_in(context, "Sign up for a maths fact a day.", fields, ["name", "email"])
 
-    @server.tool(title="All fields", annotations=_ASKS)
-    def all_fields(context: ToolContext) -> dict[str, Any]:
-        """Ask with a form that has a field of every kind the revision knows."""
-        fields = _simple_fields(context)
-        if since(context.revision, "2025-11-25"):
-            fields |= _NEWER_FIELDS
-        return _fill_in(context, "One field of every kind.", fields, ["text", "choice"])
-
 
 def _fill_in(
     context: ToolContext, message: str, fields: Message, required: list[str]
@@ -140,66 +132,13 @@ def _fill_in(
     return context.elicit(message, schema)
 
 
-def _titled(
-    context: ToolContext, titles: Mapping[str, str], *, title: str, default: str | None = None
-) -> Message:
+def _titled(context: ToolContext, titles: Mapping[str, str], *, title: str) -> Message:
     """Return the schema of a choice with titles, as the revision has it."""
     field: Message = {"type": "string", "title": title}
     if since(context.revision, "2025-11-25"):
-        field["oneOf"] = [{"const": value, "title": text} for value, text in titles.items()]
-        return field if default is None else {**field, "default": default}
+        choices = [{"const": value, "title": text} for value, text in titles.items()]
+        return {**field, "oneOf": choices}
     return {**field, "enum": list(titles), "enumNames": list(titles.values())}
-
-
-def _simple_fields(context: ToolContext) -> Message:
-    colours = {"r": "Red", "g": "Green", "b": "Blue"}
-    return {
-        "text": {"type": "string", "title": "Text", "minLength": 1, "maxLength": 40},
-        "email": {"type": "string", "title": "E-mail", "format": "email"},
-        "link": {"type": "string", "title": "Web page", "format": "uri"},
-        "day": {"type": "string", "title": "Day", "format": "date"},
-        "moment": {"type": "string", "title": "Moment", "format": "date-time"},
-        "whole": {"type": "integer", "title": "Whole number", "minimum": 0, "maximum": 10},
-        "number": {"type": "number", "title": "Number", "minimum": -1.5, "maximum": 1.5},
-        "flag": {"type": "boolean", "title": "Yes or no", "default": False},
-        "choice": {"type": "string", "title": "Choice", "enum": ["one", "two", "three"]},
-        "titled": _titled(context, colours, title="Choice with titles", default="g"),
-    }
-
-
-_NEWER_FIELDS: Message = {
-    "oldTitled": {
-        "type": "string",
-        "title": "Choice with titles, as 2025-06-18 wrote it",
-        "enum": ["s", "l"],
-        "enumNames": ["Small", "Large"],
-    },
-    "choices": {
-        "type": "array",
-        "title": "Choices",
-        "items": {"type": "string", "enum": ["a", "b", "c"]},
-        "minItems": 1,
-        "maxItems": 2,
-        "default": ["a"],
-    },
-    "titledChoices": {
-        "type": "array",
-        "title": "Choices with titles",
-        "items": {
-            "anyOf": [{"const": "n", "title": "North"}, {"const": "s", "title": "South"}],
-        },
-        "default": ["n", "s"],
-    },
-    "textDefault": {"type": "string", "title": "Text with a default", "default": "hello"},
-    "wholeDefault": {"type": "integer", "title": "Whole number with a default", "default": 7},
-    "numberDefault": {"type": "number", "title": "Number with a default", "default": 0.5},
-    "choiceDefault": {
-        "type": "string",
-        "title": "Choice with a default",
-        "enum": ["tea", "coffee"],
-        "default": "tea",
-    },
-}
 
 
 def _text(answer: Message) -> str:
@@ -223,8 +162,6 @@ def _count(place: Path) -> int:
         for name in names
     )
 
-
-READ_ONLY = {"readOnlyHint": True, "openWorldHint": False}
 
 _CITIES = {"Bergen": (9.5, "rain"), "Cairo": (31.0, "sun"), "Kyoto": (18.0, "clouds")}
 _LANGUAGES = ("English", "French", "German", "Japanese", "Norwegian")

@@ -1,9 +1,9 @@
 """The steps of the scripts that a `ScriptedPeer` plays in memory, over stdio and over HTTP.
 
 A script is a list of steps, which are played in order on one connection (over HTTP: on the whole
-endpoint). The functions of this module return steps. Steps are JSON values, so that a script can be
-sent to a child process. In a value that a step sends, the strings `"$id"` and `"$token"` are
-replaced by the id and the progress token of the message that the step answers::
+endpoint). The functions of this module return steps. In a value that a step sends, the strings
+`"$id"` and `"$token"` are replaced by the id and the progress token of the message that the step
+answers::
 
     from syncmcp.testing import ScriptedPeer, script as s
 
@@ -34,19 +34,15 @@ __all__ = [
     "gate",
     "handshake",
     "head",
-    "ignore_eof",
-    "ignore_sigterm",
     "input_required",
     "message",
     "notify",
-    "part",
     "progress",
     "raw",
     "repeat",
     "reply",
     "request",
     "silence",
-    "spawn_grandchild",
     "stderr",
     "stop_reading",
     "withdraw",
@@ -198,7 +194,7 @@ def handshake(
 
 def raw(data: bytes, *, to: str | None = None) -> Step:
     """Write these bytes unchanged: without a line end, chunk size or head."""
-    return {"do": "raw", "data": data.decode("latin-1"), "to": to}
+    return {"do": "raw", "data": data, "to": to}
 
 
 def garbage(lines: int = 1) -> Step:
@@ -221,16 +217,11 @@ def drip(step: Step, every: float) -> Step:
     return {"do": "drip", "step": step, "every": every}
 
 
-def part(step: Step, size: int) -> Step:
-    """Play `step`, but write only its first `size` bytes."""
-    return {"do": "part", "step": step, "size": size}
-
-
 def cut(code: int = 0, *, reset: bool = False, to: str | None = None) -> Step:
     """End the connection at once.
 
     Args:
-        code: The exit code of the process (stdio); `-n` means that it ends by signal `n`.
+        code: The exit code of the process (stdio).
         reset: Send a TCP reset instead of an orderly end (HTTP).
         to: The label of the message on whose connection this happens (HTTP).
     """
@@ -252,27 +243,12 @@ def repeat(steps: Script, times: int | None = None) -> Step:
 
 def stderr(data: bytes) -> Step:
     """Write to stderr."""
-    return {"do": "stderr", "data": data.decode("latin-1")}
-
-
-def ignore_eof() -> Step:
-    """Do not exit at the end of stdin."""
-    return {"do": "ignore_eof"}
-
-
-def ignore_sigterm() -> Step:
-    """Do not exit on SIGTERM; it is recorded as the event "sigterm"."""
-    return {"do": "ignore_sigterm"}
+    return {"do": "stderr", "data": data}
 
 
 def stop_reading() -> Step:
     """Stop reading stdin, which stays open; as the first step, nothing is read at all."""
     return {"do": "stop_reading"}
-
-
-def spawn_grandchild(seconds: float = 60) -> Step:
-    """Start a process that keeps stdout and stderr open; its id is in `peer.grandchildren`."""
-    return {"do": "spawn_grandchild", "seconds": seconds}
 
 
 # HTTP responses (over HTTP only, except `accept`)
@@ -304,7 +280,7 @@ def head(
 
 def chunk(data: bytes, *, to: str | None = None) -> Step:
     """Write a piece of the body."""
-    return {"do": "chunk", "data": data.decode("latin-1"), "to": to}
+    return {"do": "chunk", "data": data, "to": to}
 
 
 def event(

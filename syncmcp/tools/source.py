@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from syncmcp import types
 from syncmcp.errors import Denied
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp.errors import McpError
     from syncmcp.types import CallToolResult, Tool, ToolResultContent, ToolUseContent
-
-__all__ = ["ToolLocation", "ToolSource", "error_result", "error_text", "tool_result", "tool_source"]
 
 
 class ToolLocation(NamedTuple):
@@ -31,11 +29,16 @@ class ToolLocation(NamedTuple):
     name: str
 
 
-class ToolSource(Protocol):
-    """The interface of a client or a group for a tool loop."""
+class ToolSource:
+    """The tools of a client, for a tool loop.
 
-    client: Client | None
-    """The client; `None` for a group."""
+    Attributes:
+        client: The client; `None` for a group.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client: Client | None = client
+        self._only = client
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
         """List all tools, with unique names.
@@ -43,7 +46,7 @@ class ToolSource(Protocol):
         Raises:
             McpError: The tools cannot be listed.
         """
-        ...
+        return self._only.list_tools(cancel=cancel).tools
 
     def find(self, name: str) -> ToolLocation:
         """Find the server of a tool.
@@ -52,51 +55,41 @@ class ToolSource(Protocol):
             UsageError: No server has the tool any more.
             ClosedError: The server of the tool was closed or removed.
         """
-        ...
-
-    def survives_server_loss(self) -> bool:
-        """Whether the loop can go on after a server was closed or refused the credentials."""
-        ...
-
-
-def tool_source(given: Client | ClientGroup) -> ToolSource:
-    """The tool source for a client or a group."""
-    return _GroupTools(given) if isinstance(given, ClientGroup) else _ClientTools(given)
-
-
-class _ClientTools:
-    def __init__(self, client: Client) -> None:
-        self.client: Client | None = client
-        self._only = client
-
-    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        return self._only.list_tools(cancel=cancel).tools
-
-    def find(self, name: str) -> ToolLocation:
         return ToolLocation(self._only, name)
 
     def survives_server_loss(self) -> bool:
+        """Whether the loop can go on after a server was closed or refused the credentials."""
         return False
 
 
-class _GroupTools:
+class GroupTools(ToolSource):
+    """The tools of a group, by their keys."""
+
     client: Client | None = None
 
     def __init__(self, group: ClientGroup) -> None:
         self._group = group
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
+        """See `ToolSource`."""
         group_state(self._group).check_open()
         return self._group.tools.values()
 
     def find(self, name: str) -> ToolLocation:
+        """See `ToolSource`."""
         client, _, tool = group_state(self._group).route(
             lambda catalog: catalog.route("tools", name)
         )
         return ToolLocation(client, tool)
 
     def survives_server_loss(self) -> bool:
+        """See `ToolSource`."""
         return group_state(self._group).state == "open"
+
+
+def tool_source(given: Client | ClientGroup) -> ToolSource:
+    """The tool source for a client or a group."""
+    return GroupTools(given) if isinstance(given, ClientGroup) else ToolSource(given)
 
 
 # -- tool results for the model -------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import urllib3.exceptions
 
 from syncmcp._base.checks import check_headers
-from syncmcp._base.text import redact
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Alarm, monotonic, timer
 from syncmcp._http.errors import explain
@@ -175,7 +175,7 @@ class Endpoint:
 
     def error_body(self, exchange: AbortableExchange, response: requests.Response) -> bytes:
         """The body of an error response, as far as it can be read."""
-        body = b""
+        body = bytearray()  # pieces may be small, and joining bytes each time takes quadratic time
         try:
             for piece in body_of(exchange, response):
                 body += piece
@@ -184,7 +184,7 @@ class Endpoint:
         except (urllib3.exceptions.HTTPError, OSError, EOFError, zlib.error, HttpError) as error:
             # The status is enough for an error message.
             _log.debug("the body of an error response broke off: %s", type(error).__name__)
-        return body
+        return bytes(body)
 
 
 # An exchange that exceeds its deadline by so many seconds is aborted by the timer. Normally its
@@ -208,6 +208,7 @@ class HttpSender(ABC):
     def __init__(self, config: Http, connections: int) -> None:
         self.label = config.label
         self._config = config
+        self._secrets = config.secrets
         self._connections = connections
         self._endpoint: Endpoint
         self._receiver: Receiver
@@ -218,6 +219,7 @@ class HttpSender(ABC):
         self._open_exchanges: set[AbortableExchange] = set()
         self._alarm = Alarm(self._lock, self._abort_expired)
         self._closed = False
+        self._limited_log = LimitedLog()
         self._post_pool = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
     @abstractmethod
@@ -235,7 +237,9 @@ class HttpSender(ABC):
         try:
             self._endpoint = Endpoint(self._config, self._connections)
         except ValueError as error:
-            raise UsageError(f"{self.label} cannot be used: {redact(str(error))}") from None
+            raise UsageError(
+                f"{self.label} cannot be used: {self._secrets.redact(str(error))}"
+            ) from None
 
     def send(self, out: Outgoing) -> None:
         """Run the exchange of `out` on this thread until it ends.
@@ -252,6 +256,7 @@ class HttpSender(ABC):
         except McpError as error:
             error.server = self.label
             error.method = out.method
+            self._secrets.clean(error)
             if not out.ids:
                 raise
             self._receiver.failed(out, error)
@@ -261,13 +266,17 @@ class HttpSender(ABC):
         try:
             self._post_pool.submit(partial(self._send_logged, out))
         except RuntimeError as error:  # no thread can be started while the interpreter ends
+            out.leave()
             _log.debug("%s was not sent: %s", out.method or "a response", error)
 
     def _send_logged(self, out: Outgoing) -> None:
         try:
             self.send(out)
         except McpError as error:
-            _log.debug("%s was not accepted: %s", out.method or "a response", error)
+            text = "%s was not accepted: %s"
+            self._limited_log.log(_log, logging.DEBUG, text, out.method or "a response", error)
+        finally:
+            out.leave()
 
     def cancel(self, out: Outgoing) -> Delivery:
         """Abort the exchange of `out`, in any phase; see `Transport.cancel`."""
@@ -293,6 +302,7 @@ class HttpSender(ABC):
         for exchange in running:
             exchange.abort()
         self._post_pool.close()
+        self._limited_log.flush()
         return True
 
     def _send_now(self, out: Outgoing) -> None:

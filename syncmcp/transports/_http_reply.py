@@ -12,14 +12,15 @@ from urllib.parse import urljoin, urlsplit
 from pydantic_core import from_json
 from sseclient import SSEClient
 
-from syncmcp._base.text import redact
 from syncmcp._http.session import content_type
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import requests
+
+    from syncmcp._base.secrets import Secrets
 
 __all__ = [
     "EventStream",
@@ -43,9 +44,6 @@ _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 _SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
 
 _PATH_HINT = "; is the path right? (often it is /mcp)"
-
-# Request headers whose values are not secret.
-_PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-type", "user-agent"))
 
 # Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
 # convert.
@@ -83,7 +81,7 @@ def is_rpc_response(body: bytes) -> bool:
 
 
 def error_for_status(
-    response: requests.Response, sent: Mapping[str, Any], body: bytes
+    response: requests.Response, sent: Mapping[str, Any], body: bytes, secrets: Secrets
 ) -> HttpError | SessionLost:
     """The error for an error status.
 
@@ -91,11 +89,12 @@ def error_for_status(
         response: The response.
         sent: The headers of the request.
         body: The response's body, or its beginning.
+        secrets: What was sent to the server, which may repeat it.
     """
     status = response.status_code
     if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _says_no_session(body))):
         return SessionLost("the server no longer knows this session")
-    excerpt = _excerpt(body, sent)
+    excerpt = _excerpt(body, secrets)
     if status == 401:
         return AuthError(
             "the server requires credentials, or rejects those sent: see auth= and headers=",
@@ -108,7 +107,8 @@ def error_for_status(
             status=status,
             body=excerpt,
         )
-    text = f"the server answered {(response.reason or 'with an error status')[:80]}"
+    reason = secrets.shorten(response.reason or "", 80) or "with an error status"
+    text = f"the server answered {reason}"
     if status in (404, 405):
         text += _PATH_HINT
     if status == 413:
@@ -119,7 +119,7 @@ def error_for_status(
             text += ", among them arguments that the tool schema mirrors there"
     wait = response.headers.get("Retry-After")
     if wait is not None:
-        text += f"; a retry has to wait (Retry-After: {wait[:40]})"
+        text += f"; a retry has to wait (Retry-After: {secrets.shorten(wait, 40)})"
     return HttpError(
         text,
         status=status,
@@ -163,16 +163,15 @@ def _date(value: str) -> float | None:
         return None
 
 
-def error_for_content_type(
-    response: requests.Response, sent: Mapping[str, Any], body: bytes
-) -> HttpError:
+def error_for_content_type(response: requests.Response, body: bytes, secrets: Secrets) -> HttpError:
     """The error for a success whose body is neither JSON nor an event stream."""
     kind = content_type(response)
+    shown = secrets.shorten(kind, 80)
     hint = _PATH_HINT if kind == "text/html" else ""
     return HttpError(
-        f"the server answered with the content type {kind[:80]!r} instead of JSON or events{hint}",
+        f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
         status=response.status_code,
-        body=_excerpt(body, sent),
+        body=_excerpt(body, secrets),
         delivery="unknown",
     )
 
@@ -253,21 +252,14 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
-def _excerpt(body: bytes, sent: Mapping[str, Any]) -> str:
-    text = redact(body[:_SEARCHED].decode("utf-8", "replace"), _secrets(sent))
+def _excerpt(body: bytes, secrets: Secrets) -> str:
+    text = body[:_SEARCHED].decode("utf-8", "replace")
+    text = secrets.redact(text, ends_cut=len(body) > _SEARCHED)
     title = _TITLE.search(text)
     return " ".join((title[1] if title else text).split())[:_EXCERPT]
 
 
-def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
-    """The values of all request headers that may be secret: an error body may quote them."""
-    for name, value in sent.items():
-        if name.lower() not in _PUBLIC:
-            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-            yield text
-            yield text.rpartition(" ")[2]  # the token without its scheme
-
-
+_FIELD = re.compile(rb"^(data|event|id|retry)(?:: ?(.*))?$", re.MULTILINE)
 _RETRY = re.compile(rb"retry: ?0*([0-9]+)")
 _BOM = b"\xef\xbb\xbf"
 
@@ -305,7 +297,10 @@ class EventStream:
         self.endpoint: bytes | None = None
         self.empty = True
         self._retry: float | None = None
-        self._pieces: list[bytes] = []
+        # An incomplete event; and an LF after it, which may begin an empty line. One buffer: a list
+        # of small pieces would take many times their bytes.
+        self._event = bytearray()
+        self._line_end = b""
         self._limit = limit
         self._option = option
         self._cut: deque[bytes] = deque()
@@ -316,20 +311,18 @@ class EventStream:
 
     def reset(self) -> None:
         """Discard the incomplete event of a broken stream; keep `last_id` and `retry`."""
-        if self._pieces:
+        if self._event:
             self._retry = self.retry
         self._first = True
         self._after_cr = False
-        # The pieces of an incomplete event; and an LF after them, which may begin an empty line.
-        self._pieces = []
-        self._size = 0
+        self._event.clear()
         self._line_end = b""
 
     @property
     def retry(self) -> float | None:
         """The seconds to wait before reconnecting, as the server wants; `None` if unknown."""
         # It counts before its event is complete: a server may name it and end the connection.
-        lines = (b"".join(self._pieces) + self._line_end).rpartition(b"\n")[0]
+        lines = (bytes(self._event) + self._line_end).rpartition(b"\n")[0]
         return _retry(lines.removeprefix(_BOM) if self._first else lines, self._retry)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -361,24 +354,21 @@ class EventStream:
                 yield data
         if rest.endswith(b"\n"):
             rest, self._line_end = rest[:-1], b"\n"
-            if not self._pieces and _is_comment(rest):
+            if not self._event and _is_comment(rest):
                 # Comments alone do not make an event long.
                 rest, self._line_end, self._first = b"", b"", False
         self._add(rest)
 
     def _add(self, piece: bytes) -> None:
-        if not piece:
-            return
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
+        self._event += piece
+        if len(self._event) > self._limit:
             raise LimitExceeded(
                 f"an event of the server is longer than {self._option}={self._limit} bytes"
             )
 
     def _end_event(self) -> bytes:
-        event = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
+        event = bytes(self._event)
+        self._event.clear()
         if self._first:
             self._first = False
             event = event.removeprefix(_BOM)
@@ -418,23 +408,14 @@ def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
 
     An id with NUL and a `retry` that is no number are not valid; sseclient would take them.
     """
-    data: list[bytes] = []
+    data = bytearray()  # one buffer, as for an incomplete event
     fields: dict[bytes, bytes] = {}
-    start = 0
-    while start <= len(event):  # not split: short lines would take ten times their length
-        end = event.find(b"\n", start)
-        if end < 0:
-            end = len(event)
-        if event.startswith(b"data:", start):
-            data.append(event[start + (6 if event.startswith(b" ", start + 5) else 5) : end])
-        else:
-            line = event[start:end]
-            name = line.partition(b":")[0]
-            if name == b"data":
-                data.append(b"")
-            elif name == b"event" or (
-                b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)
-            ):
-                fields[name] = line
-        start = end + 1
-    return fields, b"\n".join(data)
+    for field in _FIELD.finditer(event):  # other lines are skipped without a step of Python
+        line, name = field[0], field[1]
+        if name == b"data":
+            data += field[2] or b""
+            data += b"\n"
+        elif name == b"event" or (b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)):
+            fields[name] = line
+    del data[-1:]
+    return fields, bytes(data)

@@ -10,20 +10,32 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._base.text import redact
+from syncmcp._concurrency.timing import Alarm, monotonic
 from syncmcp.errors import ClosedError, LimitExceeded
+from syncmcp.transports.backlog import Backlog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
+    from syncmcp._base.secrets import Secrets
     from syncmcp.config import Stderr
     from syncmcp.errors import ConnectionLost, Delivery, McpError
     from syncmcp.transports._process import Process
     from syncmcp.transports.base import Outgoing
 
 
-# The limit of the queue for a server that does not read, as a multiple of the longest frame.
+# The bound of the program's own frames that wait for a server that does not read, as a multiple of
+# the longest frame.
 _BACKLOG_FRAMES = 4
+
+# Where writes block, so many bytes are written at a time: progress is seen between two writes.
+_BLOCKING_PIECE = 64 * 1024
+
+STALL_SECONDS = 30.0
+"""How long a server may read nothing while answers to it are waiting."""
+
+LAST_ANSWERS_SECONDS = 1.0
+"""How long a server that has closed its stdin may still answer what it has read."""
 
 # How long, in seconds, the error for a broken pipe waits for the exit status that explains it.
 _EXIT_WAIT = 0.05
@@ -51,6 +63,14 @@ class WriterOwner(Protocol):
         """Report that a queued frame could not be written."""
         ...
 
+    def stalled(self, seconds: float) -> None:
+        """The server has read nothing for so long although answers wait. On the timer thread."""
+        ...
+
+    def input_closed(self) -> None:
+        """The server closed its stdin some time ago, and lives. On the timer thread."""
+        ...
+
 
 class StdinWriter:
     """Writes whole frames in order, without blocking the senders.
@@ -60,12 +80,13 @@ class StdinWriter:
 
     Args:
         owner: The transport.
-        max_frame: The longest frame, in bytes; the queue holds a small multiple of it.
+        max_frame: The longest frame, in bytes; the requests and notifications of the program that
+            are queued may take a small multiple of it. What the library answers and notifies by
+            itself is bounded by its sender, which has admitted it to a `Backlog` of its own.
     """
 
     def __init__(self, owner: WriterOwner, max_frame: int) -> None:
         self._owner = owner
-        self._limit = _BACKLOG_FRAMES * max_frame
         self._process: Process | None = None
         self.writer: threading.Thread | None = None
         # Guards all fields. Held only for operations that do not block: one write, or the start of
@@ -81,8 +102,14 @@ class StdinWriter:
         # The rest of a partly written frame, and that frame.
         self._remainder = memoryview(b"")
         self._started: Outgoing | None = None
-        self._backlog: deque[Outgoing] = deque()
-        self._backlog_size = 0
+        self._queue: deque[Outgoing] = deque()
+        # Counts the program's frames among those.
+        bound = f"{_BACKLOG_FRAMES} times max_frame"
+        self._backlog = Backlog(_BACKLOG_FRAMES * max_frame, None, bound)
+        # When the writer thread last wrote something.
+        self._progress_at = 0.0
+        self._stall_alarm = Alarm(self._lock, self._check_progress)
+        self._broken_alarm = Alarm(self._lock, owner.input_closed)
 
     def open(self, process: Process) -> None:
         """Write to the stdin of `process` from now on."""
@@ -98,7 +125,7 @@ class StdinWriter:
                 raise self._not_open_error()
             if self._broken is not None:
                 raise self._owner.broken_pipe("not_sent", 0) from self._broken
-            if process.writes_block or self._writing or self._remainder or self._backlog:
+            if process.writes_block or self._writing or self._remainder or self._queue:
                 self._enqueue(out)
             elif not self._write_now(process, out):
                 return
@@ -124,7 +151,7 @@ class StdinWriter:
                 raise self._not_open_error()
             process.write(data, taken)
         except OSError as error:
-            self._broken = error
+            self._break(error)
             raise self._owner.broken_pipe("not_sent", 0) from error
         finally:
             # Ctrl-C may be raised right after the write, so the state is updated here.
@@ -137,29 +164,58 @@ class StdinWriter:
                 self._close_pipe(process)
         if not taken:
             self._enqueue(out)
-        return bool(self._remainder or self._backlog)  # a signal handler may have sent something
+        elif self._started is out:
+            self._watch_progress(out)
+        elif out.backlog is not None:
+            out.leave()
+        return bool(self._remainder or self._queue)  # a signal handler may have sent something
+
+    def _break(self, error: OSError) -> None:
+        """Nothing can be written any more; called with the lock held."""
+        self._broken = error
+        self._broken_alarm.set(monotonic() + LAST_ANSWERS_SECONDS)
 
     def _enqueue(self, out: Outgoing) -> None:
-        size = len(out.body) + 1
-        # A single frame may have any size: the limit is for slow servers only.
-        if self._backlog and self._backlog_size + size > self._limit:
-            raise LimitExceeded(
-                f"the server does not read, and {self._backlog_size} bytes wait for it already "
-                f"(the bound is {_BACKLOG_FRAMES} times max_frame)",
-                server=self._owner.label,
-                delivery="not_sent",
-            )
-        self._backlog_size += size
+        if out.backlog is None:
+            try:
+                out.enter(self._backlog)
+            except LimitExceeded as error:
+                error.server = self._owner.label
+                raise
         out.state = _QUEUED
-        self._backlog.append(out)
+        self._queue.append(out)
+        self._watch_progress(out)
+
+    def _is_owed(self, out: Outgoing) -> bool:
+        """Whether the library sends `out` by itself: no deadline of a call ends its wait."""
+        return out.backlog is not None and out.backlog is not self._backlog
+
+    def _watch_progress(self, out: Outgoing) -> None:
+        """Have the timer check whether the server reads, if `out` is owed to it."""
+        if self._is_owed(out):
+            self._stall_alarm.set(out.created_at + STALL_SECONDS)
+
+    def _check_progress(self) -> None:
+        """On the timer thread: give the server up if it reads nothing while answers wait."""
+        with self._lock:
+            waiting = [*self._queue] if self._started is None else [self._started, *self._queue]
+            owed = [out.created_at for out in waiting if self._is_owed(out)]
+            if self._closing or self._broken is not None or not owed:
+                return
+            due = max(self._progress_at, min(owed)) + STALL_SECONDS
+            if monotonic() < due:
+                self._stall_alarm.set(due)
+                return
+            self._broken = TimeoutError("the server does not read")
+        self._owner.stalled(STALL_SECONDS)
 
     def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`. A partly written frame is completed, or later ones would be garbled."""
         with self._lock:
             if out.state is _QUEUED:
-                self._backlog_size -= len(out.body) + 1
                 out.state = _CANCELLED
-                self._backlog.remove(out)
+                self._queue.remove(out)
+                out.leave()
             elif out.state is None:
                 out.state = _CANCELLED
             return "not_sent" if out.state is _CANCELLED else "unknown"
@@ -168,6 +224,8 @@ class StdinWriter:
         """Close the pipe and end the writer thread. Queued frames are discarded. Idempotent."""
         with self._lock:
             self._closing = True
+            self._stall_alarm.cancel()
+            self._broken_alarm.cancel()
             self._work.notify_all()
             process = self._process
             if process is None:
@@ -201,7 +259,7 @@ class StdinWriter:
     def _claim_pipe(self) -> bool:
         """Wait for frames and claim the pipe; `False` if the pipe is closed or broken."""
         with self._work:
-            while not (self._closing or self._broken or self._remainder or self._backlog):
+            while not (self._closing or self._broken or self._remainder or self._queue):
                 self._work.wait()
             self._writing = not (self._closing or self._broken)
             return self._writing
@@ -212,23 +270,31 @@ class StdinWriter:
         failure: OSError | None = None
         try:
             if process.wait_writable():
-                process.write(self._next_piece(), taken)
+                piece = self._next_piece()
+                process.write(piece[:_BLOCKING_PIECE] if process.writes_block else piece, taken)
         except OSError as error:
             failure = error
         with self._lock:
             self._writing = False
-            self._remainder = self._remainder[sum(taken) :]
+            if taken:
+                self._progress_at = monotonic()
+                self._remainder = self._remainder[sum(taken) :]
+                if not self._remainder and self._started is not None:
+                    self._started.leave()
+                    self._started = None
             if self._closing:
                 self._close_pipe(process)
                 return
             if failure is None:
                 return
-            self._broken = failure
-            unsent = [*self._backlog]
+            self._break(failure)
+            unsent = [*self._queue]
             for out in unsent:
                 self.cancel(out)
-        # The connection is not lost yet: a server may close its stdin, and still respond to what it
-        # has read. The reader thread reports the end of stdout.
+            if self._started is not None:
+                self._started.leave()
+        # The connection is lost a little later: a server may close its stdin, and still respond to
+        # what it has read. The reader thread reports the end of stdout.
         if self._started is not None:
             self._report_failure(self._started, "unknown", failure)
         for out in unsent:
@@ -236,9 +302,8 @@ class StdinWriter:
 
     def _next_piece(self) -> memoryview:
         with self._lock:
-            if not self._remainder and self._backlog:
-                self._started = out = self._backlog.popleft()
-                self._backlog_size -= len(out.body) + 1
+            if not self._remainder and self._queue:
+                self._started = out = self._queue.popleft()
                 out.state = _STARTED
                 self._remainder = memoryview(out.body + b"\n")
             return self._remainder
@@ -268,9 +333,8 @@ class LineReader:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Joined once when the line is complete: concatenation would copy the line for each chunk.
-        self._parts: list[bytes] = []
-        self._size = 0
+        # One buffer: a list of small chunks would take many times their bytes.
+        self._partial = bytearray()
         self._truncating = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -281,7 +345,7 @@ class LineReader:
         end = chunk.find(b"\n")
         if end < 0:
             return self._keep_partial(chunk)
-        if end == len(chunk) - 1 and end <= self._limit and not (self._parts or self._truncating):
+        if end == len(chunk) - 1 and end <= self._limit and not (self._partial or self._truncating):
             # One whole line, as most chunks are.
             return [chunk[:-2] if chunk.endswith(b"\r\n") else chunk[:-1]]
         lines = [] if self._truncating else self._complete_first(chunk[:end])
@@ -294,16 +358,18 @@ class LineReader:
 
     def rest(self) -> bytes:
         """The bytes after the last line end, at the end of the stream."""
-        return b"".join(self._take_parts())
+        return self._take_partial()
 
     def _complete_first(self, part: bytes) -> list[bytes]:
-        if self._parts:
-            part = b"".join((*self._take_parts(), part))
+        if self._partial:
+            self._partial += part
+            part = self._take_partial()
         return [self._finish_line(part)]
 
-    def _take_parts(self) -> list[bytes]:
-        parts, self._parts, self._size = self._parts, [], 0
-        return parts
+    def _take_partial(self) -> bytes:
+        part = bytes(self._partial)
+        self._partial.clear()
+        return part
 
     def _finish_line(self, line: bytes) -> bytes:
         if line.endswith(b"\r"):
@@ -313,13 +379,12 @@ class LineReader:
     def _keep_partial(self, part: bytes) -> list[bytes]:
         if self._truncating or not part:
             return []
-        self._parts.append(part)
-        self._size += len(part)
+        self._partial += part
         # One byte more than the limit: it may be a carriage return, which does not count.
-        if self._size <= self._limit + 1:
+        if len(self._partial) <= self._limit + 1:
             return []
         self._truncating = True
-        return [TruncatedLine(b"".join(self._take_parts())[: self._limit])]
+        return [TruncatedLine(self._take_partial()[: self._limit])]
 
 
 _log = logging.getLogger("syncmcp.stderr")
@@ -342,13 +407,13 @@ class StderrSink:
         target: Where lines are passed to. Secrets are redacted for the log only: other targets
             belong to the user, and a sign-in link must stay usable.
         label: The server's name in the log.
-        secrets: The values to redact.
+        secrets: What to redact.
 
     Raises:
         OSError: The file that `target` names cannot be opened.
     """
 
-    def __init__(self, target: Stderr, label: str, secrets: Collection[str]) -> None:
+    def __init__(self, target: Stderr, label: str, secrets: Secrets) -> None:
         self._label = label
         self._secrets = secrets
         self._lines = LineReader(_LONGEST_LINE)
@@ -375,10 +440,10 @@ class StderrSink:
 
         return append
 
-    def _to_log(self, line: str) -> None:
+    def _to_log(self, line: str, *, cut: bool = False) -> None:
         # At INFO: servers log to stderr, so a line is no sign of an error.
         if _log.isEnabledFor(logging.INFO):
-            _log.info("[%s] %s", self._label, redact(line, self._secrets))
+            _log.info("[%s] %s", self._label, self._secrets.redact(line, ends_cut=cut))
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
@@ -400,14 +465,19 @@ class StderrSink:
         """The last lines, secrets removed. Called from any thread."""
         with self._lock:
             kept = bytes(self._recent)
-        text = redact(kept.decode("utf-8", "replace"), self._secrets)
+        text = kept.decode("utf-8", "replace")
+        text = self._secrets.redact(text, starts_cut=len(kept) == _KEPT_BYTES)
         return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:].strip()
 
     def _deliver(self, line: bytes) -> None:
         if self._deliver_line is None:
             return
         try:
-            self._deliver_line(line.decode("utf-8", "replace"))
+            text = line.decode("utf-8", "replace")
+            if self._deliver_line == self._to_log:
+                self._to_log(text, cut=isinstance(line, TruncatedLine))
+            else:
+                self._deliver_line(text)
         except Exception:  # of the user's function or file: stderr must be read all the same
             self._deliver_line = None
             _log.exception("[%s] stderr lines cannot be passed on, and are dropped", self._label)

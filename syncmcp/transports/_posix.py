@@ -11,7 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from syncmcp._concurrency.timing import gevent_patched
+from syncmcp._concurrency.timing import Deadline, gevent_patched
+from syncmcp.transports import _watcher, _watching
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:
@@ -37,7 +38,12 @@ _EXIT_CHECK = 0.25
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> PosixProcess:
     """Start a server; see `syncmcp.transports.stdio.start`."""
     ours, theirs = make_pipes()
+    mark = os.urandom(16).hex()
+    wakes: list[_WakePipe] = []
     try:
+        _watching.watch.add(mark)
+        # Before the process is started: nothing would end it if there were no descriptors for them.
+        wakes.extend(_WakePipe() for _ in range(3))
         os.set_blocking(ours[0], False)
         for descriptor in ours[:2]:
             _enlarge(descriptor)
@@ -48,16 +54,27 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Posix
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
-            env=env,
+            env=_marked(env, mark),
             cwd=cwd,
             start_new_session=True,
         )
     except BaseException:
+        _watching.watch.remove(mark)
         close_all(ours)
+        for wake in wakes:
+            wake.close()
         raise
     finally:
         close_all(theirs)
-    return PosixProcess(popen, *ours)
+    _watching.watch.set_group(mark, popen.pid)
+    return PosixProcess(popen, mark, ours, wakes)
+
+
+def _marked(env: Mapping[str, str], mark: str) -> Mapping[str, str]:
+    if sys.platform != "linux":  # nothing could read it
+        return env
+    outer = os.environ.get(_watcher.VARIABLE)
+    return {**env, _watcher.VARIABLE: f"{outer}:{mark}" if outer else mark}
 
 
 def _enlarge(pipe: int) -> None:
@@ -67,14 +84,6 @@ def _enlarge(pipe: int) -> None:
         # Fewer context switches for big frames. OSError: the user's pipe memory is used up.
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-
-
-def _watch_exit(pid: int) -> int | None:
-    """A pidfd, which becomes readable when the process exits; `None` if the system has none."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            return os.pidfd_open(pid)
-    return None
 
 
 # To close a descriptor, its number is removed from the attribute first and closed in the next call:
@@ -103,21 +112,22 @@ class _WakePipe:
 
 
 class PosixProcess:
-    """One server process and its process group."""
+    """One server process, its process group, and the processes with its mark."""
 
     writes_block = False
 
     def __init__(
-        self, popen: subprocess.Popen[bytes], stdin: int, stdout: int, stderr: int
+        self,
+        popen: subprocess.Popen[bytes],
+        mark: str,
+        pipes: Sequence[int],
+        wakes: Sequence[_WakePipe],
     ) -> None:
         self._popen = popen
-        self._stdin = stdin
-        self._stdout = stdout
-        self._stderr = stderr
-        self._exit = _watch_exit(popen.pid)
-        self._input_wake = _WakePipe()
-        self._output_wake = _WakePipe()
-        self._errors_wake = _WakePipe()
+        self._marks = {mark: 0}
+        self._stdin, self._stdout, self._stderr = pipes
+        self._exit = _watcher.open_pidfd(popen.pid)
+        self._input_wake, self._output_wake, self._errors_wake = wakes
         # Guards the descriptors: without it, one could be closed and reused for another file
         # between its check and its use.
         self._lock = threading.RLock()
@@ -125,6 +135,9 @@ class PosixProcess:
         self._output_reads: int | None = None
         self._error_reads: int | None = None
         self._exit_reported = False
+        self._tree_ended = False
+        # What `hold_tree` has found.
+        self._held: list[_watcher.Member] = []
         self._reaped = False
         # If a blocking read can be ended from another thread, no `poll` is needed before each read.
         # Under gevent a blocking read would block all greenlets.
@@ -269,15 +282,47 @@ class PosixProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def hold_tree(self) -> None:
+        """See `Process`. On Linux, with pidfds."""
+        if self.wait(0) is None:  # once it has exited, its descendants have other parents
+            _watcher.add_descendants(self._held, self._popen.pid)
+
+    def tree_ended(self, timeout: float) -> bool:
+        """See `Process`. Processes outside of the group are found on Linux only."""
+        deadline = Deadline(timeout)
+        while not self._tree_ended and (members := _watcher.find(self._marks)):
+            exited = _watcher.wait(members, deadline.remaining() or 0.0)
+            _watcher.close(members)
+            if not exited:
+                return False
+        self._tree_ended = _watcher.wait(self._held, deadline.remaining() or 0.0)
+        return self._tree_ended
+
     def terminate(self) -> None:
         """See `Process`."""
+        # Held before the signal, at which the others may exit. Each gets one: for some programs a
+        # second one means to give up at once.
+        members = _watcher.find(self._marks)
         self._signal_group(signal.SIGTERM)
+        for member in {member.pid: member for member in (*members, *self._held)}.values():
+            if member.group() != self._popen.pid:
+                member.signal(signal.SIGTERM)
+        _watcher.close(members)
 
     def kill(self) -> None:
         """See `Process`."""
         if self._reaped:
             return  # the process id may have been reused
+        if not self._tree_ended:
+            self.hold_tree()
         self._signal_group(signal.SIGKILL)
+        if not self._tree_ended:
+            for member in self._held:
+                member.signal(signal.SIGKILL)
+            _watcher.kill(self._marks)
+            _watcher.wait(self._held, 1.0)
+        for mark in self._marks:
+            _watching.watch.remove(mark)
         # A process in an uninterruptible system call exits only after that call.
         if (code := self.wait(1.0)) is not None:
             # Not by `Popen.poll`: Ctrl-C during it could leave its lock locked.
@@ -289,7 +334,10 @@ class PosixProcess:
 
     def _signal_group(self, number: signal.Signals) -> None:
         # PermissionError: the rest of the group belongs to another user, or is a zombie (macOS).
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+            if sys.platform == "linux":
+                # Fails if the program has reaped the server: the id may be another group's by now.
+                os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(self._popen.pid, number)
 
     def release(self) -> None:
@@ -300,6 +348,8 @@ class PosixProcess:
                 os.close(watch)
             for wake in (self._input_wake, self._output_wake, self._errors_wake):
                 wake.close()
+            held, self._held = self._held, []
+            _watcher.close(held)
 
     def discard_in_child(self) -> None:
         """See `Process`."""

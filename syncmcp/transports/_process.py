@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import ntpath
 import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _POSIX_NAMES = frozenset(
     ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -36,6 +39,12 @@ _WINDOWS_NAMES = frozenset(
         "WINDIR",
     )
 )
+
+# The endings of the files that Windows can run without another program.
+_RUNNABLE = (".COM", ".EXE", ".BAT", ".CMD")
+
+# How many scripts may be the interpreter of another one (Linux).
+_INTERPRETERS = 5
 
 
 class Process(Protocol):
@@ -105,6 +114,14 @@ class Process(Protocol):
         """
         ...
 
+    def hold_tree(self) -> None:
+        """Remember the processes that descend from a server that runs, as members of its tree."""
+        ...
+
+    def tree_ended(self, timeout: float) -> bool:
+        """Whether all of its process tree that can be found has exited; waits `timeout` seconds."""
+        ...
+
     def terminate(self) -> None:
         """Ask the whole process tree to exit."""
         ...
@@ -154,30 +171,100 @@ def _is_safe(name: str, windows: bool) -> bool:
 
 
 def search_path(env: Mapping[str, str], *, windows: bool = sys.platform == "win32") -> str:
-    """The `PATH` that the server will have, or the system's default."""
-    for name, value in env.items():
-        if name == "PATH" or (windows and name.upper() == "PATH"):
+    """The `PATH` that the server will have, or the system's default.
+
+    The default of Windows begins with the current folder, hence there is none.
+    """
+    return _variable(env, "PATH", "" if windows else os.defpath, windows)
+
+
+def _variable(env: Mapping[str, str], name: str, default: str, windows: bool) -> str:
+    for key, value in env.items():
+        if key == name or (windows and key.upper() == name):
             return value
-    return os.defpath
+    return default
 
 
-def locate(command: str, path: str) -> str:
-    """Find the file to run. A command with a directory in it is left as it is.
+def locate(command: str, env: Mapping[str, str], cwd: str | None) -> str:
+    """Find the file to run.
+
+    A command without a directory is found in the `PATH` of the server only, on Windows too, whose
+    own search begins in the current folder. Relative paths are relative to the server's working
+    directory.
+
+    Args:
+        command: The command.
+        env: The environment of the server.
+        cwd: Its working directory; `None`: that of this process.
 
     Raises:
-        FileNotFoundError: No directory of `path` has it.
+        FileNotFoundError: No directory of the `PATH` has it.
         PermissionError: One has it, but it must not be run.
     """
-    # On Windows `which` also completes names: `npx` is found as `npx.cmd`.
-    found = shutil.which(command, path=path)
-    if found is not None:
-        # A relative path is relative to the server's working directory, which may differ from ours.
-        return command if os.path.dirname(command) and sys.platform != "win32" else found
+    if sys.platform == "win32":
+        return locate_on_windows(command, env, cwd)
     if os.path.dirname(command):
         return command
+    path = search_path(env)
+    found = shutil.which(command, path=path)
+    if found is not None:
+        return os.path.abspath(found)  # a directory of the `PATH` may be relative to ours
     if any(Path(folder, command).is_file() for folder in path.split(os.pathsep)):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), command)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
+
+
+def locate_on_windows(
+    command: str,
+    env: Mapping[str, str],
+    cwd: str | None,
+    is_file: Callable[[str], bool] = os.path.isfile,
+) -> str:
+    """Do the work of `locate` for Windows, where names are completed: `npx` is found as `npx.cmd`.
+
+    Relative directories in the `PATH`, and empty ones, are skipped.
+
+    Raises:
+        FileNotFoundError: No directory of the `PATH` has it.
+    """
+    known = _variable(env, "PATHEXT", ";".join(_RUNNABLE), windows=True).upper().split(";")
+    endings = [ending for ending in known if ending in _RUNNABLE]
+    whole = ntpath.splitext(command)[1].upper() in endings
+    names = [command, *map(command.__add__, endings)] if whole else [*map(command.__add__, endings)]
+    if ntpath.dirname(command):
+        places = [cwd or ""]
+    else:
+        path = search_path(env, windows=True).split(";")
+        places = [place for place in (each.strip(' "') for each in path) if ntpath.isabs(place)]
+    for place in places:
+        for name in names:
+            if is_file(found := ntpath.join(place, name)):
+                return found
+    if ntpath.dirname(command):
+        return ntpath.join(cwd or "", command)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
+
+
+def reach(command: str, cwd: str | None) -> None:
+    """Wait until the file systems with a command and its working directory respond.
+
+    Python starts a process with its global lock held, on Linux until the program runs (`vfork`). If
+    a network file system held that up, all threads would stand still. Here it holds up the calling
+    thread only. Errors are left to the start.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if cwd is not None:
+            os.stat(os.path.join(cwd, os.curdir))
+        for _ in range(_INTERPRETERS):
+            command = os.path.join(cwd or "", command)
+            if not stat.S_ISREG(os.stat(command).st_mode):  # opening a FIFO would block
+                return
+            with open(command, "rb", buffering=0) as file:
+                head = file.read(256)
+            words = head.split(b"\n")[0][2:].split()
+            if not head.startswith(b"#!") or not words:
+                return
+            command = os.fsdecode(words[0])  # a script: the program that runs it
 
 
 def make_pipes() -> tuple[list[int], list[int]]:

@@ -27,9 +27,12 @@ _CREATE_NO_WINDOW = 0x08000000
 # How long, in seconds, to wait for a process that was killed.
 _KILL_WAIT = 1.0
 
-# The command interpreter runs batch files (`npx.cmd`), and parses their arguments again: with these
-# characters it could be made to run other commands.
-_UNSAFE_FOR_BATCH = frozenset('"%&|<>^!\r\n')
+# The command interpreter runs batch files (`npx.cmd`), and parses the command line again: with
+# these characters it could be made to run other commands.
+_UNSAFE_FOR_BATCH = frozenset('"%&|<>^!').union(map(chr, range(32))) - {"\t"}
+
+# Keeps that interpreter, and other programs, from looking for commands in the current folder first.
+_SKIP_CURRENT_FOLDER = "NoDefaultCurrentDirectoryInExePath"
 
 
 class Child(Protocol):
@@ -129,6 +132,13 @@ class WindowsProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def hold_tree(self) -> None:
+        """See `Process`. The job holds it."""
+
+    def tree_ended(self, timeout: float) -> bool:
+        """See `Process`. The job ends what is left, which cannot be asked to exit."""
+        return True
+
     def terminate(self) -> None:
         """See `Process`. Kills: a process without a window cannot be asked to exit."""
         self.kill()
@@ -152,17 +162,27 @@ class WindowsProcess:
 
 
 def check_arguments(argv: Sequence[str]) -> None:
-    """Refuse arguments that the command interpreter would not pass on literally.
+    """Refuse a command line that the command interpreter would not pass on literally.
 
     Raises:
-        ValueError: The command is a batch file, and an argument contains a special character.
+        ValueError: The command is a batch file, and its path or an argument contains a special
+            character.
     """
-    if argv[0].lower().endswith((".bat", ".cmd")):
-        for argument in argv[1:]:
-            if _UNSAFE_FOR_BATCH.intersection(argument):
+    # Windows ignores dots and spaces at the end of the name of a file.
+    if argv[0].rstrip(" .").lower().endswith((".bat", ".cmd")):
+        for word in argv:
+            if _UNSAFE_FOR_BATCH.intersection(word):
                 raise ValueError(
-                    "an argument of a batch file has a character that its interpreter would act on"
+                    "the path or an argument of a batch file has a character that its interpreter "
+                    "would act on"
                 )
+
+
+def without_current_folder(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Have the programs that the server starts not looked up in the current folder first."""
+    if any(name.upper() == _SKIP_CURRENT_FOLDER.upper() for name in env):
+        return env
+    return {**env, _SKIP_CURRENT_FOLDER: "1"}
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> WindowsProcess:
@@ -179,7 +199,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Windo
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
-            env=env,
+            env=without_current_folder(env),
             cwd=cwd,
             creationflags=_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW,
         )

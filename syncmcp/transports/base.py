@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
+    from syncmcp.transports.backlog import Backlog
 
 _log = logging.getLogger("syncmcp.transports")
 
@@ -37,14 +38,15 @@ class Outgoing:
         deadline: The deadline of the call; the transport ends the exchange no later than that.
         status: The HTTP status of an error response, set before its body is received; else 0.
         state: Private to the transport: how far the frame has been sent.
+        backlog: What counts the frame while it is waiting; `None` if nothing does.
         batch: The batch frame that contains this frame, if it is sent in one.
         created_at: When the frame was made, by `time.monotonic()`.
         submitted: Whether the frame was passed to the transport.
     """
 
     __slots__ = (
-        "batch", "body", "created_at", "deadline", "headers", "id", "ids", "method", "state",
-        "status", "submitted",
+        "backlog", "batch", "body", "created_at", "deadline", "headers", "id", "ids", "method",
+        "state", "status", "submitted",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +66,25 @@ class Outgoing:
         self.deadline = deadline
         self.status = 0
         self.state: Any = None
+        self.backlog: Backlog | None = None
         self.batch: Outgoing | None = None
         self.created_at = monotonic()
         self.submitted = False
+
+    def enter(self, backlog: Backlog) -> None:
+        """Have `backlog` count the frame until it leaves.
+
+        Raises:
+            LimitExceeded: Too much is waiting already.
+        """
+        backlog.admit(len(self.body))
+        self.backlog = backlog
+
+    def leave(self) -> None:
+        """The frame was sent or dropped: it is waiting no longer. Idempotent, from any thread."""
+        backlog, self.backlog = self.backlog, None
+        if backlog is not None:
+            backlog.release(len(self.body))
 
 
 class Receiver(Protocol):
@@ -85,6 +103,10 @@ class Receiver(Protocol):
         Returns:
             Whether all requests in `out` are settled, so that the rest of the response need not be
             read.
+
+        Raises:
+            LimitExceeded: The frame has too many values, and was not decoded. The transport treats
+                it like one that is too long.
         """
         ...
 
@@ -163,7 +185,10 @@ class Transport(Protocol):
         ...
 
     def post(self, out: Outgoing) -> None:
-        """Send a notification or response without ever blocking, from any thread."""
+        """Send a notification or response without ever blocking, from any thread.
+
+        Calls `out.leave` once the frame was sent or dropped, unless this method raises.
+        """
         ...
 
     def cancel(self, out: Outgoing) -> Delivery:

@@ -11,7 +11,7 @@ import random
 import threading
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._concurrency.timing import Deadline, monotonic, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import body_of, content_type, finish
@@ -45,42 +45,66 @@ _log = logging.getLogger("syncmcp.http")
 # Attempts in a row without a new event, after which the stream is given up.
 _MAX_FRUITLESS = 3
 
-# Seconds to wait before an attempt: if the server names none; at least, whatever the server names;
-# at most, unless the server names more.
+# Seconds to wait before an attempt: if the server names none; at least, whatever the server names,
+# for the stream of a call and for the one outside of calls; at most, unless the server names more.
 _DEFAULT_PAUSE = 1.0
 _SHORTEST_PAUSE = 0.05
-_LONGEST_PAUSE = 30.0
+SHORTEST_LISTEN_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+
+LONGEST_NAMED_PAUSE = 3600.0
+"""The longest pause that a server can ask for, in seconds."""
+
+USEFUL_SECONDS = 5.0
+"""The stream outside of requests was useful if it was open for so long, even without a message."""
 
 
 class ReconnectPolicy:
-    """Decides when to reconnect a broken event stream, and when to give up."""
+    """Decides when to reconnect a broken event stream, and when to give up.
 
-    def __init__(self) -> None:
+    Args:
+        shortest: The shortest pause, in seconds, whatever the server names.
+    """
+
+    def __init__(self, shortest: float = _SHORTEST_PAUSE) -> None:
+        self._shortest = shortest
+        # Attempts in a row without any sign of the server, and without use: the former end the
+        # attempts, the latter make the pauses longer.
+        self._fruitless = 0
+        self._useless = 0
+
+    def record_alive(self) -> None:
+        """The stream was opened and something was received: it is not given up."""
         self._fruitless = 0
 
-    def record_progress(self) -> None:
-        """A new event was received: reset the count."""
-        self._fruitless = 0
+    def record_use(self) -> None:
+        """The stream was worth opening: pauses begin anew."""
+        self._fruitless = self._useless = 0
 
     def give_up(self) -> None:
         """Allow no further attempt."""
         self._fruitless = _MAX_FRUITLESS
 
-    def next_pause(self, retry: float | None) -> float | None:
+    def next_pause(self, retry: float | None, retry_after: float | None = None) -> float | None:
         """Seconds to wait before the next attempt; `None` to give up.
 
-        Never less than `retry`, which the server named (basic/transports, 2025-11-25: MUST).
+        Never less than what the server named (basic/transports, 2025-11-25: MUST), up to an hour.
+
+        Args:
+            retry: The pause that the stream named, in seconds.
+            retry_after: The pause that a refusal named, in seconds.
         """
         if self._fruitless >= _MAX_FRUITLESS:
             return None
-        base = max(_SHORTEST_PAUSE, _DEFAULT_PAUSE if retry is None else retry)
-        pause = base
-        if self._fruitless or retry is None:
-            pause = max(base, min(_LONGEST_PAUSE, base * 2**self._fruitless))
+        named = _DEFAULT_PAUSE if retry is None else min(retry, LONGEST_NAMED_PAUSE)
+        base = pause = max(self._shortest, named)
+        if self._useless or retry is None:
+            pause = max(base, min(LONGEST_PAUSE, base * 2 ** min(self._useless, 32)))
             # Jitter: clients that lost the same server should not all reconnect at once.
             pause *= 1 + random.random() / 4  # noqa: S311 - no secret depends on it
         self._fruitless += 1
-        return pause
+        self._useless += 1
+        return max(pause, min(retry_after or 0.0, LONGEST_NAMED_PAUSE))
 
 
 class ServerStream:
@@ -115,21 +139,21 @@ class ServerStream:
         self._opened = False
         self.answered = threading.Event()
         # Seconds, from the last response's Retry-After.
-        self._retry_after = 0.0
+        self._retry_after: float | None = None
 
     def run(self, exchange: AbortableExchange) -> None:
         """Receive messages until the exchange is aborted, or no attempt to reconnect is left."""
         events = self._events
-        reconnects = ReconnectPolicy()
+        reconnects = ReconnectPolicy(SHORTEST_LISTEN_PAUSE)
         try:
             with exchange:
                 while self._open_and_read(exchange, events, reconnects):
-                    pause = reconnects.next_pause(events.retry)
+                    pause = reconnects.next_pause(events.retry, self._retry_after)
                     if pause is None:
                         level = logging.WARNING if self._opened else logging.DEBUG
                         _log.log(level, "%s: gave up listening", self._label)
                         break
-                    exchange.sleep(max(pause, self._retry_after))
+                    exchange.sleep(pause)
             self._receiver.server_stream_ended(opened=self._opened)
         except ExchangeAborted:
             return
@@ -143,7 +167,7 @@ class ServerStream:
     ) -> bool:
         """Open the stream and read it to its end; return whether to reopen it."""
         events.reset()
-        self._retry_after = 0.0
+        self._retry_after = None
         try:
             response, _ = self._endpoint.open_events(exchange, events)
             try:
@@ -153,17 +177,23 @@ class ServerStream:
                     # Some servers answer the first attempt with 404 instead of 405.
                     if status == 404 and self._opened and self._endpoint.session_id is not None:
                         self._session_lost()
-                    self._retry_after = reply.retry_after(response) or 0.0
+                    self._retry_after = reply.retry_after(response)
                     if status == 429 or status >= 500:
                         self.answered.set()
                         return True
                     return False
                 self.answered.set()
                 self._opened = True
-                for piece in body_of(exchange, response):
-                    reconnects.record_progress()
-                    for data in events.feed(piece):
-                        self._receiver.receive(data)
+                opened_at = monotonic()
+                try:
+                    for piece in body_of(exchange, response):
+                        reconnects.record_alive()
+                        for data in events.feed(piece):
+                            reconnects.record_use()
+                            self._receiver.receive(data)
+                finally:
+                    if monotonic() - opened_at >= USEFUL_SECONDS:
+                        reconnects.record_use()
             finally:
                 finish(exchange, response)
         except WIRE_ERRORS as error:
@@ -317,15 +347,16 @@ class HttpTransport(HttpSender):
     ) -> None:
         kind = content_type(response)
         if kind == JSON:
-            body = b"".join(body_of(exchange, response, self._config.max_body))
-            if not self._receiver.receive(body, out):
+            body = bytearray()  # a list of small pieces would take many times their bytes
+            for piece in body_of(exchange, response, self._config.max_body):
+                body += piece
+            if not self._receiver.receive(bytes(body), out):
                 raise ProtocolError("the server's response does not answer the request")
         elif kind == EVENTS:
             self._read_events(out, exchange, response)
         else:
-            raise reply.error_for_content_type(
-                response, headers, self._endpoint.error_body(exchange, response)
-            )
+            shown = self._endpoint.error_body(exchange, response)
+            raise reply.error_for_content_type(response, shown, self._secrets)
 
     def _read_error(
         self,
@@ -349,7 +380,7 @@ class HttpTransport(HttpSender):
         self, response: requests.Response, headers: Mapping[str, Any], body: bytes
     ) -> HttpError | SessionLost:
         """The error for an error status; a lost session is reported as well."""
-        error = reply.error_for_status(response, headers, body)
+        error = reply.error_for_status(response, headers, body, self._secrets)
         if isinstance(error, SessionLost):
             self._on_session_lost()
         return error
@@ -385,10 +416,10 @@ class HttpTransport(HttpSender):
             lost = self._resumable_error(error, exchange)
         # Only the stateful era has resumption; `initialize` is part of it before `adopt` is called.
         while (self._stateful or out.method == "initialize") and events.last_id is not None:
-            pause = reconnects.next_pause(events.retry)
+            pause = reconnects.next_pause(events.retry, getattr(lost, "retry_after", None))
             if pause is None:
                 break
-            exchange.sleep(max(pause, getattr(lost, "retry_after", None) or 0.0))
+            exchange.sleep(pause)
             try:
                 if self._resume(out, exchange, events, reconnects):
                     return
@@ -438,7 +469,7 @@ class HttpTransport(HttpSender):
             if quiet:
                 receiver.alive(out)
             if not quiet or events.last_id != previous:
-                reconnects.record_progress()
+                reconnects.record_use()
         return False
 
     def _resumable_error(self, error: Exception, exchange: AbortableExchange) -> McpError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from syncmcp.errors import ConnectionLost
+from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ class MemoryTransport:
         try:
             while (frame := self._inbox.get()) is not None:
                 receiver.receive(frame)
+        except LimitExceeded as error:  # a message with too many values
+            receiver.lost(error)
+            return
         except Exception as error:  # else all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
             return
@@ -105,6 +108,7 @@ class MemoryTransport:
                 out.state = "sent"
             try:
                 session.receive(out.body)
+                out.leave()
             except Exception as error:
                 _log.exception("[%s] the in-process server failed", self.label)
                 lost = ConnectionLost(f"the in-process server failed: {error!r}")

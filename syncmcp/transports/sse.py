@@ -124,10 +124,10 @@ class SseTransport(HttpSender):
         try:
             if response.status_code != 200:
                 body = self._endpoint.error_body(exchange, response)
-                raise reply.error_for_status(response, headers, body)
+                raise reply.error_for_status(response, headers, body, self._secrets)
             if content_type(response) != EVENTS:
                 body = self._endpoint.error_body(exchange, response)
-                raise reply.error_for_content_type(response, headers, body)
+                raise reply.error_for_content_type(response, body, self._secrets)
             self._stream = _Stream(exchange, response, events)
             self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
             _remove_read_timeout(response)
@@ -196,7 +196,7 @@ class SseTransport(HttpSender):
                 self._receiver.lost(SessionLost(_SESSION_LOST))
                 raise SessionLost(_SESSION_LOST)
             body = self._endpoint.error_body(exchange, response)
-            raise reply.error_for_status(response, headers, body)
+            raise reply.error_for_status(response, headers, body, self._secrets)
         finally:
             finish(exchange, response)
 

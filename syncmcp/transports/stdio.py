@@ -16,8 +16,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._base.text import redact
+from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.timing import Deadline, Latch, start_thread
+from syncmcp._protocol.jsonrpc import check_values
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -28,7 +30,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, TruncatedLine
-from syncmcp.transports._process import environment, locate, search_path
+from syncmcp.transports._process import environment, locate, reach, search_path
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
@@ -58,17 +60,10 @@ _JOIN_WAIT = 1.0
 
 _NOISE_SHOWN = 200
 
-# So many skipped lines are logged individually; then their count, at each power of ten.
-_NOISE_LOGGED = 10
-
 # The longest end of stderr that `describe` returns, in characters.
 _TAIL_DESCRIBED = 1000
 
 _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
-
-# Prevents a fork between the creation of a server's pipes and their entry in the set above: the
-# forked child would keep the pipes open, and the server would never see the end of its stdin.
-_starting = threading.RLock()
 
 
 class StdioTransport:
@@ -88,9 +83,10 @@ class StdioTransport:
         self.label = config.label
         self.noise = 0
         self._first_noise = ""
-        self._noise_report = 10 * _NOISE_LOGGED
+        self._limited_log = LimitedLog()
         self._config = config
-        self._secrets = [value for name, value in config.env.items() if name.upper() != "PATH"]
+        self._secrets = config.secrets
+        self._secrets.give_variables(config.env)  # it may have changed since
         self._receiver: Receiver | None = None
         self._process: Process | None = None
         self._stderr: StderrSink | None = None
@@ -152,6 +148,8 @@ class StdioTransport:
                 )
         except BaseException as error:
             self.close(deadline.sooner(_JOIN_WAIT))
+            # Nobody waits for a start that the system holds up. Its thread ends the server.
+            self._closed.set()
             if isinstance(error, RuntimeError):
                 raise ConnectFailed("cannot start a thread", server=self.label) from error
             raise
@@ -189,10 +187,7 @@ class StdioTransport:
 
     def _start_process(self) -> None:
         self._open_stderr()
-        with _starting:
-            self._process = self._spawn()
-            _open_transports.add(self)
-        self._stdin_writer.open(self._process)
+        self._stdin_writer.open(self._spawn())
         try:
             self._reader = self.start_thread("read", self._read_stdout)
         except RuntimeError as error:
@@ -217,22 +212,29 @@ class StdioTransport:
     def _spawn(self) -> Process:
         config = self._config
         env = environment(config.env, config.inherit_env, os.environ)
-        path = search_path(env)
         try:
-            command = locate(config.command, path)
-            return start((command, *config.args), env, config.cwd)
+            # What a file system may hold up comes first, where it holds up this thread only.
+            command = locate(config.command, env, config.cwd)
+            reach(command, config.cwd)
+            if self._closing:
+                raise ClosedError("closed while it was opening", server=self.label)
+            with delaying_forks():
+                self._process = process = start((command, *config.args), env, config.cwd)
+                _open_transports.add(self)
+            return process
         except ValueError as error:
             raise UsageError(
                 f"the server cannot be started so: {error}", server=self.label
             ) from error
         except OSError as error:
-            raise ConnectFailed(self._start_error_text(error, path), server=self.label) from error
+            text = self._start_error_text(error, search_path(env))
+            raise ConnectFailed(text, server=self.label) from error
 
     def _start_error_text(self, error: OSError, path: str) -> str:
         config = self._config
         if config.cwd is not None and error.filename == config.cwd:
             return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
-        command = redact(config.command, self._secrets)
+        command = self._secrets.redact(config.command)
         if isinstance(error, FileNotFoundError):
             hint = ""
             if " " in config.command and not config.args:
@@ -284,9 +286,12 @@ class StdioTransport:
             error = error or self._connection_lost(process)
             if not self._closing:
                 receiver.lost(error)
+        except LimitExceeded as error:  # a message with too many values
+            receiver.lost(error)
         except Exception as error:  # else all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
         finally:
+            self._limited_log.flush()
             self._output_ended.set()
             process.close_output()
 
@@ -316,21 +321,16 @@ class StdioTransport:
 
     def _skip_noise(self, line: bytes) -> None:
         self.noise += 1
-        if self.noise > _NOISE_LOGGED:
-            if self.noise == self._noise_report:
-                self._noise_report *= 10
-                _log.debug("[%s] skipped %d lines on stdout by now", self.label, self.noise)
+        if self.noise > 1 and not _log.isEnabledFor(logging.DEBUG):
             return
-        text = redact(line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace"), self._secrets)
-        text = text[:_NOISE_SHOWN]
+        cut = len(line) > 2 * _NOISE_SHOWN
+        text = line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace")
+        text = self._secrets.redact(text, ends_cut=cut)[:_NOISE_SHOWN]
         if self.noise == 1:
             self._first_noise = text
-        _log.log(
-            logging.WARNING if self.noise == 1 else logging.DEBUG,
-            "[%s] skipped a line on stdout that is no message: %r",
-            self.label,
-            text,
-        )
+        level = logging.WARNING if self.noise == 1 else logging.DEBUG
+        message = "[%s] skipped a line on stdout that is no message: %r"
+        self._limited_log.log(_log, level, message, self.label, text)
 
     def _message_too_long(self) -> LimitExceeded:
         return LimitExceeded(
@@ -420,6 +420,18 @@ class StdioTransport:
         if self._receiver is not None and not self._closing:
             self._receiver.failed(out, error)
 
+    def stalled(self, seconds: float) -> None:
+        """See `WriterOwner`."""
+        if self._receiver is not None and not self._closing:
+            text = f"the server has read nothing for {seconds:g} s, and answers to it are waiting"
+            self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
+
+    def input_closed(self) -> None:
+        """See `WriterOwner`. The process is ended when the connection is replaced or closed."""
+        if self._receiver is not None and not self._closing:
+            text = "the server closed its stdin"
+            self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
+
     # -- closing
 
     def close(self, deadline: Deadline) -> None:
@@ -483,17 +495,22 @@ class StdioTransport:
 
     def _shut_down(self, process: Process, deadline: Deadline) -> None:
         first, second = self._config.grace
+        process.hold_tree()  # while parents tell whose children there are
         self._stdin_writer.close()
         exited = process.wait(_grace_within(deadline, first)) is not None
         # The reader continues in the meantime, so that a server that flushes its output does not
         # block. After the exit of the server, an open stdout means that child processes are left.
         reading = self._reader not in (None, threading.current_thread())
-        if exited and (not reading or self._output_ended.wait(_EXIT_WAIT)):
+        # `tree_ended`: they may have closed their output, or be about to exit like the server.
+        quiet = exited and (not reading or self._output_ended.wait(_EXIT_WAIT))
+        if quiet and process.tree_ended(_EXIT_WAIT):
             return
         process.terminate()
         pause = Deadline(_grace_within(deadline, second))
-        if process.wait(pause.remaining()) is not None and reading:
-            self._output_ended.wait(pause.remaining())
+        if process.wait(pause.remaining()) is not None:
+            if reading:
+                self._output_ended.wait(pause.remaining())
+            process.tree_ended(pause.remaining() or 0.0)
 
     def _release_process(self, user: object) -> None:
         with self._lock:
@@ -522,9 +539,10 @@ def _without_bom(line: bytes) -> bytes:
 
 
 def _is_json(data: bytes) -> bool:
+    check_values(data)
     try:
         json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -533,15 +551,10 @@ def _after_fork_in_child() -> None:
     for transport in list(_open_transports):
         transport._discard_in_child()
     _open_transports.clear()
-    _starting.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_starting.acquire,
-        after_in_parent=_starting.release,
-        after_in_child=_after_fork_in_child,
-    )
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Process:

@@ -6,6 +6,7 @@ have a construct or a field; constructs and fields with neither word are in all 
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -28,18 +29,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-ProgressToken: TypeAlias = str | int
-"""An opaque token that pairs progress notifications with a request (basic/utilities/progress)."""
-
-RequestId: TypeAlias = str | int
-"""The id of a JSON-RPC request, unique among the requests of its sender."""
-
 Role: TypeAlias = Literal["user", "assistant"]
 """The author of a prompt message or a sampling message."""
 
 # Held while a model is built. Two threads may use a model for the first time at the same time, and
 # pydantic 2.12 has no lock of its own. Reentrant, because a build may trigger another one.
 _build_lock = threading.RLock()
+
+if hasattr(os, "register_at_fork"):
+    # A child forked during a build would have the lock without the thread that unlocks it.
+    os.register_at_fork(
+        before=_build_lock.acquire,
+        after_in_parent=_build_lock.release,
+        after_in_child=_build_lock.release,
+    )
 
 
 def field_of(value: Any, name: str) -> Any:
@@ -175,18 +178,6 @@ class RequestParams(MetaModel):
     task: TaskMetadata | None = None
 
 
-class NotificationParams(MetaModel):
-    """Parameters of a notification; the ``list_changed`` notifications have no others."""
-
-    @property
-    def subscription_id(self) -> RequestId | None:
-        """The id of the ``subscriptions/listen`` request that the notification belongs to.
-
-        ``None`` if absent or malformed. Since 2026-07-28.
-        """
-        return _subscription_id(self.meta)
-
-
 class Result(MetaModel):
     """The base of every result, and the model of an empty result (basic/index#responses).
 
@@ -196,25 +187,6 @@ class Result(MetaModel):
     """
 
     result_type: str | None = None
-
-    @property
-    def served_by(self) -> Implementation | None:
-        """Name and version of the server, as it claims; ``None`` if absent or malformed.
-
-        Unverified: for display and logs, never for decisions. Since 2026-07-28.
-        """
-        try:
-            return Implementation.from_wire((self.meta or {}).get(_SERVER_INFO))
-        except ValidationError:
-            return None
-
-    @property
-    def subscription_id(self) -> RequestId | None:
-        """The id of the ``subscriptions/listen`` request that the result ends.
-
-        ``None`` if absent or malformed. Since 2026-07-28.
-        """
-        return _subscription_id(self.meta)
 
 
 class PaginatedResult(Result):
@@ -316,15 +288,6 @@ class ErrorObject(WireModel):
     code: int
     message: str
     data: Any = None
-
-
-_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-_SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
-
-
-def _subscription_id(meta: dict[str, Any] | None) -> RequestId | None:
-    value = (meta or {}).get(_SUBSCRIPTION_ID)
-    return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
 
 
 # Decoding of binary fields.

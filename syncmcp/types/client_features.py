@@ -1,11 +1,9 @@
-"""What servers ask clients for: elicitation, sampling and roots, and the data of errors."""
+"""What servers ask clients for: elicitation, sampling and roots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
-
-from pydantic import Discriminator, Field, Tag
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from syncmcp.types.base import (
     MetaModel,
@@ -14,10 +12,8 @@ from syncmcp.types.base import (
     Role,
     TaggedModel,
     WireModel,
-    field_of,
 )
 from syncmcp.types.content import SamplingMessageContentBlock, TextContent
-from syncmcp.types.lifecycle import ClientCapabilities
 from syncmcp.types.server_features import Tool
 
 if TYPE_CHECKING:
@@ -36,7 +32,7 @@ class ElicitRequestFormParams(RequestParams):
         mode: Absent means a form. Since 2025-11-25.
         message: The text for the user: what the answers are for.
         requested_schema: The schema of the form, which is a flat object schema, exactly as the
-            server sent it; `FormSchema` parses it.
+            server sent it; `syncmcp.handlers.forms.Form` reads it.
     """
 
     mode: Literal["form"] | None = None
@@ -62,21 +58,6 @@ class ElicitRequestURLParams(TaggedModel, RequestParams):
     message: str
     url: str
     elicitation_id: str | None = None
-
-
-def _elicitation_mode(value: Any) -> str | None:
-    mode = field_of(value, "mode")
-    if mode is None:
-        return "form"
-    # An unknown mode has no tag and is an error: a form in its place could mislead the user.
-    return mode if isinstance(mode, str) else None
-
-
-ElicitRequestParams: TypeAlias = Annotated[
-    Annotated[ElicitRequestFormParams, Tag("form")] | Annotated[ElicitRequestURLParams, Tag("url")],
-    Discriminator(_elicitation_mode),
-]
-"""Parameters of ``elicitation/create``."""
 
 
 FormValue: TypeAlias = str | int | float | bool | list[str]
@@ -114,212 +95,6 @@ class ElicitResult(Result):
     def cancel(cls) -> Self:
         """The user dismisses the question without a decision."""
         return cls(action="cancel")
-
-
-# The fields of a form, which are described in a subset of JSON Schema.
-#
-# See client/elicitation#requested-schema. Since 2025-06-18. Since 2025-11-25: lists, titled choices
-# with ``oneOf`` and ``anyOf``, and defaults of other fields than booleans.
-
-
-class _Field(WireModel):
-    title: str | None = None
-    description: str | None = None
-
-
-class StringSchema(_Field):
-    """A field for text.
-
-    Attributes:
-        min_length: The least number of characters.
-        max_length: The greatest number of characters.
-        pattern: A regular expression; untrusted. In the text of 2025-11-25, but not in its schema.
-        format: The format of the text.
-        default: The value to start with.
-    """
-
-    type: Literal["string"]
-    min_length: int | None = None
-    max_length: int | None = None
-    pattern: str | None = None
-    format: Literal["email", "uri", "date", "date-time"] | str | None = None
-    default: str | None = None
-
-
-class NumberSchema(_Field):
-    """A field for a number.
-
-    Attributes:
-        minimum: The least value.
-        maximum: The greatest value.
-        default: The value to start with.
-    """
-
-    type: Literal["number", "integer"]
-    minimum: int | float | None = None
-    maximum: int | float | None = None
-    default: int | float | None = None
-
-
-class BooleanSchema(_Field):
-    """A field for yes or no.
-
-    Attributes:
-        default: The value to start with.
-    """
-
-    type: Literal["boolean"]
-    default: bool | None = None
-
-
-class TitledOption(WireModel):
-    """A value to choose, with a title. Since 2025-11-25.
-
-    Attributes:
-        const: The value.
-        title: Its name for people.
-    """
-
-    const: str
-    title: str
-
-
-class UntitledSingleSelectEnumSchema(_Field):
-    """A field for one of several values without titles.
-
-    Attributes:
-        enum: The values.
-        enum_names: The titles of the values, in the same order; the older alternative to
-            `TitledSingleSelectEnumSchema`.
-        default: The value to start with.
-    """
-
-    type: Literal["string"]
-    enum: list[str]
-    enum_names: list[str] | None = None
-    default: str | None = None
-
-
-class TitledSingleSelectEnumSchema(_Field):
-    """A field for one of several titled values. Since 2025-11-25.
-
-    Attributes:
-        one_of: The values with their titles.
-        default: The value to start with.
-    """
-
-    type: Literal["string"]
-    one_of: list[TitledOption]
-    default: str | None = None
-
-
-class UntitledOptions(WireModel):
-    """The values of an `UntitledMultiSelectEnumSchema`. Since 2025-11-25.
-
-    Attributes:
-        enum: The values.
-    """
-
-    type: Literal["string"]
-    enum: list[str]
-
-
-class TitledOptions(WireModel):
-    """The values of a `TitledMultiSelectEnumSchema`. Since 2025-11-25.
-
-    Attributes:
-        any_of: The values with their titles.
-    """
-
-    any_of: list[TitledOption]
-
-
-class _MultiSelect(_Field):
-    type: Literal["array"]
-    min_items: int | None = None
-    max_items: int | None = None
-    default: list[str] | None = None
-
-
-class UntitledMultiSelectEnumSchema(_MultiSelect):
-    """A field for several of many values without titles. Since 2025-11-25.
-
-    Attributes:
-        min_items: The least number of values to choose.
-        max_items: The greatest number of values to choose.
-        default: The values to start with.
-        items: The values to choose from.
-    """
-
-    items: UntitledOptions
-
-
-class TitledMultiSelectEnumSchema(_MultiSelect):
-    """A field for several of many titled values. Since 2025-11-25.
-
-    Attributes:
-        min_items: The least number of values to choose.
-        max_items: The greatest number of values to choose.
-        default: The values to start with.
-        items: The values to choose from.
-    """
-
-    items: TitledOptions
-
-
-def _field_tag(value: Any) -> str | None:
-    if isinstance(value, WireModel):
-        return type(value).__name__
-    items = field_of(value, "items")
-    match field_of(value, "type"):
-        case "string" if field_of(value, "oneOf") is not None:
-            return "TitledSingleSelectEnumSchema"
-        case "string" if field_of(value, "enum") is not None:
-            return "UntitledSingleSelectEnumSchema"
-        case "string":
-            return "StringSchema"
-        case "number" | "integer":
-            return "NumberSchema"
-        case "boolean":
-            return "BooleanSchema"
-        case "array" if field_of(items, "anyOf") is not None:
-            return "TitledMultiSelectEnumSchema"
-        case "array":
-            return "UntitledMultiSelectEnumSchema"
-        case _:
-            return None
-
-
-PrimitiveSchemaDefinition: TypeAlias = Annotated[
-    Annotated[StringSchema, Tag("StringSchema")]
-    | Annotated[NumberSchema, Tag("NumberSchema")]
-    | Annotated[BooleanSchema, Tag("BooleanSchema")]
-    | Annotated[UntitledSingleSelectEnumSchema, Tag("UntitledSingleSelectEnumSchema")]
-    | Annotated[TitledSingleSelectEnumSchema, Tag("TitledSingleSelectEnumSchema")]
-    | Annotated[UntitledMultiSelectEnumSchema, Tag("UntitledMultiSelectEnumSchema")]
-    | Annotated[TitledMultiSelectEnumSchema, Tag("TitledMultiSelectEnumSchema")],
-    Discriminator(_field_tag),
-]
-"""The schema of one field of a form."""
-
-
-class FormSchema(WireModel):
-    """The schema of a form: ``FormSchema.from_wire(params.requested_schema)``.
-
-    Validation fails if the schema has nested objects or other fields than a form can have.
-
-    Attributes:
-        dialect: The value of ``$schema``. Since 2025-11-25.
-        properties: The fields by name, in the order to show them.
-        required: The names of the fields that must have a value.
-    """
-
-    dialect: str | None = Field(
-        default=None, validation_alias="$schema", serialization_alias="$schema"
-    )
-    type: Literal["object"]
-    properties: dict[str, PrimitiveSchemaDefinition]
-    required: list[str] | None = None
 
 
 # Sampling: a server asks for a message of the client's model (client/sampling).
@@ -452,43 +227,6 @@ class CreateMessageResult(_MessageBase, Result):
     stop_reason: Literal["endTurn", "stopSequence", "maxTokens", "toolUse"] | str | None = None
 
 
-# The ``data`` of errors (basic/index#error-codes).
-
-
-class UnsupportedProtocolVersionErrorData(WireModel):
-    """Data of error -32022 (basic/versioning). Since 2026-07-28.
-
-    Attributes:
-        supported: The revisions that the server speaks.
-        requested: The revision of the refused request.
-    """
-
-    supported: list[str]
-    requested: str
-
-
-class MissingRequiredClientCapabilityErrorData(WireModel):
-    """Data of error -32021 (basic/index#error-codes). Since 2026-07-28.
-
-    Attributes:
-        required_capabilities: The capabilities that the client would have to declare.
-    """
-
-    required_capabilities: ClientCapabilities
-
-
-class URLElicitationRequiredErrorData(WireModel):
-    """Data of error -32042. Only 2025-11-25.
-
-    See client/elicitation#url-elicitation-required-error.
-
-    Attributes:
-        elicitations: The URLs that the user has to visit before the request is repeated.
-    """
-
-    elicitations: list[ElicitRequestURLParams]
-
-
 # Roots: the directories and files that servers may work with (client/roots).
 
 
@@ -555,15 +293,3 @@ class InputRequest(WireModel):
         if self.method == "elicitation/create" and params["mode"] == "url":
             return ElicitRequestURLParams.from_wire(params)
         raise ValueError(f"this is no question of a server: {self.method}")
-
-
-class InputRequiredResult(Result):
-    """A result with questions instead of the final result (basic/patterns/mrtr).
-
-    Attributes:
-        input_requests: The questions by key; the answers are sent under the same keys.
-        request_state: Opaque and secret; has to be sent back unchanged, even an empty string.
-    """
-
-    input_requests: dict[str, InputRequest] | None = None
-    request_state: str | None = None

@@ -84,7 +84,7 @@ class ResourceTemplate(BaseMetadata, MetaModel):
 
         Args:
             values: The values of the template's variables, by name.
-            unchecked: The names of variables whose values are not checked for URIs elsewhere; see
+            unchecked: The names of variables whose values may change the structure of the URI; see
                 `UriTemplate.expand`.
 
         Raises:
@@ -94,15 +94,19 @@ class ResourceTemplate(BaseMetadata, MetaModel):
         """
         return self.template.expand(values, unchecked=unchecked)
 
-    def match(self, uri: str) -> dict[str, str] | None:
+    def match(self, uri: str, *, unchecked: Collection[str] = ()) -> dict[str, str] | None:
         """Return the values of the variables in this URI; ``None`` if the URI does not match.
+
+        Args:
+            uri: The URI.
+            unchecked: As with `expand`.
 
         Raises:
             syncmcp.errors.UsageError: URIs of this template cannot be matched; see
                 `UriTemplate.match`.
             syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
-        return self.template.match(uri)
+        return self.template.match(uri, unchecked=unchecked)
 
 
 class TextResourceContents(MetaModel):

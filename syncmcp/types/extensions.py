@@ -11,9 +11,7 @@ from syncmcp.types.base import (
     ErrorObject,
     Flag,
     Hint,
-    NotificationParams,
     PaginatedResult,
-    Result,
     WireModel,
 )
 from syncmcp.types.client_features import InputRequest
@@ -60,52 +58,11 @@ class Task(WireModel):
     result: dict[str, Any] | None = None
     error: ErrorObject | None = None
 
-    @property
-    def is_final(self) -> bool:
-        """True if the task has ended: completed, failed or cancelled."""
-        return self.status in ("completed", "failed", "cancelled")
-
-
-class RelatedTaskMetadata(WireModel):
-    """The value of ``_meta["io.modelcontextprotocol/related-task"]``. Only 2025-11-25.
-
-    See basic/utilities/tasks#associating-task-related-messages.
-
-    Attributes:
-        task_id: The id of the task that the message belongs to.
-    """
-
-    task_id: str
-
-
-class CreateTaskResult(Result):
-    """The result of a request that became a task (basic/utilities/tasks#creating-tasks).
-
-    Only 2025-11-25; since 2026-07-28 it is a `TaskResult` with the ``result_type`` ``"task"``.
-
-    Attributes:
-        task: The state of the new task.
-    """
-
-    task: Task
-
-
-class TaskResult(Result, Task):
-    """The state of a task as a result: the fields of the task are fields of the result.
-
-    The result of ``tasks/get``; in 2025-11-25 also of ``tasks/cancel``; since 2026-07-28 also of a
-    ``tools/call`` that became a task (extension: Task Creation).
-    """
-
 
 class ListTasksResult(PaginatedResult):
     """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
 
     tasks: list[Task]
-
-
-class TaskStatusNotificationParams(NotificationParams, Task):
-    """Parameters of ``notifications/tasks/status``; of ``notifications/tasks`` since 2026-07-28."""
 
 
 # Skills: files with instructions for a model (extension ``io.modelcontextprotocol/skills``). Since

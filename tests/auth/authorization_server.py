@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import requests
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.auth import OAuth
+from syncmcp.auth import OAuth, SignInRequest
 from syncmcp.auth.receiver import Waiting
 from syncmcp.auth.steps import Redirect
 from syncmcp.auth.token_manager import TokenCache
+from tests.transports.http_peer import RawServer, Request
 
 WAIT = 10.0
 """A ceiling for everything that has to happen soon, in seconds."""
@@ -62,11 +62,6 @@ class Answer:
 Route = Callable[[Seen], Answer]
 
 
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = False
-    request_queue_size = 128
-
-
 class Site:
     """An HTTP server on loopback with some routes, which notes what it is asked.
 
@@ -75,61 +70,33 @@ class Site:
     """
 
     def __init__(self) -> None:
-        site = self
         self.spelling: Callable[[str], str] = str.lower
         self.seen: list[Seen] = []
         self.routes: dict[tuple[str, str], Route] = {}
+        self._server = RawServer(self._serve)
+        self.origin = f"http://127.0.0.1:{self._server.port}"
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = WAIT
-
-            def _serve(self) -> None:
-                parts = urlsplit(self.path)
-                length = int(self.headers.get("Content-Length") or 0)
-                request = Seen(
-                    self.command,
-                    parts.path,
-                    dict(parse_qsl(parts.query, keep_blank_values=True)),
-                    {name.lower(): value for name, value in self.headers.items()},
-                    self.rfile.read(length),
-                )
-                site.seen.append(request)
-                route = site.routes.get((self.command, parts.path))
-                answer = Answer(404, {"error": "not_found"}) if route is None else route(request)
-                # What requests keeps open ends when it pleases the garbage collector.
-                self.close_connection = True
-                if answer.status is None:
-                    return
-                text = isinstance(answer.body, str)
-                data = _encoded(answer.body)
-                self.send_response(answer.status)
-                kind = "text/html" if text else "application/json"
-                theirs = {name.lower(): value for name, value in answer.headers.items()}
-                headers = {"content-type": kind, "connection": "close", **theirs}
-                for name, value in headers.items():
-                    self.send_header(site.spelling(name), value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - the standard library's names
-
-            def log_message(self, format: str, *_: Any) -> None:
-                """Tests look at `seen`."""
-
-        self._server = _Listener(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+    def _serve(self, request: Request) -> None:
+        parts = urlsplit(request.path)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        seen = Seen(request.method, parts.path, query, request.headers, request.body)
+        self.seen.append(seen)
+        route = self.routes.get((seen.method, seen.path))
+        answer = Answer(404, {"error": "not_found"}) if route is None else route(seen)
+        if answer.status is not None:
+            kind = "text/html" if isinstance(answer.body, str) else "application/json"
+            theirs = {name.lower(): value for name, value in answer.headers.items()}
+            headers = {"content-type": kind, "connection": "close", **theirs}
+            spelt = {self.spelling(name): value for name, value in headers.items()}
+            request.connection.respond(answer.status, _encoded(answer.body), spelt)
+        # What requests keeps open ends when it pleases the garbage collector.
+        request.connection.close()
 
     def __enter__(self) -> Any:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(WAIT)
+        self._server.close()
 
     def paths(self, method: str | None = None) -> list[str]:
         return [one.path for one in self.seen if method in (None, one.method)]
@@ -373,18 +340,26 @@ class Person:
 
     Args:
         redirect_uri: Where they come back to; nothing listens there.
-        before: Called when they are asked, on the thread that asks.
+        before: Called when they are sent away, on the thread that sends them.
+        agrees: Whether they agree to a sign-in, on the thread that asks.
     """
 
     def __init__(
         self,
         redirect_uri: str = "http://127.0.0.1:1455/callback",
         before: Callable[[Redirect], object] = lambda redirect: None,
+        agrees: Callable[[SignInRequest], bool] = lambda request: True,
     ) -> None:
         self.redirect_uri = redirect_uri
         self.before = before
+        self.agrees = agrees
+        self.asked: list[SignInRequest] = []
         self.redirects: list[Redirect] = []
         self.registered: list[Sequence[str]] = []
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        self.asked.append(request)
+        return self.agrees(request)
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         self.registered.append(registered)

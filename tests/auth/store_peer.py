@@ -40,14 +40,15 @@ def count(store: FileStore, threads: int, rounds: int) -> list[str]:
     return failures
 
 
-def hammer(store: FileStore, until: str) -> int:
+def hammer(store: FileStore, until: str) -> None:
     """Take the lock again as soon as it is let go of, until another process says stop."""
     taken = 0
     while store.load(until) is None:
         for _ in range(10):
             with store.lock(KEY, Deadline(WAIT)):
                 taken += 1
-    return taken
+        if taken == 10:
+            print("started", flush=True)
 
 
 def descriptors() -> int:
@@ -71,8 +72,8 @@ def main(path: str) -> None:
             failures = count(store, int(words[0]), int(words[1]))
             print(json.dumps([failures, descriptors() - before]), flush=True)
         elif command == "hammer":
-            print("started", flush=True)
-            print(hammer(store, words[0]), flush=True)
+            hammer(store, words[0])
+            print("stopped", flush=True)
         elif command == "fork" and os.fork() == 0:
             print("forked", flush=True)
             os.read(int(words[0]), 1)  # until the test ends

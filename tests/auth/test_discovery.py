@@ -225,8 +225,10 @@ def test_of_several_authorization_servers_the_one_of_the_last_login_is_taken() -
         f"{other}/.well-known/oauth-authorization-server": server(other),
     }
     assert Walk(pages).run(discover(SERVER)).metadata.issuer == ISSUER
-    assert Walk(pages).run(discover(SERVER, known=other)).metadata.issuer == other
-    assert Walk(pages).run(discover(SERVER, known="https://gone.example")).metadata.issuer == ISSUER
+    assert Walk(pages).run(discover(SERVER, known=[other])).metadata.issuer == other
+    assert (
+        Walk(pages).run(discover(SERVER, known=["https://gone.example"])).metadata.issuer == ISSUER
+    )
 
 
 @pytest.mark.requirement("REG-08")

@@ -58,8 +58,9 @@ def test_the_browser_opens_once_and_the_login_is_there_the_next_time(
     issuer: AuthorizationServer, http: HttpServer, tmp_path: Path
 ) -> None:
     arguments = [http.url, "--store", str(tmp_path / "private" / "tokens.json")]
+    allowed = [*arguments, "--allow", issuer.issuer]
     said = f"{http.url} lets us in and has the tools: read\n"
-    with start(*arguments) as process:
+    with start(*allowed) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address.startswith(f"{issuer.issuer}/authorize?")

@@ -28,7 +28,7 @@ from syncmcp.auth import (
     WorkloadIdentity,
 )
 from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused, UsageError
-from tests.auth.authorization_server import Answer, ResourceServer, Seen, Site, call, world
+from tests.auth.authorization_server import Answer, Seen, Site, world
 from tests.auth.token_desk import TokenDesk
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -39,14 +39,9 @@ SECRET = "secret-canary/ä+"
 
 
 @pytest.fixture
-def resource() -> Iterator[ResourceServer]:
+def desk() -> Iterator[TokenDesk]:
     with world() as resource:
-        yield resource
-
-
-@pytest.fixture
-def desk(resource: ResourceServer) -> TokenDesk:
-    return TokenDesk(resource)
+        yield TokenDesk(resource)
 
 
 def basic(seen: Seen) -> str:
@@ -57,15 +52,15 @@ def basic(seen: Seen) -> str:
 
 
 @pytest.mark.requirement("AXT-01")
-def test_a_program_signs_in_with_its_secret(resource: ResourceServer, desk: TokenDesk) -> None:
+def test_a_program_signs_in_with_its_secret(desk: TokenDesk) -> None:
     issuer = desk.server.issuer
     auth = ClientCredentials("a client", client_secret=SECRET, issuer=issuer, scopes=["read"])
-    assert [call(resource, auth).status_code for _ in range(3)] == [200] * 3
+    assert [desk.call(auth).status_code for _ in range(3)] == [200] * 3
     (form,) = desk.forms
     assert form == {
         "grant_type": "client_credentials",
         "scope": "read",
-        "resource": resource.url,
+        "resource": desk.resource.url,
         "client_id": "a client",
     }
     assert basic(desk.seen[0]) == "a%20client:secret-canary%2F%C3%A4%2B"
@@ -73,21 +68,19 @@ def test_a_program_signs_in_with_its_secret(resource: ResourceServer, desk: Toke
     assert "/register" not in desk.server.paths()
 
 
-def test_a_secret_goes_into_the_body_where_the_server_takes_nothing_else(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_a_secret_goes_into_the_body_where_the_server_takes_nothing_else(desk: TokenDesk) -> None:
     desk.server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     assert desk.forms[0]["client_secret"] == SECRET
     assert "authorization" not in desk.seen[0].headers
 
 
 @pytest.mark.requirement("AXT-01")
-def test_a_program_signs_in_with_its_key(resource: ResourceServer, desk: TokenDesk) -> None:
+def test_a_program_signs_in_with_its_key(desk: TokenDesk) -> None:
     key = SigningKey.generate("ES256")
     auth = ClientCredentials("a-client", private_key=key, issuer=desk.server.issuer)
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     form = desk.forms[0]
     assert form["client_assertion_type"] == ASSERTION
     assert "client_secret" not in form
@@ -96,13 +89,11 @@ def test_a_program_signs_in_with_its_key(resource: ResourceServer, desk: TokenDe
     assert said.claims["iss"] == said.claims["sub"] == "a-client"
 
 
-def test_the_callers_own_statement_is_made_for_the_server_that_gets_it(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_the_callers_own_statement_is_made_for_the_server_that_gets_it(desk: TokenDesk) -> None:
     auth = ClientCredentials(
         "a-client", assertion=lambda server: f"statement-for-{server.issuer}", issuer=None
     )
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     assert desk.forms[0]["client_assertion"] == f"statement-for-{desk.server.issuer}"
 
 
@@ -117,81 +108,71 @@ def test_there_is_one_way_to_prove_who_it_is(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("AXT-01", "AXT-06")
-def test_no_other_issuer_than_the_configured_one_gets_a_credential(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_no_other_issuer_than_the_configured_one_gets_a_credential(desk: TokenDesk) -> None:
     auths = (
         ClientCredentials("a-client", client_secret=SECRET, issuer="https://login.example"),
         WorkloadIdentity("an-identity", issuer="https://login.example"),
     )
     for auth in auths:
         with pytest.raises(DiscoveryFailed, match=r"login\.example"):
-            call(resource, auth)
+            desk.call(auth)
     assert desk.seen == []
 
 
-def test_credentials_do_not_follow_the_server_to_another_issuer(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_credentials_do_not_follow_the_server_to_another_issuer(desk: TokenDesk) -> None:
     auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
-    call(resource, auth)
+    desk.call(auth)
     desk.server.expire()
     with world() as other:
         elsewhere = TokenDesk(other)
-        resource.metadata["authorization_servers"] = [other.authorization_server.issuer]
+        desk.resource.metadata["authorization_servers"] = [other.authorization_server.issuer]
         with pytest.raises(AuthError, match="belong to"):
-            call(resource, auth)
+            desk.call(auth)
         assert elsewhere.seen == []
 
 
-def test_an_expired_token_is_replaced_by_the_same_grant(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_an_expired_token_is_replaced_by_the_same_grant(desk: TokenDesk) -> None:
     desk.extra = {"refresh_token": "refresh-very-secret"}
     auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
-    call(resource, auth)
+    desk.call(auth)
     desk.server.expire()
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     assert [form["grant_type"] for form in desk.forms] == ["client_credentials"] * 2
 
 
-def test_more_scope_is_asked_for_together_with_the_old(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
-    resource.needed["tools/call"] = "write"
+def test_more_scope_is_asked_for_together_with_the_old(desk: TokenDesk) -> None:
+    desk.resource.needed["tools/call"] = "write"
     auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, scopes=["read"])
-    assert call(resource, auth).status_code == 200
-    assert call(resource, auth, "tools/call").status_code == 200
+    assert desk.call(auth).status_code == 200
+    assert desk.call(auth, "tools/call").status_code == 200
     assert [form["scope"] for form in desk.forms] == ["read", "read write"]
 
 
-def test_no_refresh_token_is_asked_for(resource: ResourceServer, desk: TokenDesk) -> None:
+def test_no_refresh_token_is_asked_for(desk: TokenDesk) -> None:
     desk.server.metadata["scopes_supported"] = ["read", "offline_access"]
-    resource.metadata["scopes_supported"] = ["read"]
-    call(resource, ClientCredentials("a-client", client_secret=SECRET, issuer=None))
+    desk.resource.metadata["scopes_supported"] = ["read"]
+    desk.call(ClientCredentials("a-client", client_secret=SECRET, issuer=None))
     assert desk.forms[0]["scope"] == "read"
 
 
-def test_threads_get_one_token_together(resource: ResourceServer, desk: TokenDesk) -> None:
-    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, url=resource.url)
+def test_threads_get_one_token_together(desk: TokenDesk) -> None:
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, url=desk.resource.url)
     ready = threading.Barrier(8)
 
     def run(_: int) -> int:
         ready.wait(10)
-        return int(call(resource, auth).status_code)
+        return int(desk.call(auth).status_code)
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(run, range(8))) == [200] * 8
     assert len(desk.forms) == 1
 
 
-def test_programs_share_a_token_in_a_store(
-    resource: ResourceServer, desk: TokenDesk, tmp_path: Path
-) -> None:
+def test_programs_share_a_token_in_a_store(desk: TokenDesk, tmp_path: Path) -> None:
     for _ in range(2):
         store = FileStore(tmp_path / "tokens.json")
         auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, store=store)
-        assert call(resource, auth).status_code == 200
+        assert desk.call(auth).status_code == 200
     assert len(desk.forms) == 1
 
 
@@ -199,60 +180,56 @@ def test_programs_share_a_token_in_a_store(
 
 
 @pytest.mark.requirement("AXT-07")
-def test_a_workload_trades_its_identity_for_a_token(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_a_workload_trades_its_identity_for_a_token(desk: TokenDesk) -> None:
     auth = WorkloadIdentity("head.body.signature", issuer=desk.server.issuer)
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     assert desk.forms == [
-        {"grant_type": JWT_BEARER, "assertion": "head.body.signature", "resource": resource.url}
+        {
+            "grant_type": JWT_BEARER,
+            "assertion": "head.body.signature",
+            "resource": desk.resource.url,
+        }
     ]
     assert "authorization" not in desk.seen[0].headers
 
 
-def test_a_client_id_goes_with_it_where_one_is_given(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
-    call(resource, WorkloadIdentity("an-identity", issuer=None, client_id="a-client"))
+def test_a_client_id_goes_with_it_where_one_is_given(desk: TokenDesk) -> None:
+    desk.call(WorkloadIdentity("an-identity", issuer=None, client_id="a-client"))
     assert desk.forms[0]["client_id"] == "a-client"
 
 
 @pytest.mark.parametrize("kind", ["file", "callable"])
-def test_an_identity_is_looked_up_each_time(
-    resource: ResourceServer, desk: TokenDesk, tmp_path: Path, kind: str
-) -> None:
+def test_an_identity_is_looked_up_each_time(desk: TokenDesk, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "identity"
     file.write_text("first\n")
     source = file if kind == "file" else file.read_text
     auth = WorkloadIdentity(source, issuer=None)
-    call(resource, auth)
+    desk.call(auth)
     file.write_text("second\n")
     desk.server.expire()
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     assert [form["assertion"] for form in desk.forms] == ["first", "second"]
 
 
 @pytest.mark.requirement("AXT-07")
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
 def test_a_refused_identity_is_told_at_once_and_nothing_else_is_tried(
-    resource: ResourceServer, desk: TokenDesk, code: str
+    desk: TokenDesk, code: str
 ) -> None:
     desk.check = lambda _: Answer(400, {"error": code, "error_description": "not you"})
     auth = WorkloadIdentity("an-identity-canary", issuer=None)
     with pytest.raises(TokenRefused, match="not you") as caught:
-        call(resource, auth)
+        desk.call(auth)
     assert caught.value.error == code
     assert len(desk.forms) == 1
     assert desk.server.authorizations == []
     assert "canary" not in repr(caught.value)
 
 
-def test_a_client_that_is_refused_a_token_does_not_try_again(
-    resource: ResourceServer, desk: TokenDesk
-) -> None:
+def test_a_client_that_is_refused_a_token_does_not_try_again(desk: TokenDesk) -> None:
     desk.check = lambda _: Answer(400, {"error": "invalid_grant"})
     auth = WorkloadIdentity("an-identity", issuer=None)
-    with pytest.raises(TokenRefused), syncmcp.connect(syncmcp.Http(resource.url, auth=auth)):
+    with pytest.raises(TokenRefused), syncmcp.connect(syncmcp.Http(desk.resource.url, auth=auth)):
         pass
     assert len(desk.forms) == 1
 
@@ -273,10 +250,10 @@ def _raise() -> str:
     ids=["no file", "error", "empty", "lines", "number"],
 )
 def test_an_identity_that_cannot_be_had_is_an_error_of_signing_in(
-    resource: ResourceServer, desk: TokenDesk, source: Any, words: str
+    desk: TokenDesk, source: Any, words: str
 ) -> None:
     with pytest.raises(AuthError, match=words) as caught:
-        call(resource, WorkloadIdentity(source, issuer=None))
+        desk.call(WorkloadIdentity(source, issuer=None))
     assert "canary" not in str(caught.value)
     assert desk.forms == []
 
@@ -335,17 +312,15 @@ def employee(idp: IdentityProvider, **options: Any) -> EnterpriseManaged:
 
 
 @pytest.mark.requirement("AXT-02", "AXT-05")
-def test_the_companys_word_is_exchanged_for_a_token(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
-) -> None:
+def test_the_companys_word_is_exchanged_for_a_token(desk: TokenDesk, idp: IdentityProvider) -> None:
     auth = employee(idp, scopes=["read"])
-    assert [call(resource, auth).status_code for _ in range(2)] == [200, 200]
+    assert [desk.call(auth).status_code for _ in range(2)] == [200, 200]
     (first,) = idp.exchanges
     assert first.form == {
         "grant_type": EXCHANGE,
         "requested_token_type": ID_JAG,
         "audience": desk.server.issuer,
-        "resource": resource.url,
+        "resource": desk.resource.url,
         "scope": "read",
         "subject_token": "id-token-canary",
         "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
@@ -356,7 +331,7 @@ def test_the_companys_word_is_exchanged_for_a_token(
     assert second.form == {
         "grant_type": JWT_BEARER,
         "assertion": "jag-1-very-secret",
-        "resource": resource.url,
+        "resource": desk.resource.url,
         "client_id": "a-client",
     }
     assert basic(second).startswith("a-client:secret-canary")
@@ -364,17 +339,15 @@ def test_the_companys_word_is_exchanged_for_a_token(
 
 
 def test_a_public_client_names_itself_at_the_identity_provider(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+    desk: TokenDesk, idp: IdentityProvider
 ) -> None:
-    assert call(resource, employee(idp, idp_client_secret=None)).status_code == 200
+    assert desk.call(employee(idp, idp_client_secret=None)).status_code == 200
     assert idp.exchanges[0].form["client_id"] == "idp-client"
     assert "authorization" not in idp.exchanges[0].headers
 
 
 @pytest.mark.requirement("AXT-05")
-def test_a_key_proves_the_client_at_both_servers(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
-) -> None:
+def test_a_key_proves_the_client_at_both_servers(desk: TokenDesk, idp: IdentityProvider) -> None:
     key = SigningKey.generate()
     idp.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
     auth = employee(
@@ -386,7 +359,7 @@ def test_a_key_proves_the_client_at_both_servers(
         client_secret=None,
         assertion=PrivateKeyJwt("a-client", key),
     )
-    assert call(resource, auth).status_code == 200
+    assert desk.call(auth).status_code == 200
     for seen, issuer in ((idp.exchanges[0], idp.issuer), (desk.seen[0], desk.server.issuer)):
         said = jwt.decode(
             seen.form["client_assertion"], import_key(key.public), algorithms=["ES256"]
@@ -395,12 +368,10 @@ def test_a_key_proves_the_client_at_both_servers(
 
 
 @pytest.mark.requirement("AXT-02")
-def test_more_scope_takes_a_new_word_of_the_company(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
-) -> None:
-    resource.needed["tools/call"] = "write"
+def test_more_scope_takes_a_new_word_of_the_company(desk: TokenDesk, idp: IdentityProvider) -> None:
+    desk.resource.needed["tools/call"] = "write"
     auth = employee(idp, scopes=["read"])
-    call(resource, auth)
+    desk.call(auth)
 
     def granted(seen: Seen) -> Answer:
         answer = TokenDesk.answer(desk, seen)
@@ -410,7 +381,7 @@ def test_more_scope_takes_a_new_word_of_the_company(
         return answer
 
     desk.server.routes["POST", "/token"] = granted
-    assert call(resource, auth, "tools/call").status_code == 200
+    assert desk.call(auth, "tools/call").status_code == 200
     assert [one.form["scope"] for one in idp.exchanges] == ["read", "read write"]
     assert [form["assertion"] for form in desk.forms] == ["jag-1-very-secret", "jag-2-very-secret"]
 
@@ -426,30 +397,28 @@ def test_more_scope_takes_a_new_word_of_the_company(
     ids=str,
 )
 def test_what_is_no_statement_for_others_is_passed_on_to_nobody(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider, change: dict[str, Any]
+    desk: TokenDesk, idp: IdentityProvider, change: dict[str, Any]
 ) -> None:
     idp.change = change
     with pytest.raises(AuthError, match="ID-JAG") as caught:
-        call(resource, employee(idp))
+        desk.call(employee(idp))
     assert desk.seen == []
     assert "very-secret" not in repr(caught.value)
 
 
-def test_a_refusal_of_the_identity_provider_is_told(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
-) -> None:
+def test_a_refusal_of_the_identity_provider_is_told(desk: TokenDesk, idp: IdentityProvider) -> None:
     idp.refusal = Answer(400, {"error": "access_denied", "error_description": "policy says no"})
     with pytest.raises(TokenRefused, match=r"vouch.*policy says no"):
-        call(resource, employee(idp))
+        desk.call(employee(idp))
     assert desk.seen == []
 
 
 def test_a_server_that_says_it_takes_no_such_word_gets_none(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+    desk: TokenDesk, idp: IdentityProvider
 ) -> None:
     desk.server.metadata["authorization_grant_profiles_supported"] = ["urn:example:other"]
     with pytest.raises(DiscoveryFailed, match="identity"):
-        call(resource, employee(idp))
+        desk.call(employee(idp))
     assert idp.exchanges == []
 
 
@@ -474,11 +443,11 @@ def test_the_identity_provider_is_one_and_encrypted(
 
 @pytest.mark.requirement("AXT-03")
 def test_metadata_of_the_identity_provider_do_not_lead_to_a_plain_address(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+    desk: TokenDesk, idp: IdentityProvider
 ) -> None:
     idp.metadata["token_endpoint"] = "http://login.example/token"
     with pytest.raises(AuthError, match=r"login\.example"):
-        call(resource, employee(idp, idp_issuer=idp.issuer, idp_token_endpoint=None))
+        desk.call(employee(idp, idp_issuer=idp.issuer, idp_token_endpoint=None))
 
 
 # -- for all of them --------------------------------------------------------------------------
@@ -496,7 +465,6 @@ MAKERS: dict[str, Callable[[IdentityProvider, MemoryStore], Any]] = {
 @pytest.mark.requirement("AXT-04", "AXT-06")
 @pytest.mark.parametrize("name", MAKERS)
 def test_no_secret_is_shown_logged_pickled_or_put_into_a_url(
-    resource: ResourceServer,
     desk: TokenDesk,
     idp: IdentityProvider,
     name: str,
@@ -504,29 +472,29 @@ def test_no_secret_is_shown_logged_pickled_or_put_into_a_url(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     auth = MAKERS[name](idp, MemoryStore())
-    call(resource, auth)
+    desk.call(auth)
     desk.server.expire()
     desk.check = lambda seen: Answer(
         400, {"error": "invalid_grant", "error_description": f"assertion={seen.body.decode()}"}
     )
     if name != "bearer":
         with pytest.raises(TokenRefused) as caught:
-            call(resource, auth)
+            desk.call(auth)
         assert "canary" not in f"{caught.value!r} {caught.value}"
-    shown = f"{auth!r} {auth} {caplog.text} {syncmcp.Http(resource.url, auth=auth)!r}"
+    shown = f"{auth!r} {auth} {caplog.text} {syncmcp.Http(desk.resource.url, auth=auth)!r}"
     assert "canary" not in shown
     assert "very-secret" not in shown
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(auth)
     tokens = {
         seen.headers["authorization"].removeprefix("Bearer ")
-        for seen in resource.seen
+        for seen in desk.resource.seen
         if "authorization" in seen.headers
     }
     assert tokens
     for token in tokens:
         assert token not in f"{auth!r} {auth} {caplog.text}"
-    for site in (resource, desk.server, idp):
+    for site in (desk.resource, desk.server, idp):
         for seen in site.seen:
             for secret in ("canary", "very-secret", *tokens):
                 assert secret not in f"{seen.path} {seen.query}"
@@ -534,20 +502,20 @@ def test_no_secret_is_shown_logged_pickled_or_put_into_a_url(
 
 @pytest.mark.requirement("AXT-06")
 def test_neither_credential_nor_statement_is_kept(
-    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider, tmp_path: Path
+    desk: TokenDesk, idp: IdentityProvider, tmp_path: Path
 ) -> None:
     file = tmp_path / "tokens.json"
-    call(resource, employee(idp, store=FileStore(file)))
+    desk.call(employee(idp, store=FileStore(file)))
     text = file.read_text()
     assert "jag-" not in text
     assert "id-token" not in text
     assert "secret-canary" not in text
 
 
-def test_a_token_is_given_back_by_whoever_got_it(resource: ResourceServer, desk: TokenDesk) -> None:
+def test_a_token_is_given_back_by_whoever_got_it(desk: TokenDesk) -> None:
     store = MemoryStore()
     auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, store=store)
-    call(resource, auth)
+    desk.call(auth)
     revoked: list[Seen] = []
 
     def revoke(seen: Seen) -> Answer:
@@ -557,7 +525,7 @@ def test_a_token_is_given_back_by_whoever_got_it(resource: ResourceServer, desk:
     desk.server.routes["POST", "/revoke"] = revoke
     # Another object, which knows the token from the store alone.
     again = ClientCredentials(
-        "a-client", client_secret=SECRET, issuer=None, store=store, url=resource.url
+        "a-client", client_secret=SECRET, issuer=None, store=store, url=desk.resource.url
     )
     again.logout()
     assert [one.form["token"] for one in revoked] == ["access-1-very-secret"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 import syncmcp
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
-from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.auth import FileStore, MemoryStore, OAuth
 from syncmcp.auth.receiver import parse_callback
 from syncmcp.errors import AuthError, RequestTimeout, UsageError
 from syncmcp.transports._http_base import HttpSender
@@ -21,6 +24,7 @@ from tests.auth.authorization_server import (
     Answer,
     Person,
     Seen,
+    Site,
     call,
     signed_in,
     token_cache,
@@ -91,6 +95,58 @@ def test_a_name_that_led_to_a_public_address_once_does_not_turn_private() -> Non
     find = guard.pin("https://internal.example/metadata")
     with pytest.raises(UnsafeUrl, match="private network"):
         find("internal.example", 443)
+
+
+@pytest.mark.requirement("SEC-02")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_request_of_signing_in_is_redirected_to_another_site(status: int) -> None:
+    with world() as resource, Site() as elsewhere:
+        issuer = resource.authorization_server
+        places = [
+            (issuer, "POST", "/revoke"),
+            (issuer, "POST", "/token"),
+            (issuer, "POST", "/register"),
+            (issuer, "GET", "/.well-known/oauth-authorization-server"),
+            (resource, "POST", "/mcp"),
+            (resource, "GET", "/.well-known/oauth-protected-resource/mcp"),
+        ]
+
+        def away(seen: Seen) -> Answer:
+            return Answer(status, None, {"Location": f"{elsewhere.origin}{seen.path}"})
+
+        auth = OAuth(resource.url, receiver=Person())
+        auth.login()
+        for site, method, path in places:
+            route, site.routes[method, path] = site.routes[method, path], away
+            before = len(site.requests_to(path))
+            with contextlib.suppress(AuthError):
+                auth.logout()
+            with contextlib.suppress(AuthError):
+                OAuth(resource.url, receiver=Person()).login()
+            assert len(site.requests_to(path)) > before
+            site.routes[method, path] = route
+            auth.login()
+        assert elsewhere.seen == []
+
+
+@pytest.mark.requirement("SEC-02")
+@pytest.mark.parametrize("count", [5, 6])
+def test_metadata_are_redirected_within_their_site_five_times_at_most(count: int) -> None:
+    with world() as resource:
+        site, place = resource.authorization_server, "/.well-known/oauth-authorization-server"
+        site.metadata_at(f"{place}{'x' * count}")
+
+        def onward(seen: Seen) -> Answer:
+            return Answer(302, None, {"Location": f"{seen.path}x"})
+
+        for number in range(count):
+            site.routes["GET", f"{place}{'x' * number}"] = onward
+        auth = OAuth(receiver=Person())
+        if count > 5:
+            with pytest.raises(AuthError, match="has no metadata"):
+                call(resource, auth)
+        else:
+            assert call(resource, auth).status_code == 200
 
 
 # The end of a login
@@ -205,9 +261,50 @@ def test_a_client_secret_is_for_an_issuer_that_the_program_names() -> None:
 
 @pytest.mark.requirement("TOK-04")
 def test_a_password_in_the_url_is_no_part_of_what_is_kept() -> None:
-    auth = OAuth(f"https://somebody:{CANARY}@mcp.example/mcp?key={CANARY}")
+    auth = OAuth(f"https://somebody:{CANARY}@mcp.example/mcp?key=a-key")
     assert CANARY.encode() not in pickle.dumps(auth)
     assert CANARY not in repr(vars(token_cache(auth)))
+    assert "a-key" not in f"{auth!r}{vars(token_cache(auth))}"
+
+
+@pytest.mark.requirement("TOK-03")
+def test_a_login_is_filed_by_the_whole_url_and_its_key_shows_no_query() -> None:
+    class Keys(MemoryStore):
+        def save(self, key: str, value: Any) -> None:
+            keys.append(key)
+            super().save(key, value)
+
+    keys: list[str] = []
+    store = Keys()
+    with world() as resource:
+        resource.metadata["resource"] = resource.origin
+        resource.metadata_at("/.well-known/oauth-protected-resource")
+        resource.routes["POST", "/other"] = resource.routes["POST", "/mcp"]
+        places = [f"{resource.url}{query}" for query in ("", "?tenant=a", f"?tenant={CANARY}")]
+        for place in (*places, f"{resource.origin}/other"):
+            assert OAuth(place, receiver=None, store=store).token is None
+            auth = OAuth(receiver=Person(), store=store)
+            with requests.post(place, json={"method": "ping"}, auth=auth, timeout=WAIT) as response:
+                assert response.status_code == 200
+            assert OAuth(place, receiver=None, store=store).token == auth.token
+    assert len({key for key in keys if key.startswith("login")}) == 4
+    assert CANARY not in str(keys)
+
+
+def test_a_pickled_copy_finds_the_login_of_its_whole_url(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "private" / "tokens.json")
+    with world() as resource:
+        auth = OAuth(f"{resource.url}?tenant=a", receiver=Person(), store=store)
+        token = auth.login()
+        auth._receiver = None  # ours is no part of the library
+        assert pickle.loads(pickle.dumps(auth)).token == token
+        assert OAuth(resource.url, receiver=None, store=store).token is None
+
+
+def test_a_login_asks_the_whole_url_whether_it_wants_a_token() -> None:
+    with world() as resource:
+        OAuth(f"{resource.url}?tenant=a", receiver=Person()).login()
+        assert [one.query for one in resource.calls] == [{"tenant": "a"}]
 
 
 def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> None:

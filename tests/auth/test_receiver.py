@@ -600,7 +600,7 @@ def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> No
     person = Person()
     login = Login(PasteReceiver(Shown(), person))
     person.asked.get(timeout=WAIT)
-    (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[paste]"]
+    (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[prompt]"]
     assert thread.daemon
     login.exchange.abort()
     assert isinstance(login.join(), ExchangeAborted)

@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from tests.auth.authorization_server import Answer, ResourceServer, Seen
+from tests.auth.authorization_server import Answer, ResourceServer, Seen, call
 
 
 class TokenDesk:
     """Takes over the token endpoint of the authorization server behind a resource.
 
     Attributes:
+        resource: The resource.
+        server: Its authorization server.
         check: Looks at a request; an `Answer` refuses it.
         kind: The type of the tokens.
         forms: The forms of all requests.
@@ -20,6 +22,7 @@ class TokenDesk:
     """
 
     def __init__(self, resource: ResourceServer, kind: str = "Bearer") -> None:
+        self.resource = resource
         self.server = resource.authorization_server
         self.server.metadata["token_endpoint_auth_methods_supported"] = [
             "client_secret_basic",
@@ -32,6 +35,10 @@ class TokenDesk:
         self.seen: list[Seen] = []
         self._numbers = itertools.count(1)
         self.server.routes["POST", "/token"] = self.answer
+
+    def call(self, auth: Any, method: str = "ping") -> Any:
+        """Make one request to the resource."""
+        return call(self.resource, auth, method)
 
     @property
     def forms(self) -> list[dict[str, str]]:

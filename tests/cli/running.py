@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +115,11 @@ class AtTerminal:
         while self.screen == before:
             assert self._reads(), f"nothing changed:\n{self.screen}"
 
+    def answers(self, words: str, *keys: str) -> None:
+        """Wait until `words` stand on the screen, then press keys."""
+        self.sees(words)
+        self.types(*keys)
+
     def types(self, *keys: str) -> None:
         """Press keys."""
         for key in keys:
@@ -191,3 +198,26 @@ def at_terminal(
         yield AtTerminal(child, columns, rows, patience)
     finally:
         child.close(force=True)
+
+
+def log_in(url: str, *given: str, asked: bool = True, **env: Any) -> str:
+    """Sign in as a person who goes to the address on the screen; return the last screen.
+
+    Args:
+        url: The URL of the server.
+        given: Further words of the command line.
+        asked: Whether the person has to agree to the issuer first.
+        env: Further variables of the environment.
+    """
+    words = ("auth", "login", url, "--no-browser", *given)
+    with at_terminal(*words, columns=1000, **env) as terminal:
+        if asked:
+            terminal.sees(f"The server {url}")
+            terminal.answers("Sign in there? [y/N]", "y\r")
+        terminal.sees("resource=")
+        terminal.sees("\n")
+        (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)
+        with urllib.request.urlopen(address, timeout=30) as page:
+            page.read()
+        assert terminal.ends() == 0
+    return terminal.screen

@@ -81,7 +81,8 @@ def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: st
 
 
 @pytest.mark.parametrize(
-    ("keys", "code", "said"), [((ENTER,), 0, "changed"), ((DOWN, DOWN, ENTER), 1, "Denied")]
+    ("keys", "code", "said"),
+    [((DOWN, ENTER, "run", ENTER), 0, "changed"), ((ENTER,), 1, "Denied")],
 )
 def test_what_may_change_something_is_called_after_a_yes(
     elsewhere: Path, hostile: str, keys: tuple[str, ...], code: int, said: str
@@ -96,8 +97,7 @@ def test_what_may_change_something_is_called_after_a_yes(
 
 def test_progress_is_a_bar_and_ctrl_c_ends_the_call(elsewhere: Path, hostile: str) -> None:
     with at_terminal("call", hostile, "slow") as terminal:
-        terminal.sees("one␛[2Jof three")
-        terminal.types(CTRL_C)
+        terminal.answers("one␛[2Jof three", CTRL_C)
         assert terminal.ends() == 130
     assert "Interrupted" in terminal.screen
     assert "Traceback" not in terminal.screen
@@ -107,12 +107,10 @@ def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) 
     line = f"$SYNCMCP call ask_user_preferences -- {sys.executable} -m syncmcp.testing | cat > got"
     with at_terminal(shell=line) as terminal:
         terminal.sees("asks you to fill in a form")
-        terminal.types(ENTER)
-        while "All right?" not in terminal.screen:
-            before = terminal.screen
-            terminal.types(ENTER)
-            terminal.changes(before)
-        terminal.types(ENTER)
+        terminal.answers("What will you do?", ENTER)
+        for number in (1, 2, 3):
+            terminal.answers(f"Field {number} of 3", ENTER)
+        terminal.answers("All right?", DOWN, DOWN, ENTER)
         assert terminal.ends() == 0
     got = Path("got").read_text()
     assert got.strip()
@@ -132,8 +130,7 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(elsewhere: Path) -> N
         terminal.types(ENTER)  # No comes first
         assert terminal.ends() == 2
     with at_terminal("call", "demo", "greet") as terminal:
-        terminal.sees("Use it?")
-        terminal.types(DOWN, ENTER)
+        terminal.answers("Use it?", DOWN, ENTER)
         assert terminal.ends() == 0
     assert "Hello, world!" in terminal.screen
     with at_terminal("call", "demo", "greet", "name=again") as terminal:
@@ -144,32 +141,20 @@ def test_a_server_named_in_this_folder_is_used_after_a_yes(elsewhere: Path) -> N
 
 def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -> None:
     with at_terminal("shell", *DEMO) as terminal:
-        terminal.sees("Ctrl-D ends")
-        terminal.types("call ad", TAB)
-        terminal.sees("call add")
-        terminal.types(" a", TAB)
-        terminal.sees("call add a:=")
-        terminal.types("1 b:=2", ENTER)
-        terminal.sees("\n3\n")
-        terminal.types("prompt translate language=Fr", TAB)
-        terminal.sees("language=French")
-        terminal.types(" text=Hi", ENTER)
-        terminal.sees("user: ")
-        terminal.types("call fail --json", ENTER)
-        terminal.sees('"exit_code": 5')
-        terminal.types("nonsense", ENTER)
-        terminal.sees("there is no such command")
-        terminal.types("ping --trust", ENTER)
-        terminal.sees("counts when the shell is started")
-        terminal.types("help ping", ENTER)
-        terminal.sees("Usage: syncmcp ping")
-        terminal.types("call countdown steps:=1000 delay:=0.2", ENTER)
+        terminal.answers("Ctrl-D ends", "call ad", TAB)
+        terminal.answers("call add", " a", TAB)
+        terminal.answers("call add a:=", "1 b:=2", ENTER)
+        terminal.answers("\n3\n", "prompt translate language=Fr", TAB)
+        terminal.answers("language=French", " text=Hi", ENTER)
+        terminal.answers("user: ", "call fail --json", ENTER)
+        terminal.answers('"exit_code": 5', "nonsense", ENTER)
+        terminal.answers("there is no such command", "ping --trust", ENTER)
+        terminal.answers("counts when the shell is started", "help ping", ENTER)
+        terminal.answers("Usage: syncmcp ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
         terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
-        terminal.sees("Interrupted")
-        terminal.types("ping", ENTER)
-        terminal.sees(" ms\n")
-        terminal.types(CTRL_D)
+        terminal.answers("Interrupted", "ping", ENTER)
+        terminal.answers(" ms\n", CTRL_D)
         assert terminal.ends() == 0
 
 

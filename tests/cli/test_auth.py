@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from syncmcp.cli.state import stored_login
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import call, world
-from tests.cli.running import AtTerminal, Command, at_terminal, ended, program
+from tests.cli.running import Command, ended, log_in, program
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -47,13 +45,7 @@ def test_who_is_not_signed_in_is_told_so_and_not_sent_anywhere(
 def test_a_person_signs_in_once_for_all_later_commands(
     elsewhere: Path, private: str, issuer: AuthorizationServer, command: Command
 ) -> None:
-    with at_terminal("auth", "login", private, "--no-browser", columns=1000) as terminal:
-        terminal.sees("code_challenge=")
-        (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)
-        with urllib.request.urlopen(address, timeout=30) as page:
-            page.read()
-        assert terminal.ends() == 0
-    assert f"signed in to {private}" in terminal.screen
+    assert f"signed in to {private}" in log_in(private)
     assert command("call", private, "read").out == "a line\n"
     issuer.expire()  # it is renewed without anybody
     # A program of its own finds it, too.
@@ -85,15 +77,6 @@ def test_commands_have_no_sign_in(command: Command) -> None:
     assert (ran.code, "--env" in ran.error["hint"]) == (2, True)
 
 
-def agree(terminal: AtTerminal, last: str) -> None:
-    """Go to the address on the screen, whose last argument is `last`, and back."""
-    terminal.sees(f"{last}=")
-    terminal.sees("\n")
-    (address,) = re.findall(rf"http://\S+{last}=\S+", terminal.screen)
-    with urllib.request.urlopen(address, timeout=30) as page:
-        page.read()
-
-
 def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
     elsewhere: Path, command: Command
 ) -> None:
@@ -104,12 +87,8 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
         del server.metadata["registration_endpoint"]
         given = ["--client-id", "mine", "--client-secret-env", "SECRET", "--issuer", server.issuer]
-        given += ["--redirect-uri", back, "--no-browser"]
-        with at_terminal(
-            "auth", "login", resource.url, *given, columns=1000, SECRET="its-secret"
-        ) as terminal:
-            agree(terminal, "resource")
-            assert terminal.ends() == 0
+        given += ["--redirect-uri", back]
+        log_in(resource.url, *given, asked=False, SECRET="its-secret")
         assert server.authorizations[-1]["redirect_uri"] == back
         assert server.authorizations[-1]["client_id"] == "mine"
         status = command("auth", "status", resource.url, "--json").result
@@ -130,12 +109,17 @@ def test_whoever_names_the_same_issuer_later_stays_signed_in(
     with world() as resource:
         server = resource.authorization_server
         for given in ([], ["--issuer", server.issuer], []):
-            with at_terminal(
-                "auth", "login", resource.url, "--no-browser", *given, columns=1000
-            ) as terminal:
-                agree(terminal, "resource")
-                assert terminal.ends() == 0
+            # Only the first one needs an agreement, which is kept with the sign-in.
+            log_in(resource.url, *given, asked=len(server.authorizations) == 0)
             assert command("auth", "status", resource.url).code == 0
+
+
+def test_without_a_terminal_only_an_issuer_that_is_named_is_signed_in_at(command: Command) -> None:
+    with world() as resource:
+        ran = command("auth", "login", resource.url, "--no-browser")
+        assert (ran.code, ran.error["kind"]) == (3, "LoginRequired")
+        assert "--issuer" in ran.error["hint"]
+        assert resource.authorization_server.paths("POST") == []
 
 
 def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
@@ -145,21 +129,13 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
         server = resource.authorization_server
         server.clients["mine"] = (None, "none")
         for given in (["--client-id", "mine"], []):
-            with at_terminal(
-                "auth", "login", resource.url, "--no-browser", *given, columns=1000
-            ) as terminal:
-                agree(terminal, "resource")
-                assert terminal.ends() == 0
+            log_in(resource.url, *given)
             # What a server says when somebody signs in is kept with the sign-in.
             server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
         assert command("auth", "status", resource.url, "--json").result["client_id"] != "mine"
         assert [grant["client"] for grant in server.valid.values()] != ["mine"]
         assert len(server.valid) == len(server.refreshable) == 1
-        again = ["--no-browser", "--client-id", "mine"]
-        with at_terminal("auth", "login", resource.url, *again, columns=1000) as terminal:
-            agree(terminal, "resource")
-            assert terminal.ends() == 0
-        assert "was not revoked" in terminal.screen
+        assert "was not revoked" in log_in(resource.url, "--client-id", "mine")
         assert command("auth", "status", resource.url, "--json").result["client_id"] == "mine"
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from syncmcp.testing import AuthorizationServer, demo_server, serve_http
-from tests.cli.running import ENTER, TAB, at_terminal
+from tests.cli.running import ENTER, TAB, at_terminal, log_in
 from tests.system.peers.launch import http_server
 from tests.system.peers.peers import EVERYTHING, HTTP
 
@@ -90,12 +88,9 @@ def test_every_command_works_on_the_reference_server(elsewhere: Path, everything
         terminal.sees("listening to the tools")
         assert terminal.ends() == 6
     with at_terminal("shell", everything) as terminal:
-        terminal.sees("Ctrl-D ends")
-        terminal.types("call get-su", TAB)
-        terminal.sees("call get-sum")
-        terminal.types(" a:=2 b:=2", ENTER)
-        terminal.sees("The sum of 2 and 2 is 4")
-        terminal.types("quit", ENTER)
+        terminal.answers("Ctrl-D ends", "call get-su", TAB)
+        terminal.answers("call get-sum", " a:=2 b:=2", ENTER)
+        terminal.answers("The sum of 2 and 2 is 4", "quit", ENTER)
         assert terminal.ends() == 0
 
 
@@ -103,23 +98,15 @@ def test_every_command_works_on_the_reference_server(elsewhere: Path, everything
 def test_every_command_works_where_somebody_signed_in(elsewhere: Path, private: str) -> None:
     with at_terminal("tools", private) as terminal:
         assert terminal.ends() == 3
-    with at_terminal("auth", "login", private, "--no-browser", columns=1000) as terminal:
-        terminal.sees("code_challenge=")
-        terminal.sees("resource=")
-        (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)
-        with urllib.request.urlopen(address, timeout=30) as page:
-            page.read()
-        assert terminal.ends() == 0
+    log_in(private)
     run_all(private, _PRIVATE)
     record_and_replay(private, ["call", "add", "a:=1", "b:=2"], "3")
     with at_terminal("listen", private, "--tools", "--wait", "0.2") as terminal:
         terminal.sees("listening to the tools")
         assert terminal.ends() == 6
     with at_terminal("shell", private) as terminal:
-        terminal.sees("Ctrl-D ends")
-        terminal.types("call add a:=1 b:=1", ENTER)
-        terminal.sees("\n2\n")
-        terminal.types("quit", ENTER)
+        terminal.answers("Ctrl-D ends", "call add a:=1 b:=1", ENTER)
+        terminal.answers("\n2\n", "quit", ENTER)
         assert terminal.ends() == 0
     with at_terminal("auth", "logout", private) as terminal:
         assert terminal.ends() == 0

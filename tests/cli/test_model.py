@@ -9,7 +9,7 @@ import pytest
 
 from syncmcp.cli.parsing import PROVIDERS, sampling_model
 from syncmcp.llm import OpenAISampling
-from tests.cli.running import ENTER, Command, at_terminal
+from tests.cli.running import DOWN, ENTER, Command, at_terminal
 from tests.llm.double import Double, double
 from tests.llm.providers import OpenAIChat, OpenAIResponses
 
@@ -60,10 +60,10 @@ def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
     with at_terminal("call", demo, *ASKED, "-m", "openai:m") as terminal:
         terminal.sees("Let the model answer?")
         assert "Why?" in terminal.screen
-        terminal.types(ENTER)
+        terminal.types(DOWN, DOWN, DOWN, ENTER)
         terminal.sees("Send it?")
         assert "Because." in terminal.screen
-        terminal.types(ENTER)
+        terminal.types(DOWN, DOWN, ENTER)
         assert terminal.ends() == 0
     assert terminal.screen.splitlines()[-1] == "Because."
 

@@ -13,8 +13,9 @@ from tests.cli.running import Command
 
 @pytest.fixture
 def config(elsewhere: Path, demo: str) -> Path:
-    """A file that belongs to the user, not to the folder."""
-    path = elsewhere.parent / "servers.json"
+    """A file among the settings of the user."""
+    path = Path.home() / ".cursor" / "servers.json"
+    path.parent.mkdir()
     servers = {
         "web": {"url": demo},
         "program": {"command": sys.executable, "args": ["-m", "syncmcp.testing"]},
@@ -58,7 +59,6 @@ def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
     claude.parent.mkdir(parents=True)
     claude.write_text(config.read_text())
     cursor = Path.home() / ".cursor/mcp.json"
-    cursor.parent.mkdir()
     cursor.write_text("{")
     assert command("call", "web", "greet").out == "Hello, world!\n"
     rows = command("servers").rows

@@ -61,7 +61,8 @@ def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> 
 
 
 def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None:
-    own = elsewhere.parent / "mine.json"
+    own = Path.home() / ".cursor" / "mine.json"
+    own.parent.mkdir()
     own.write_text('{"mcpServers": {"web": {"url": "https://example.com/mcp"}}}')
     for what in ("approve", "forget"):
         ran = command("servers", what, "web", "-c", str(own))
@@ -69,11 +70,33 @@ def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None
     assert list(Path.home().rglob("approved-servers.json")) == []
 
 
+def test_what_cannot_be_looked_at_hides_no_other_server(command: Command, project: Path) -> None:
+    words = " ".join(str(number) for number in range(20_000))
+    servers = {"long": {"command": "x", "args": [words]}, "good": {"command": "y"}}
+    project.write_text(json.dumps({"servers": servers}))
+    assert [(row[0], row[1]) for row in command("servers").rows] == [
+        ("long", "it has more than 10,000 words that could be files"),
+        ("good", "to be approved"),
+    ]
+
+
+def test_a_script_that_has_changed_is_to_be_approved_again(command: Command, project: Path) -> None:
+    script = project.parents[1] / "server.py"
+    script.write_text("good")
+    servers = {"demo": {"command": "x", "args": [str(script)]}}
+    project.write_text(json.dumps({"servers": servers}))
+    assert command("servers", "approve", "demo", "--yes").out == "demo: ready\n"
+    script.write_text("evil")
+    assert command("servers").rows[0][1] == "to be approved"
+
+
 def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
     for what in ("approve", "forget"):
         assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
-        assert command("servers", what, "broken").code == 2
         assert command("servers", what).code == 2
+    assert command("servers", "approve", "broken").code == 2
+    # What was approved before it was broken can be discarded.
+    assert "neither a command nor a url" in command("servers", "forget", "broken").out
     assert command("servers", "nonsense").code == 2
     assert "approve" in command("servers", "--help").out
     assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"

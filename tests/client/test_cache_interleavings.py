@@ -32,7 +32,7 @@ class Client:
     def __init__(self, store: MemoryCache) -> None:
         target = Http("https://example.com/mcp")
         self.cache: ResultCache | None = ResultCache(
-            store, target, extensions={}, offer=lambda: NO_OFFER
+            store, target, extensions={}, offer=lambda: NO_OFFER, shared=True
         )
         self.settings = SimpleNamespace(max_rounds=1)
         self.heard = dict.fromkeys(METHODS, 0)
@@ -74,7 +74,7 @@ class World:
         return self.now
 
     def call(self, client: Client, method: str, use: CacheUse) -> None:
-        options = ResolvedOptions(None, None, cache=use)
+        options = ResolvedOptions(None, None).but(cache=use)
         params = {"uri": "a:1"} if method == "resources/read" else None
         assert client.cache is not None
         steps: Steps[Any] = cached_or_exchange(cast("Any", client), method, params)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
@@ -360,6 +361,56 @@ def test_servers_without_a_url_share_nothing(transport: str) -> None:
             client.list_tools()
             client.list_tools()
     assert server.stats.requests["tools/list"] == 2
+
+
+# -- clients that reach a server in different ways ------------------------------------------------
+
+
+def bundle(folder: Path, name: str) -> str:
+    path = folder / name
+    path.write_bytes(Path(certifi.where()).read_bytes())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda folder: {"verify": False},
+        lambda folder: {"verify": bundle(folder, "other.pem")},
+        lambda folder: {"cert": bundle(folder, "client.pem")},
+        lambda folder: {"cert": (bundle(folder, "client.pem"), bundle(folder, "client.key"))},
+        lambda folder: {"proxies": {"https": "http://127.0.0.1:9"}},
+        lambda folder: {"session": requests.Session()},
+    ],
+    ids=["unchecked", "a bundle", "a certificate", "a certificate and key", "a proxy", "a session"],
+)
+def test_what_is_public_is_shared_by_clients_that_trust_the_same_alone(
+    other: Callable[[Path], dict[str, Any]], mirror: Mirror, raw: RawServer, tmp_path: Path
+) -> None:
+    mirror.scope = "public"
+    store, settings = MemoryCache(), other(tmp_path)
+    with connected(raw, store, headers={"X-Who": "mallory"}, **settings) as client:
+        assert who(client) == who(client) == "mallory"
+    with connected(raw, store, headers={"X-Who": "ada"}) as client:
+        assert who(client) == "ada"
+    if "session" not in settings:
+        with connected(raw, store, headers={"X-Who": "eve"}, **settings) as client:
+            assert who(client) == "mallory"
+    assert mirror.asked == ["mallory", "ada"]
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "HTTPS_PROXY"])
+def test_what_the_environment_says_of_the_way_to_a_server_counts_too(
+    name: str, mirror: Mirror, raw: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.scope = "public"
+    store = MemoryCache()
+    with connected(raw, store, headers={"X-Who": "ada"}) as client:
+        assert who(client) == "ada"
+    given = bundle(tmp_path, "other.pem") if name == "REQUESTS_CA_BUNDLE" else "http://127.0.0.1:9"
+    monkeypatch.setenv(name, given)
+    with connected(raw, store, headers={"X-Who": "bob"}) as client:
+        assert who(client) == "bob"
 
 
 # -- interceptors, and what a store sees ----------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 
 from syncmcp._client.background import submit
 from syncmcp._client.core import core_of
-from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.steps import Pause, Send, Steps
 from tests.support.intercepting import MEMORY
@@ -35,7 +34,7 @@ def test_a_request_after_a_pause_that_was_over_at_once_can_be_cancelled(
     with MEMORY.connect(stage.server) as client:
         core = core_of(client)
         # The pool's thread goes on before the thread that began the pause does.
-        monkeypatch.setattr(DaemonPool, "run", lambda self, job, **_: job())
+        monkeypatch.setattr(core.pools.workers, "run", lambda job: job())
         future = submit(_hold(), core, core.resolve({}), Deadline(None))
         stage.inside("a")
         monkeypatch.undo()

@@ -27,7 +27,7 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
-from tests.support.scripts import Scripted, opening
+from tests.support.scripts import OLD, Scripted, opening
 from tests.support.stage import PATIENCE, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
@@ -325,6 +325,37 @@ def test_a_server_that_died_is_started_again_by_the_next_call() -> None:
         assert "the disk is full" in str(caught.value)
         assert client.call_tool("pid").text != first
         assert client.call_tool.future("pid").result(CEILING).text != first
+
+
+DEAF = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}
+    answer["serverInfo"] = {"name": "deaf", "version": "1"}
+    if asked["method"] == "ping":
+        os.close(0)
+        answer = {}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+    if asked["method"] == "ping":
+        break
+import time
+time.sleep(600)
+"""
+
+
+def test_a_server_that_closes_its_stdin_and_lives_is_replaced() -> None:
+    with syncmcp.connect(Stdio(sys.executable, "-c", DEAF, grace=(0, 0)), mode=OLD) as client:
+        client.ping()
+        deaf = client._core.connection
+        assert deaf is not None
+        with pytest.raises(ConnectionLost):
+            deaf.request("ping", None, ResolvedOptions(None, None), Deadline(PATIENCE))
+        assert deaf.wait_closed(PATIENCE)
+        client.ping()
+        assert client._core.connection is not deaf
 
 
 @pytest.mark.pitfall("5")

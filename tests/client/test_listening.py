@@ -13,6 +13,7 @@ import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
+from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http import HttpEndpoint
@@ -57,7 +58,9 @@ def shop(**options: Any) -> Server:
 
 def held(server: Server) -> int:
     """How much the server holds for those who listen."""
-    subscribed = sum(session.subscribed(f"a:{n}") for session in server.sessions for n in (1, 2))
+    subscribed = sum(
+        f"a:{n}" in session.subscriptions for session in server.sessions for n in (1, 2)
+    )
     return server.stats.listeners + subscribed
 
 
@@ -459,6 +462,19 @@ def test_too_many_different_events_end_the_subscription(
                 next(events)
             assert (caught.value.by, caught.value.uris) == ("backlog", ("a:1",))
         assert server.stats.wait_for(lambda stats: held(server) == 0)
+
+
+def test_the_uris_of_queued_events_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._concurrency.event_queue.MAX_CHARACTERS", 100)
+    queue = EventQueue()
+    long = [updated(f"{number}{'x' * 39}") for number in range(4)]
+    for round in range(3):  # what was taken, one by one or all together, makes room
+        assert [queue.put(event) for event in long] == [True, True, False, False]
+        assert queue.put(long[0])  # equal to one that is queued
+        if round == 1:
+            assert queue.take_all() == long[:2]
+        else:
+            assert [queue.next(0.0), queue.next(0.0)] == long[:2]
 
 
 def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,13 @@ import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
-from syncmcp._concurrency.timing import Latch
+from syncmcp._client.core import ClientCore
+from syncmcp._client.session_state import SessionState
+from syncmcp._concurrency.timing import Deadline, Latch
+from syncmcp._connection.connection import Connection
 from syncmcp.testing import FaultProxy, script, serve_http
-from syncmcp.testing.leaks import child_processes
 from tests.client.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
+from tests.support.programs import server_processes
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
 from tests.support.stage import (
     PATIENCE,
@@ -284,7 +287,7 @@ def test_an_update_of_something_below_is_told_with_its_own_uri(wire: str) -> Non
 def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
     revision: syncmcp.Mode,
 ) -> None:
-    server, others = shop(), child_processes()
+    server, others = shop(), server_processes()
     with relayed(server) as target, syncmcp.connect(target, mode=revision) as client:
         with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
             die(others)
@@ -314,9 +317,44 @@ def test_the_process_that_replaces_a_dead_one_is_asked_for_the_same() -> None:
         events.close()
 
 
+@pytest.mark.requirement("STD-08")
+def test_a_process_that_dies_between_the_handshake_and_the_end_of_the_opening_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losses = threading.Semaphore(0)
+    restore, interrupted = SessionState.restore, ClientCore.interrupted
+    doomed = [True]  # the first connection that replaces another
+
+    def told(core: ClientCore, error: syncmcp.McpError) -> None:
+        interrupted(core, error)
+        losses.release()
+
+    def restore_and_wait(state: SessionState, connection: Connection, deadline: Deadline) -> None:
+        restore(state, connection, deadline)
+        if doomed:
+            doomed.clear()
+            connection.notify("acme/die", None, deadline)
+            for _ in range(2):
+                assert losses.acquire(timeout=PATIENCE)
+
+    monkeypatch.setattr(ClientCore, "interrupted", told)
+    listening = [script.expect("ping"), script.reply({})]
+    end = [script.expect("acme/die"), script.cut(code=1)]
+    lasts = [*opening(OLD), script.notify(CHANGED), script.silence()]
+    with (
+        Scripted([*opening(OLD), *listening, *end], [*opening(OLD), *end], lasts) as peer,
+        syncmcp.connect(syncmcp.Stdio(*peer.command), mode=OLD) as client,
+    ):
+        events = client.listen(tools=True, timeout=PATIENCE)
+        monkeypatch.setattr(SessionState, "restore", restore_and_wait)
+        client.notify("acme/die")
+        assert TOOLS in [next(events) for _ in range(3)]
+        events.close()
+
+
 def die(others: set[int]) -> None:
     """Have the server's process die, and not the `others`, which other tests may need."""
-    (process,) = child_processes() - others
+    (process,) = server_processes() - others
     os.kill(process, signal.SIGKILL)
 
 
@@ -325,7 +363,7 @@ def die(others: set[int]) -> None:
 def test_a_process_that_is_not_replaced_takes_the_subscription_with_it(
     revision: syncmcp.Mode,
 ) -> None:
-    server, others = shop(), child_processes()
+    server, others = shop(), server_processes()
     with relayed(server) as target:
         target.restart = "never"
         with syncmcp.connect(target, mode=revision, name="shop") as client:
@@ -523,7 +561,7 @@ def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -
         def cycle() -> None:
             for _ in range(15):
                 with client.listen(uris=["a:1"], timeout=PATIENCE):
-                    assert server.sessions[0].subscribed("a:1")
+                    assert "a:1" in server.sessions[0].subscriptions
 
         assert in_threads(*[cycle] * 4) == [None] * 4
         assert held(server) == 0

@@ -193,3 +193,97 @@ def test_a_whole_list_that_broke_off_begins_anew_on_a_new_connection(
                 client.list_tools(max_pages=page_limit)
         sent = ["absent"] if page_limit else ["absent", "old"]
         assert cursors(peer, 2 * len(sent)) == sent * 2
+
+
+READING: dict[str, Callable[[Client], list[str]]] = {
+    "list": lambda client: names(client.list_tools()),
+    "iterate": lambda client: [tool.name for tool in client.iter_tools()],
+    "future": lambda client: names(client.list_tools.future().result(CEILING)),
+}
+
+
+@pytest.mark.parametrize("way", READING)
+def test_the_items_of_all_pages_together_are_bounded(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
+    with (
+        pages(page("a", "b", nextCursor="1"), page("c")) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+    ):
+        assert READING[way](client) == ["a", "b", "c"]
+    with (
+        pages(page("a", "b", nextCursor="1"), page("c", "d", nextCursor="2"), page()) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+    ):
+        with pytest.raises(LimitExceeded, match="more than 3 items") as caught:
+            READING[way](client)
+        assert caught.value.method == "tools/list"
+        assert len(cursors(peer, 2)) == 2
+
+
+@pytest.mark.parametrize("cursor", [{}, {"cursor": None}])
+def test_the_items_of_a_page_are_bounded_before_there_are_models_of_them(
+    cursor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
+    # Of no use as tools: the bound counts before anything else is looked at.
+    with (
+        pages({"tools": [1, 2, 3, 4]}) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+        pytest.raises(LimitExceeded, match="more than 3 items"),
+    ):
+        client.list_tools(**cursor)
+
+
+@pytest.mark.parametrize("way", READING)
+def test_the_bytes_of_all_pages_together_are_bounded(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_BYTES", 3000)
+    long = "x" * 1200
+    with (
+        pages(page(long, nextCursor="1"), page(f"{long}y")) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+    ):
+        assert READING[way](client) == [long, f"{long}y"]
+    endless = [page("a", nextCursor=f"{number}{long}") for number in range(3)]
+    with pages(*endless) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        with pytest.raises(LimitExceeded, match="more than 3,000 bytes"):
+            READING[way](client)
+        assert len(cursors(peer, 3)) == 3
+
+
+@pytest.mark.parametrize("way", READING)
+def test_the_values_of_all_pages_together_are_bounded(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_VALUES", 300)
+    noted = {"_meta": {"acme/zeros": [0] * 130}}
+    with (
+        pages(page("a", nextCursor="1", **noted), page("b, [{:", **noted)) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+    ):
+        assert READING[way](client) == ["a", "b, [{:"]
+    endless = [page("a", nextCursor=str(number), **noted) for number in range(3)]
+    with pages(*endless) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        with pytest.raises(LimitExceeded, match="more than 300 values"):
+            READING[way](client)
+        assert len(cursors(peer, 3)) == 3
+
+
+def test_a_list_of_one_page_may_be_as_long_as_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_BYTES", 100)
+    with pages(page("x" * 1200)) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        assert names(client.list_tools()) == ["x" * 1200]
+
+
+def test_a_restart_of_a_list_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
+    script = opening()
+    script += [s.expect("tools/list"), s.reply(page("a", "b", nextCursor="1"))]
+    script += [s.expect("tools/list"), s.error(-32602, "unknown cursor")]
+    for part in (page("a", "b", nextCursor="2"), page("c")):
+        script += [s.expect("tools/list"), s.reply(part)]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        assert names(client.list_tools()) == ["a", "b", "c"]

@@ -16,7 +16,7 @@ import pytest
 import syncmcp
 from syncmcp import Client, ConnectionLost, InvalidParams, RequestTimeout, SessionLost
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
-from syncmcp.testing.leaks import child_processes
+from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, relayed
 
 SIZE = 2
@@ -148,10 +148,10 @@ class Library:
 @contextmanager
 def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
     """Where sessions end, the process is killed."""
-    before = child_processes()
+    before = server_processes()
 
     def kill() -> None:
-        [relay] = child_processes() - before
+        [relay] = server_processes() - before
         os.kill(relay, signal.SIGKILL)
 
     def page(listing: Listing, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:

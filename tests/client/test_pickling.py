@@ -41,6 +41,12 @@ def again(client: Client) -> Client:
     return copy
 
 
+def test_a_pickle_holds_what_the_client_was_given_in_the_clear() -> None:
+    target = Http(HERE, headers={"X-Key": "canary-of-a-header"})
+    assert b"canary-of-a-header" in pickle.dumps(Client(target))
+    assert b"canary-of-env" in pickle.dumps(Client(Stdio("x", env={"KEY": "canary-of-env"})))
+
+
 class Locked(Interceptor):
     """One that cannot be pickled."""
 
@@ -93,8 +99,9 @@ def test_handlers_set_one_by_one_travel_too() -> None:
     client = Client(HERE)
     client.on_request("acme/question", heard)
     client.on_notification("acme/news", heard)
-    requests, notifications = again(client)._handlers.by_method()
-    assert (requests, notifications) == ({"acme/question": heard}, {"acme/news": heard})
+    handlers = again(client)._handlers
+    assert handlers.requests == {"acme/question": heard}
+    assert handlers.notifications == {"acme/news": heard}
     client.on_notification("acme/other", lambda params: None)
     with pytest.raises(UsageError, match="the handler of acme/other"):
         pickle.dumps(client)

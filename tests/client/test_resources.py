@@ -303,6 +303,53 @@ def test_a_file_has_the_mode_that_files_of_this_user_have(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_that_is_replaced_keeps_its_mode(mode: int, linked: bool, tmp_path: Path) -> None:
+    path = there = tmp_path / "a"
+    path.write_text("before")
+    path.chmod(mode)
+    if linked:  # who may read what the link led to may read what stands in its place
+        path = tmp_path / "link"
+        path.symlink_to(there)
+    save(text_of("after"), path, overwrite=True)
+    assert stat.S_IMODE(path.lstat().st_mode) == mode
+    assert (path.read_text(), path.is_symlink()) == ("after", False)
+
+
+def test_no_special_bit_of_a_file_that_is_replaced_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("before")
+    path.chmod(0o4755)
+    save(text_of("after"), path, overwrite=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+def test_what_is_saved_is_never_open_to_more_than_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("before")
+    path.chmod(0o600)
+    modes: list[int] = []
+    sync = os.fsync
+
+    def look(descriptor: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    save(text_of("after"), path, overwrite=True)
+    assert modes == [0o600]
+
+
+def test_a_link_that_leads_in_a_circle_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.symlink_to(path)
+    save(text_of("after"), path, overwrite=True)
+    assert path.read_text() == "after"
+
+
 def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         save(text_of("a"), tmp_path / "missing" / "a")

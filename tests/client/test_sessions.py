@@ -24,8 +24,8 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
-from syncmcp.testing.leaks import child_processes
 from syncmcp.types import CallToolResult
+from tests.support.programs import server_processes
 from tests.support.session_server import SessionServer, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
 from tests.transports.http_peer import Request
@@ -447,11 +447,11 @@ def test_only_the_answer_to_initialize_names_the_session() -> None:
 def test_a_server_that_was_started_again_is_asked_for_the_same_as_before() -> None:
     server = Server("standing")
     server.resource("a:1")(lambda: "one")
-    before = child_processes()
+    before = server_processes()
     with relayed(server) as target, syncmcp.connect(target, mode=MODE) as client:
         client.set_log_level("error")
         client.subscribe_resource("a:1")
-        [relay] = child_processes() - before
+        [relay] = server_processes() - before
         os.kill(relay, signal.SIGKILL)
         assert len(client.list_resources().resources) == 1
         with server.stats as stats:

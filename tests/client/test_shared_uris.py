@@ -104,7 +104,7 @@ def test_when_the_program_gives_it_back_who_began_to_listen_meanwhile_still_list
         asked.set()
         assert server.stats.wait_for(lambda stats: stats.requests["resources/subscribe"] == 2)
         assert context.session is not None
-        context.session.unsubscribe(str(params["uri"]))
+        context.session.subscriptions.discard(str(params["uri"]))
         return {}
 
     with syncmcp.connect(server, mode=STATEFUL) as client:

@@ -15,8 +15,8 @@ import pytest
 
 import syncmcp
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.pending_request import PendingRequest
-from syncmcp.testing import ScriptedPeer, ToolContext
+from syncmcp._connection.pending_request import PendingRequest, TimeoutWatcher
+from syncmcp.testing import ScriptedPeer, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
 from syncmcp.transports.memory import MemoryTransport
@@ -24,11 +24,13 @@ from tests.support.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
+    Clock,
     Stage,
     Wire,
     every_wire,
     in_threads,
     relayed,
+    tick,
 )
 
 LIMIT = 0.5
@@ -174,6 +176,31 @@ def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
 
 
+@both_ways
+@pytest.mark.parametrize("pause", [0.02, None])
+@pytest.mark.requirement("TMO-01", "CAN-01")
+def test_the_server_is_told_of_a_deadline_that_the_exchange_noticed_first(
+    way: str, pause: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The timer, which expires calls, is late: the thread that reads sees the deadline pass, or the
+    # transport aborts the exchange.
+    monkeypatch.setattr(TimeoutWatcher, "watch", lambda *_: None)
+    stage = Stage()
+
+    @stage.server.tool()
+    def work(context: ToolContext) -> str:
+        """Report progress for ever, or never."""
+        while not context.cancelled.wait(pause):
+            context.report_progress(1)
+        return "late"
+
+    with Wire("http", STATEFUL).connect(stage.server) as client:
+        error = call(client, way, "work", {}, timeout=0.3)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert (error.kind, error.seconds, error.delivery) == ("total", 0.3, "unknown")
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+
+
 ANSWER = s.reply({"content": [{"type": "text", "text": "late"}]})
 STUCK: dict[str, list[Step]] = {
     "silent": [s.silence()],
@@ -212,6 +239,77 @@ def test_comments_on_a_stream_for_ever_do_not_hold_a_call(way: str) -> None:
                 error = call(client, way, "stuck", {}, timeout=1.6, idle_timeout=1.0)
             assert isinstance(error, syncmcp.RequestTimeout)
             assert error.kind == "total"
+
+
+@pytest.mark.parametrize("end", ["timeout", "token", "close"])
+@pytest.mark.requirement("TMO-01")
+@pytest.mark.pitfall("4", "H5")
+def test_a_future_does_not_wait_for_a_headers_function_that_does_not_return(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, token, gate = Stage(), syncmcp.CancelToken(), threading.Event()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    waits = [threading.Event()]  # the function blocks once
+
+    def headers() -> dict[str, str]:
+        if ready.is_set() and waits:
+            waits.pop().set()
+            assert gate.wait(6 * PATIENCE)
+        return {}
+
+    ready, inside = threading.Event(), waits[0]
+    with (
+        serve_http(stage.server) as http,
+        syncmcp.connect(syncmcp.Http(http.url, headers=headers)) as client,
+    ):
+        ready.set()
+        try:
+            call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
+            assert inside.wait(PATIENCE)
+            if end == "token":
+                token.cancel("enough")
+            elif end == "close":
+                client.close()
+            else:
+                clock.advance(600)
+                tick()
+            clock.advance(1)
+            tick()
+            error = call.exception(PATIENCE)
+        finally:
+            gate.set()
+    ends = {
+        "timeout": syncmcp.RequestTimeout,
+        "token": syncmcp.RequestCancelled,
+        "close": syncmcp.ClosedError,
+    }
+    assert type(error) is ends[end]
+    assert getattr(error, "delivery", None) == "not_sent"
+    assert stage.stats.requests["tools/call"] == 0
+
+
+@pytest.mark.requirement("TMO-01")
+def test_a_blocking_call_waits_for_the_headers_function_and_sends_nothing_after_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._concurrency.timing")
+    late: list[bool] = []
+
+    def headers() -> dict[str, str]:
+        if late and late.pop():
+            clock.advance(600)
+            tick()
+        return {}
+
+    with (
+        serve_http(stage.server) as http,
+        syncmcp.connect(syncmcp.Http(http.url, headers=headers)) as client,
+    ):
+        late.append(True)
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            client.call_tool("echo", {"text": "x"}, timeout=600)
+    assert caught.value.delivery == "not_sent"
+    assert stage.stats.requests["tools/call"] == 0
 
 
 @both_ways

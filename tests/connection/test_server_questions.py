@@ -267,7 +267,7 @@ def test_an_error_that_names_no_request_is_shown_in_the_log(
 def test_deeply_nested_and_truncated_json_disturbs_nobody(wire: str) -> None:
     deep = b'{"jsonrpc":"2.0","method":"x","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
     script = [*opening(), s.raw(deep + b"\n"), s.raw(b'{"jsonrpc":"2.0","id":2,"res\n')]
-    script += [s.raw(b'{"jsonrpc":"2.0","id":2,"result":NaN}\n'), *PING]
+    script += [s.raw(b'{"jsonrpc":"2.0","id":99,"result":NaN}\n'), *PING]
     with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
         client.ping()
 

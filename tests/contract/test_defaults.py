@@ -22,18 +22,79 @@ UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 # Where each fixed bound is in the code.
 CONSTANTS = {
     "Notifications queued for a slow callback, per call": "_concurrency.pool.BACKLOG",
+    "Size of what is queued for the callbacks of one connection, as it is in memory, with 1 KiB for"
+    " each notification": "_concurrency.budget.MAX_BYTES",
+    "Size of the questions of a server that are open at one time, counted in the same way": (
+        "_concurrency.budget.MAX_BYTES"
+    ),
+    "Characters of the texts of progress reports that one future keeps": (
+        "_concurrency.futures.MAX_CHARACTERS"
+    ),
+    "Size of what a stream keeps until it is read, as it is in memory": (
+        "_concurrency.budget.MAX_BYTES"
+    ),
     "Change events queued for a subscriber, equal ones counted once": (
         "_concurrency.event_queue.BACKLOG"
     ),
+    "Characters of the URIs of these events": "_concurrency.event_queue.MAX_CHARACTERS",
+    "Values in one message of a server, keys of objects included": "_protocol.jsonrpc.MAX_VALUES",
+    "Nesting of one message": "_protocol.jsonrpc.MAX_NESTING",
+    "Digits of an integer in one message": "_protocol.jsonrpc.MAX_DIGITS",
+    "Items of one list, all its pages together": "_client.pages.MAX_ITEMS",
+    "Size of the pages of one list, if it has several": "_client.pages.MAX_BYTES",
+    "Values of these pages, keys of objects included": "_client.pages.MAX_VALUES",
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
+    "Answers and notices of the library that wait for one server": "transports.backlog.MAX_FRAMES",
+    "Size of those, with 1 KiB for each beside its bytes": "transports.backlog.MAX_BYTES",
+    "Sending one of those over HTTP, from the moment it is due": (
+        "_connection.notifier.POST_SECONDS"
+    ),
+    "Time in which a child process reads nothing although one of those waits": (
+        "transports._pipes.STALL_SECONDS"
+    ),
+    "Time for the last answers of a child process that has closed its stdin": (
+        "transports._pipes.LAST_ANSWERS_SECONDS"
+    ),
+    "Time between two log records of one kind that a server can provoke, for each connection": (
+        "_concurrency.limited_log.LOG_INTERVAL"
+    ),
     "Completion after consent to a URL": "_connection.answering.COMPLETION_SECONDS",
     "Visits to URLs remembered in one session": "handlers.url_completion.MAX_VISITS",
+    "Name of a tool or prompt in a group, in characters": "group.keys.LONGEST_NAME",
+    "URI of a resource or template in a group, in characters": "group.keys.LONGEST_URI",
+    "Secrets of one server that are remembered once they were sent": "_base.secrets.MOST_SENT",
+    "Parts of one variable of `env=` that are secrets on their own": "_base.secrets.MOST_PARTS",
+    "Lines that a person enters for one answer while signing in": "auth.receiver.MOST_PROMPTS",
+    "What an error quotes of the text of a tool or of a server's error, in characters": (
+        "_base.text.MOST_QUOTED"
+    ),
     "Delay before a server that keeps dying is restarted": "_concurrency.timing._LONGEST_BACKOFF",
+    "Delay before the stream of a server's notifications is opened again, at least": (
+        "transports.http.SHORTEST_LISTEN_PAUSE"
+    ),
+    "The same, at most, where the server ends it at once and asks for no longer delay": (
+        "transports.http.LONGEST_PAUSE"
+    ),
+    "The same, and for the stream of a call, at most, if the server asks for more": (
+        "transports.http.LONGEST_NAMED_PAUSE"
+    ),
+    "Age at which such a stream without a message was of use: the next delay is short": (
+        "transports.http.USEFUL_SECONDS"
+    ),
+    "Wait for a server of a dead program, after the end of its input and after SIGTERM": (
+        "transports._watcher._GRACE"
+    ),
+    "Wait of a fork for servers that are being started, and modules that are being loaded": (
+        "_concurrency.forks._FORK_WAIT"
+    ),
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
     "Interval of polling a task, at least": "_protocol.tasks.MIN_INTERVAL",
     "Interval of polling a task, at most": "_protocol.tasks.MAX_INTERVAL",
+    "Cookies of a server that are kept, the oldest dropped first": "_http.cookies.MAX_COOKIES",
+    "Characters of one cookie that is kept, with its attributes": "_http.cookies.MAX_COOKIE",
+    "Characters of all cookies of a server that are kept": "_http.cookies.MAX_ALL",
     "Schema: steps of one check": "_protocol.schema.place.MAX_STEPS",
     "Schema: nesting within one check": "_protocol.schema.place.MAX_NESTING",
     "Schema: depth of its JSON": "_protocol.schema.MAX_DEPTH",
@@ -56,6 +117,26 @@ CONSTANTS = {
     "Characters of the frontmatter of a skill": "skills.entry.MAX_CHARACTERS",
     "Nesting of the frontmatter of a skill": "skills.entry.MAX_DEPTH",
     "Size of a file of servers": "servers_file.MAX_BYTES",
+    "Nesting of a server in a file": "servers_file.entry.MAX_DEPTH",
+    "Size of a file that an approval covers by its content": "servers_file.named_files.MAX_BYTES",
+    "Words of a server of a file that are looked up as files, times the folders that it names": (
+        "servers_file.named_files.MAX_WORDS"
+    ),
+    "Time without a key before a question at the terminal can be answered": (
+        "ui.terminal.screen._SILENCE_SECONDS"
+    ),
+    "Characters of a server in a file, beyond which a warning says that nobody reads so much": (
+        "ui.terminal.cards._MOST_READ"
+    ),
+    "Warnings of a server in a file that are shown before it and beside the question": (
+        "ui.terminal.cards._MOST_WARNINGS"
+    ),
+    "Characters of the arguments of a call that a page shows without an overview": (
+        "ui.browser.cards._MAX_ARGUMENTS"
+    ),
+    "Characters of an argument in such an overview, at a terminal and on a page": (
+        "ui.calls._MOST_OF_VALUE"
+    ),
 }
 
 

@@ -61,7 +61,7 @@ def test_a_mutant_reaches_programs_that_a_test_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv(VARIABLE, "secrets-in-the-open")
     reach_programs()
-    program = "from syncmcp._base.text import redact; print(redact('token=abcdef'))"
+    program = "from syncmcp._base.secrets import Secrets; print(Secrets().redact('token=abcdef'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"token=abcdef"
 

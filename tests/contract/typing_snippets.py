@@ -28,6 +28,7 @@ from syncmcp.auth import (
     KeyringStore,
     OAuth,
     Redirect,
+    SignInRequest,
     TokenStore,
     Waiting,
 )
@@ -268,6 +269,11 @@ class OwnReceiver:
 
     redirect_uri = "http://127.0.0.1:1/callback"
 
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        assert_type(request.page, str | None)
+        assert_type(request.resource, str | None)
+        return request.issuer in request.text
+
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         return self
 
@@ -321,6 +327,9 @@ def signing_in(keyring: Keyring) -> None:
     statement: ClientAssertion = own_statement
     OAuth(receiver=OwnReceiver(), store=store)
     OAuth(receiver=None, store=KeyringStore(backend=keyring))
+    OAuth(allow="https://login.example")
+    OAuth(allow=lambda server, issuer: server in issuer)
+    OAuth(allow=True)  # wrong
     ClientCredentials("a", assertion=statement, issuer="https://login.example")
     OAuth(receiver=OwnReceiver)  # wrong
     OAuth(store=OwnReceiver())  # wrong

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import requests
 from requests.auth import HTTPBasicAuth
 
 import syncmcp
-from syncmcp import Http, Stdio, UsageError
+from syncmcp import Http, McpError, Stdio, UsageError
+from syncmcp.auth import EnterpriseManaged, OAuth
 
 URL = "http://127.0.0.1:1/mcp"
 
@@ -28,11 +31,11 @@ URL = "http://127.0.0.1:1/mcp"
         ("max_frame", None, "None"),
         ("grace", 2, "2"),
         ("grace", (1,), "(1,)"),
-        ("grace", ("a", "b"), "('a', 'b')"),
-        ("grace", (-1, 0), "(-1, 0)"),
+        ("grace", ("a", "b"), "'a'"),
+        ("grace", (-1, 0), "-1"),
         ("grace", (float("inf"), 0), "(inf, 0)"),
-        ("grace", (float("nan"), 0), "(nan, 0)"),
-        ("grace", (True, 0), "(True, 0)"),
+        ("grace", (float("nan"), 0), "nan"),
+        ("grace", (True, 0), "True"),
         ("stderr", "logg", "'logg'"),
         ("stderr", "discard", "'discard'"),
         ("stderr", None, "None"),
@@ -148,9 +151,60 @@ def test_the_secrets_of_a_refused_url_are_not_shown() -> None:
     assert "canary" not in str(caught.value)
 
 
+REFUSED: dict[str, Callable[[str], object]] = {
+    "url": lambda name: Http(f"https://{name}@h:x/mcp"),
+    "url of another scheme": lambda name: Http(f"htps://{name}@h/mcp"),
+    "url without a scheme": lambda name: Http(f"{name}@h/mcp"),
+    "client": lambda name: syncmcp.connect(f"https://{name}@h:x/mcp"),
+    "sign-in": lambda name: OAuth(f"https://{name}@h:x/mcp"),
+    "allowed issuer": lambda name: OAuth(allow=f"htps://{name}@h/mcp"),
+    "redirect": lambda name: OAuth(client_id="a", redirect_uri=f"http://{name}@localhost:1/"),
+    "document of a client": lambda name: OAuth(client_metadata_url=f"http://{name}@h/mcp"),
+    "identity provider": lambda name: EnterpriseManaged(
+        "id-token", idp_issuer=f"http://{name}@h", idp_client_id="a", client_id="b", issuer=None
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "userinfo", ["u:SE/CRET", "u:SE#CRET", "u:SE?CRET", "u:SE/@CRET", "u:SE CRET", "u:SE[CRET"]
+)
+@pytest.mark.parametrize("place", REFUSED)
+def test_a_password_that_is_not_encoded_is_not_shown(place: str, userinfo: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        REFUSED[place](userinfo)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    assert "CRET" not in shown
+    assert "'SE'" not in shown
+    assert caught.value.__cause__ is None
+
+
+def test_what_is_no_url_is_shown_for_a_person_to_see_the_mistake() -> None:
+    for text in ("npx -y @scope/server", "server.py", "localhost:8000/mcp", "https://h:x/a"):
+        with pytest.raises(UsageError) as caught:
+            Http(text)
+        assert text in str(caught.value)
+
+
+def test_the_password_of_a_proxy_that_cannot_be_used_is_not_shown() -> None:
+    target = Http("http://127.0.0.1:1/mcp", proxies={"http": "http://u:SECRETIVE/rest-word@h:1"})
+    with pytest.raises(McpError) as caught:
+        syncmcp.connect(target, open_timeout=5)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "CRETIVE" not in shown
+    assert "rest-word" not in shown
+
+
 def test_a_wrong_url_is_refused_before_the_client_is_opened() -> None:
     with pytest.raises(UsageError):
         syncmcp.Client("http://h:99999/")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/mcp", "http://10.0.0.1/mcp", "http://169.254.169.254/mcp"]
+)
+def test_the_program_may_name_any_address(url: str) -> None:
+    assert Http(url).url == url
 
 
 def test_what_fits_http_is_accepted(tmp_path: Path) -> None:

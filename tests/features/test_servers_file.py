@@ -23,7 +23,7 @@ SERVER = [sys.executable, "-m", "syncmcp.testing"]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and a project in it that is the working tree."""
+    """A home of its own, and a project in it in which the program runs."""
     folder = tmp_path / "home"
     (folder / "project").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(folder))
@@ -40,9 +40,13 @@ def written(path: Path, content: Any) -> Path:
     return path
 
 
+def own_file() -> Path:
+    return Path.home() / ".cursor" / "servers.json"
+
+
 def of_user(content: Any, **options: Any) -> ServersFile:
-    """A file outside of the working tree."""
-    return read(written(Path.home() / "servers.json", content), **options)
+    """A file among the person's own settings."""
+    return read(written(own_file(), content), **options)
 
 
 def one(entry: Any, **options: Any) -> Stdio | Http:
@@ -76,7 +80,7 @@ class TestTheFormats:
           },
         }"""
         file = written(Path.home() / "work" / ".vscode" / "mcp.json", text)
-        servers = read(file, inputs={"key": "k3y"})
+        servers = read(file, inputs={"key": "k3y"}, trust=True)
         assert servers.inputs == {"key": "The key"}
         here, there = servers["here"].target(), servers["there"].target()
         assert isinstance(here, Stdio)
@@ -190,7 +194,6 @@ class TestMistakes:
             ('{"mcpServers": []}', "an object of servers"),
             ('{"mcpServers": {"": {}}}', "no name"),
             ('{"mcpServers": {"a": {}, "a": {}}}', "'a' is there twice"),
-            ('{"mcpServers": {"a": NaN}}', "NaN"),
             ('{"servers": {}, "inputs": {}}', "is a list"),
             ('{"servers": {}, "inputs": [{}]}', "has no id"),
             ("[" * 100_000, "nested too deeply"),
@@ -199,12 +202,13 @@ class TestMistakes:
     def test_a_file_that_is_none_is_named(self, content: str, text: str) -> None:
         with pytest.raises(ServersFileError, match=text) as caught:
             of_user(content)
-        assert caught.value.file == str(Path.home() / "servers.json")
+        assert caught.value.file == str(own_file())
 
     def test_a_file_that_cannot_be_read_is_named(self) -> None:
-        file = Path.home() / "servers.json"
+        file = own_file()
         with pytest.raises(ServersFileError, match="cannot be read"):
             read(file)
+        file.parent.mkdir()
         file.write_bytes(b"\xff{}")
         with pytest.raises(ServersFileError, match="UTF-8"):
             read(file)
@@ -397,27 +401,6 @@ class TestApproval:
     def test_trust_asks_nobody_and_remembers_nothing(self) -> None:
         of_project({"command": "x"}, trust=True)["one"].target()
         assert not of_project({"command": "x"})["one"].approved
-
-    def test_the_file_of_another_place_needs_no_approval(self) -> None:
-        assert not of_user({"mcpServers": {}}).guarded
-
-    def test_the_whole_repository_is_the_working_tree(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        Path(".git").mkdir()
-        below = Path("a/b")
-        below.mkdir(parents=True)
-        file = written(Path("mcp.json"), {"mcpServers": {}}).absolute()
-        monkeypatch.chdir(below)
-        assert read(file).guarded
-
-    @pytest.mark.parametrize("into", [True, False])
-    def test_a_link_into_or_out_of_the_tree_is_in_it(self, into: bool) -> None:
-        inside, outside = Path("in.json").absolute(), Path.home() / "out.json"
-        link, file = (outside, inside) if into else (inside, outside)
-        written(file, {"mcpServers": {}})
-        link.symlink_to(file)
-        assert read(link).guarded
 
     def test_what_confines_it_is_seen_and_used(self) -> None:
         servers = of_project({"command": "x", "args": ["y"]}, confine=("jail", "--tight"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import string
 import time
-from urllib.parse import unquote
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import assume, given
@@ -21,7 +22,8 @@ from tests.features.test_templates import HOSTILE, OTHERS
 @pytest.mark.requirement("M-11")
 def test_a_value_of_any_characters_is_read_back(text: str, value: str) -> None:
     template = UriTemplate(text)
-    assert template.match(template.expand({"value": value})) == {"value": value}
+    uri = template.expand({"value": value}, unchecked=["value"])
+    assert template.match(uri, unchecked=["value"]) == {"value": value}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_a_value_of_any_characters_is_read_back(text: str, value: str) -> None:
         ("{x}/b/{+y}", "a/b/c/b/d", {"x": "a", "y": "c/b/d"}),
         ("{x}/b/{+y}", "a/b/", {"x": "a", "y": ""}),
         ("a/{+x}/info", "a/b/info/info", {"x": "b/info"}),
-        ("a/{+x}/info", "a/b?c#d/info", {"x": "b?c#d"}),
+        ("a/{+x}/info", "a/b?c#d/info", None),
         ("a/{+x}/info", "a/info", None),
         ("a{?x,y}", "a?x=1&y=2", {"x": "1", "y": "2"}),
         ("a{?x,y}", "a?y=", {"y": ""}),
@@ -214,7 +216,8 @@ def test_what_a_template_that_can_be_matched_gives_is_read_back(
     template = UriTemplate("".join(parts))
     assume(template.ambiguity is None)
     values = {name: value for name, value in values.items() if name in template.variables}
-    assert template.match(template.expand(values, unchecked=template.variables)) == values
+    free = template.variables
+    assert template.match(template.expand(values, unchecked=free), unchecked=free) == values
 
 
 @given(
@@ -223,9 +226,10 @@ def test_what_a_template_that_can_be_matched_gives_is_read_back(
 )
 def test_what_is_read_gives_the_same_uri_again(text: str, parts: list[str]) -> None:
     template, uri = UriTemplate(text), "".join(parts)
-    found = template.match(uri)
-    if found is not None:
-        assert unquote(template.expand(found, unchecked=template.variables)) == unquote(uri)
+    for unchecked in ((), template.variables):
+        found = template.match(uri, unchecked=unchecked)
+        if found is not None:
+            assert unquote(template.expand(found, unchecked=unchecked)) == unquote(uri)
 
 
 # No hexadecimal digits: "%" and two of them would be an escape, and perhaps one of no character.
@@ -235,6 +239,74 @@ def test_where_reserved_characters_pass_the_uri_is_made_again_of_what_was_read(
 ) -> None:
     template = UriTemplate("acme://a/{+x}")
     uri = template.expand({"x": "".join(parts)}, unchecked=["x"])
-    found = template.match(uri)
+    found = template.match(uri, unchecked=["x"])
     assert found is not None
     assert template.expand(found, unchecked=["x"]) == uri
+
+
+@pytest.mark.parametrize(
+    ("text", "uri", "values"),
+    [
+        ("https://example.org{+x}", "https://example.org/a/b", {"x": "/a/b"}),
+        ("https://example.org{+x}", "https://example.org", {"x": ""}),
+        ("https://example.org{+x}", "https://example.org.evil.com/a", None),
+        ("https://example.org{+x}", "https://example.org@evil.com/a", None),
+        ("https://example.org{+x}", "https://example.org:80/a", None),
+        ("https://example.org{+x}", "https://example.org/a?b=c", None),
+        ("https://example.org{+x}", "https://example.org/a#b", None),
+        ("https://example.org{+x}", "https://example.org\\@evil.com", None),
+        ("file:///{+x}", "file:///a/../b", None),
+        ("file:///{+x}", "file:///a/%2E%2E/b", None),
+        ("file:///{+x}", "file:///a%0Ab", None),
+        ("file:///a/{x}", "file:///a/..", None),
+        ("file:///a/{x}", "file:///a/%2e.", None),
+        ("/{x}/a", "//a", None),
+        ("fetch:{+x}", "fetch:https://example.org/", None),
+    ],
+)
+def test_a_uri_whose_values_would_be_refused_is_read_only_if_that_is_asked_for(
+    text: str, uri: str, values: dict[str, str] | None
+) -> None:
+    template = UriTemplate(text)
+    assert template.match(uri) == values
+    assert template.match(uri, unchecked="x") is not None
+    with pytest.raises(UsageError, match="no variable 'y'"):
+        template.match(uri, unchecked=["y"])
+
+
+# What ends or begins a part of a URI, and what parsers take for it.
+nasty = st.lists(
+    st.sampled_from(
+        [*"/?#@:.\\[];=&,% \t\n", "//", "..", "evil.com", "a", "%2F", "%40", "\uff0f", "é"]
+    ),
+    max_size=5,
+).map("".join)
+
+
+@given(
+    st.sampled_from(
+        [
+            "https://example.org{+x}{y}",
+            "https://example.org/a{+x}/{y}",
+            "https://example.org{/x,y}",
+            "https://example.org{/x*}{+y}",
+            "https://example.org{+x}{+y}",
+            "https://example.org/{x}{y}/a",
+        ]
+    ),
+    nasty,
+    nasty,
+)
+def test_what_is_expanded_is_read_as_its_template_by_anybody(text: str, x: str, y: str) -> None:
+    template = UriTemplate(text)
+    with suppress(UsageError):
+        uri = template.expand({"x": x, "y": y})
+        parts = urlsplit(uri)
+        assert (parts.scheme, parts.netloc) == ("https", "example.org")
+        assert (parts.query, parts.fragment) == ("", "")
+        assert "?" not in uri
+        assert "#" not in uri
+        assert "\\" not in uri
+        assert {".", ".."}.isdisjoint(parts.path.replace("%2E", ".").replace("%2e", ".").split("/"))
+        if template.ambiguity is None:
+            assert template.match(uri) == {"x": x, "y": y}

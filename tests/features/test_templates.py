@@ -194,6 +194,10 @@ def test_a_value_changes_nothing_but_its_own_place(
     before: str, expression: str, after: str, value: str
 ) -> None:
     template = UriTemplate(before + expression + after)
+    if value in {".", ".."} and expression in {"{value}", "{/value}"}:
+        with pytest.raises(UsageError, match=r"'value'.*segment"):
+            template.expand({"value": value})
+        return
     uri = template.expand({"value": value})
     assert uri.startswith(before)
     assert uri.endswith(after)
@@ -205,12 +209,211 @@ def test_a_value_changes_nothing_but_its_own_place(
     assert (urlsplit(uri).scheme, urlsplit(uri).netloc) == ("acme", "host")
 
 
-def test_values_that_are_dots_together_make_no_segment_of_dots() -> None:
-    assert UriTemplate("a/{x}{y}/b").expand({"x": ".", "y": "."}) == "a/%2E%2E/b"
-    assert UriTemplate("a{/x*}").expand({"x": ["..", "b", "."]}) == "a/%2E%2E/b/%2E"
-    assert UriTemplate("a/{x}..b{?y}").expand({"x": "", "y": ".."}) == "a/..b?y=.."
-    assert UriTemplate("a/../{x}").expand({"x": "b"}) == "a/../b"
-    assert UriTemplate("acme:{x}/a").expand({"x": ".."}) == "acme:%2E%2E/a"
+@pytest.mark.parametrize(
+    ("template", "values"),
+    [
+        ("a/{x}/b", {"x": ".."}),
+        ("a/{x}{y}/b", {"y": ".", "x": "."}),
+        ("a{/x*}", {"x": ["b", ".."]}),
+        ("acme:{x}/a", {"x": ".."}),
+        ("{x}", {"x": "."}),
+        ("a/.{x}", {"x": "."}),
+        ("a/.{x}", {"x": ""}),
+        ("a/{.x}", {"x": "."}),
+        ("a/{.x}", {"x": ""}),
+        ("a/{.x,y}", {"x": "", "y": ""}),
+        ("a/{+x}../b", {"x": "c/"}),
+        ("a/{+x}../b", {}),
+        ("a/..{+x}", {"x": "/b"}),
+        ("a/..{x}", {}),
+        ("a/{+x}{y}", {"x": "b/", "y": ".."}),
+        ("a/.{+x}", {"x": "%2E/b"}),
+        ("a/{x}{+y}", {"x": ".", "y": "/b"}),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_no_value_makes_a_segment_of_dots(template: str, values: dict[str, Value]) -> None:
+    with pytest.raises(UsageError, match=r"value of '[xy]'.*segment.*unchecked"):
+        UriTemplate(template).expand(values)
+    assert UriTemplate(template).expand(values, unchecked=UriTemplate(template).variables)
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "uri"),
+    [
+        ("a/{x}..b{?y}", {"x": "", "y": ".."}, "a/..b?y=.."),
+        ("a/../{x}", {"x": "b"}, "a/../b"),
+        ("../{x}", {"x": "b"}, "../b"),
+        ("{x}/..", {"x": "b"}, "b/.."),
+        ("a/..{/x}", {"x": "b"}, "a/../b"),
+        ("a/..{?x}", {}, "a/.."),
+        ("a/{x}{y}/b", {"x": "..", "y": "."}, "a/.../b"),
+        ("a/.{x}", {"x": "git"}, "a/.git"),
+        ("acme://../{x}", {"x": "b"}, "acme://../b"),
+    ],
+)
+def test_dots_elsewhere_and_those_of_the_template_are_written(
+    template: str, values: dict[str, Value], uri: str
+) -> None:
+    assert UriTemplate(template).expand(values) == uri
+
+
+# What a value must not be: each of these is no part of the template.
+WEB = "https://example.org{+x}"
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "name", "problem"),
+    [
+        (WEB, {"x": "@evil.com/"}, "x", "host"),
+        (WEB, {"x": ":80@evil.com/"}, "x", "host"),
+        (WEB, {"x": ":8080/"}, "x", "host"),
+        (WEB, {"x": ".evil.com"}, "x", "host"),
+        (WEB, {"x": "evil"}, "x", "host"),
+        (WEB, {"x": "%40evil.com"}, "x", "host"),
+        (WEB, {"x": "\\@evil.com"}, "x", "host"),
+        (WEB, {"x": " @evil.com"}, "x", "host"),
+        (WEB, {"x": ["", "@evil.com"]}, "x", "host"),
+        (WEB, {"x": {"@evil.com": "a"}}, "x", "host"),
+        (WEB, {"x": "?q=1"}, "x", "query"),
+        (WEB, {"x": "/a?q=1"}, "x", "query"),
+        (WEB, {"x": "#f"}, "x", "fragment"),
+        (WEB, {"x": "/a#f?q"}, "x", "fragment"),
+        (f"{WEB}?z=1", {"x": "/a?admin=1&"}, "x", "query"),
+        ("https://example.org/a?z={+x}", {"x": "1#f"}, "x", "fragment"),
+        (f"{WEB}{{y}}", {"y": ".evil.com"}, "y", "host"),
+        (f"{WEB}{{y}}", {"x": "", "y": ".evil.com"}, "y", "host"),
+        (f"{WEB}@evil.com", {}, "x", "host"),
+        (f"{WEB}@evil.com", {"x": ""}, "x", "host"),
+        ("https://example.org{/x}.evil.com", {}, "x", "host"),
+        ("https://example.org{?x}{y}", {"y": ".evil.com"}, "y", "host"),
+        ("https://example.org{?x}{&y}", {"y": "1"}, "y", "host"),
+        ("file://{+x}", {"x": "evil/a"}, "x", "host"),
+        ("https://{+x}/a", {"x": "evil.com"}, "x", "host"),
+        ("HTTPS://{+x}/a", {"x": "evil.com"}, "x", "host"),
+        ("db://h{+x}", {"x": ".evil.com"}, "x", "host"),
+        ("notes://{+x}", {"x": "a?b"}, "x", "query"),
+        ("https:{+x}", {"x": "//evil.com"}, "x", "host"),
+        ("https:/{+x}", {"x": "/evil.com"}, "x", "host"),
+        ("{+x}/{+y}", {"x": "/", "y": "evil.com"}, "[xy]", "host"),
+        ("/{x}/evil.com", {"x": ""}, "x", "host"),
+        ("/{x}/evil.com", {}, "x", "host"),
+        ("https:/{/x}", {"x": "evil.com"}, "x", "host"),
+        ("{/x,y}", {"x": "", "y": "evil.com"}, "[xy]", "host"),
+        ("{/x*}", {"x": ["", "evil.com"]}, "x", "host"),
+        ("acme:{/x,y}", {"x": "", "y": "evil.com"}, "[xy]", "host"),
+        ("{x}//evil.com", {"x": ""}, "x", "host"),
+        ("{+x}:b", {"x": "javascript"}, "x", "scheme"),
+        ("java{+x}:b", {"x": "script"}, "x", "scheme"),
+        ("{+x}{y}", {"x": "javascript:", "y": "b"}, "x", "scheme"),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_the_structure_of_a_uri_is_that_of_its_template(
+    template: str, values: dict[str, Value], name: str, problem: str
+) -> None:
+    read = UriTemplate(template)
+    with pytest.raises(UsageError, match=rf"value of '{name}'.*{problem}.*unchecked"):
+        read.expand(values)
+    assert read.expand(values, unchecked=read.variables)
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "name"),
+    [
+        ("https://{h}/{x}", {"h": "", "x": "evil.com"}, "h"),
+        ("HTTPS://{h}/{x}", {"x": "evil.com"}, "h"),
+        ("https://{h}/evil.com", {}, "h"),
+        ("https://{h}{/x*}", {"h": "", "x": ["evil.com", "a"]}, "h"),
+        ("https://{h}{+x}", {"h": "", "x": "/evil.com/a"}, "h"),
+        ("https://{h}{x}/evil.com", {"h": "", "x": ""}, "h"),
+        ("https://{h}:{x}/evil.com", {"h": "", "x": "80"}, "h"),
+        ("https://{x}@{h}/evil.com", {"x": "me", "h": ""}, "[xh]"),
+        ("//{h}/{x}", {"h": "", "x": "evil.com"}, "h"),
+        ("wss://{h}/{x}", {"x": "evil.com"}, "h"),
+        ("ftp://{h}/{x}", {"x": "evil.com"}, "h"),
+        # Browsers take the first segment for the host.
+        ("https:{+x}", {"x": "evil.com"}, "x"),
+        ("https:/{x}", {"x": "evil.com"}, "x"),
+        ("https:{/x}", {"x": "evil.com"}, "x"),
+        ("https:///{x}", {"x": "evil.com"}, "x"),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_no_value_leaves_the_host_to_the_path(
+    template: str, values: dict[str, Value], name: str
+) -> None:
+    read = UriTemplate(template)
+    with pytest.raises(UsageError, match=rf"value of '{name}' would leave.*host.*unchecked"):
+        read.expand(values)
+    assert read.expand(values, unchecked=read.variables)
+
+
+def test_each_value_that_leaves_a_host_empty_has_to_be_unchecked() -> None:
+    template = UriTemplate("https://{a}{b}/{x}")
+    for unchecked in (["a"], ["b"], ["x"]):
+        with pytest.raises(UsageError, match="host"):
+            template.expand({"x": "evil.com"}, unchecked=unchecked)
+    assert template.expand({"b": "example.org", "x": "y"}) == "https://example.org/y"
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "uri"),
+    [
+        ("file://{h}/{x}", {"h": "", "x": "a"}, "file:///a"),
+        ("file:///{x}", {"x": "a"}, "file:///a"),
+        ("notes://{h}/{x}", {"h": "", "x": "a"}, "notes:///a"),
+        ("https://{x}@h/", {"x": ""}, "https://@h/"),
+        ("https://{x}.example.org/", {"x": ""}, "https://.example.org/"),
+        ("https://[{x}]/", {"x": "::1"}, "https://[%3A%3A1]/"),
+        ("https://{h}:{x}/", {"h": "h", "x": ""}, "https://h:/"),
+        ("mailto:{x}", {"x": "a"}, "mailto:a"),
+        ("/{x}", {"x": "a"}, "/a"),
+        ("{x}", {"x": ""}, ""),
+        ("https:///a", {}, "https:///a"),
+    ],
+)
+def test_a_host_may_be_empty_where_no_program_takes_the_path_for_it(
+    template: str, values: dict[str, Value], uri: str
+) -> None:
+    assert UriTemplate(template).expand(values) == uri
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "uri"),
+    [
+        (WEB, {"x": "/a/b;c=d:e@f//g"}, "https://example.org/a/b;c=d:e@f//g"),
+        (WEB, {"x": "/a%3Fb%23c"}, "https://example.org/a%3Fb%23c"),
+        (WEB, {"x": "/a b\\c"}, "https://example.org/a%20b%5Cc"),
+        (WEB, {"x": ""}, "https://example.org"),
+        (WEB, {}, "https://example.org"),
+        ("https://example.org/{+x}", {"x": "@evil.com:80"}, "https://example.org/@evil.com:80"),
+        ("https://example.org/?z={+x}", {"x": "a?b&c=d"}, "https://example.org/?z=a?b&c=d"),
+        ("https://example.org/{#x}", {"x": "a?b#c"}, "https://example.org/#a?b#c"),
+        (
+            "{scheme}://{user}@{host}:{port}/{x}",
+            {"scheme": "db", "user": "me", "host": "h.example", "port": 1, "x": "a@b:c"},
+            "db://me@h.example:1/a%40b%3Ac",
+        ),
+        ("https://{x}.example.org", {"x": "a@evil.com/"}, "https://a%40evil.com%2F.example.org"),
+        ("https://example{.x}/a", {"x": "org"}, "https://example.org/a"),
+        ("https://example.org{x}", {"x": "/a"}, "https://example.org%2Fa"),
+        ("{x}/b", {"x": "a:b"}, "a%3Ab/b"),
+        ("{+x}/b", {"x": "a/c:b"}, "a/c:b/b"),
+        ("/{x}/b", {"x": "a"}, "/a/b"),
+        ("urn:a:{+x}", {"x": "b:c"}, None),
+        ("notes://{+x}", {"x": "a b/c"}, "notes://a%20b/c"),
+        ("notes://{+x}/{y}", {"x": "a/b", "y": "c"}, "notes://a/b/c"),
+    ],
+)
+def test_expressions_that_are_meant_for_a_part_may_make_it(
+    template: str, values: dict[str, Value], uri: str | None
+) -> None:
+    if uri is None:  # it begins with a scheme
+        with pytest.raises(UsageError, match="scheme"):
+            UriTemplate(template).expand(values)
+    else:
+        assert UriTemplate(template).expand(values) == uri
 
 
 @pytest.mark.parametrize(
@@ -257,7 +460,7 @@ def test_values_together_are_no_scheme() -> None:
         ("{x}{+y}", {"x": "java", "y": "script:z"}),
         ("{+x}{+y}", {"x": "javascript", "y": ":z"}),
     ):
-        with pytest.raises(UsageError, match=r"'y'.*scheme"):
+        with pytest.raises(UsageError, match=r"'[xy]'.*scheme"):
             UriTemplate(template).expand(values)
     assert UriTemplate("acme:{x}{+y}").expand({"x": "a", "y": "b/c:d"}) == "acme:ab/c:d"
 

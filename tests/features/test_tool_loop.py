@@ -719,7 +719,7 @@ def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
     stage = Stage()
 
     def fail(*_: object) -> CreateMessageResult:
-        stage.inside("u")
+        stage.inside(*(["u"] if where == "model" else ["u", "v"]))
         raise ZeroDivisionError("a mistake of the program's")
 
     def on_step(step: Step) -> None:

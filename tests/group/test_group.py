@@ -165,6 +165,7 @@ class TestFromAFile:
     @pytest.fixture(autouse=True)
     def _folders(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "work").mkdir()
+        (tmp_path / ".cursor").mkdir()  # the person's own settings
         monkeypatch.chdir(tmp_path / "work")
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -176,7 +177,7 @@ class TestFromAFile:
 
     def test_what_is_wrong_with_one_entry_hurts_no_other(self) -> None:
         file = self.written(
-            "../servers.json",
+            "../.cursor/servers.json",
             demo=CHILD,
             off={**CHILD, "disabled": True},
             unset={"command": "${NOT_SET_ANYWHERE}"},
@@ -221,9 +222,9 @@ class TestFromAFile:
             assert list(group.clients) == ["other"]
 
     def test_the_time_limit_of_an_entry_counts_over_that_of_the_group(self) -> None:
-        file = self.written("../servers.json", one={**CHILD, "timeout": 9000}, two=CHILD)
+        file = self.written("../.cursor/servers.json", one={**CHILD, "timeout": 9000}, two=CHILD)
         servers: dict[str, Source] = {**read(file), "three": shop("three")}
-        servers["two"] = read(self.written("../two.json", two={**CHILD, "cwd": "."}))["two"]
+        servers["two"] = read(self.written("../.cursor/two.json", two={**CHILD, "cwd": "."}))["two"]
         own = {"two": {"timeout": 7.0}}
         with ClientGroup(servers, timeout=8.0, per_server=own) as group:
             limits = {name: client._core.settings.timeout for name, client in group.clients.items()}
@@ -293,6 +294,26 @@ class TestClosing:
         assert gated.server.sessions == []
         with group:
             assert list(group.clients) == ["a", "b"]
+
+    def test_an_opening_that_was_closed_does_not_fail_the_next_one(self) -> None:
+        gated, closed = Gated(shop("a")), threading.Event()
+        group = ClientGroup({"a": gated})
+
+        def close_and_open() -> ClientGroup:
+            assert gated.reached.wait(PATIENCE)
+            group.close()
+            closed.set()
+            return group.open()
+
+        def let_go() -> None:
+            assert closed.wait(PATIENCE)
+            known(lambda: group.status["a"].state == "opening")
+            gated.gate.set()
+
+        first, second, _ = in_threads(group.open, close_and_open, let_go)
+        assert isinstance(first, ClosedError)
+        assert second is group
+        group.close()
 
     def test_a_server_removed_while_all_are_opened_is_not_there(self) -> None:
         gated = Gated(shop("a"))

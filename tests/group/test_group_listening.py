@@ -73,6 +73,18 @@ class TestListening:
                     inboxes[name].put(ChangeEvent(kind))
             assert [next(changes)[0] for _ in range(4)] in (["a", "b"] * 2, ["b", "a"] * 2)
 
+    def test_two_who_wait_get_one_event_each(self, group: ClientGroup) -> None:
+        with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
+
+            def tell() -> None:
+                known(lambda: len(changes._inboxes._ready._waiters) == 2)
+                for event in told:
+                    changes._inboxes.queues["a"].put(event)
+
+            told = [ChangeEvent("tools"), ChangeEvent("prompts")]
+            first, second, _ = in_threads(lambda: next(changes), lambda: next(changes), tell)
+            assert sorted([first, second]) == sorted(("a", event) for event in told)
+
     def test_it_ends_after_so_many_events(
         self, group: ClientGroup, shops: dict[str, Server]
     ) -> None:
@@ -103,7 +115,7 @@ class TestListening:
         changes = group.listen(tools=True)
 
         def close() -> None:
-            known(lambda: bool(changes._inboxes._waiters))
+            known(lambda: bool(changes._inboxes._ready._waiters))
             changes.close()
 
         events, _ = in_threads(lambda: list(changes), close)
@@ -298,13 +310,11 @@ class TestRouting:
             with pytest.raises(UsageError):
                 group.tool("a_t", timeout=-1)
 
-    def test_what_there_is_is_iterated_over(self, group: ClientGroup) -> None:
-        assert [tool.name for tool in group.iter_tools()] == ["t", "u"]
-        assert [one.uri for one in group.iter_resources()] == list(group.resources)
-        assert [one.uri_template for one in group.iter_resource_templates()] == list(
-            group.resource_templates
-        )
-        assert [one.name for one in group.iter_prompts()] == ["a_order", "b_order"]
+    def test_an_operation_is_described_like_that_of_a_client(self, group: ClientGroup) -> None:
+        ours, theirs = group.call_tool, group.clients["a"].call_tool
+        for name in ("__name__", "__doc__", "__signature__"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert repr(ours) == f"<operation call_tool of {group!r}>"
 
     def test_a_resource_is_subscribed_to_where_it_is(self, shops: dict[str, Server]) -> None:
         told = threading.Event()

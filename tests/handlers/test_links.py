@@ -181,6 +181,25 @@ def test_a_link_to_this_computer_may_be_unencrypted_and_says_so(url: str) -> Non
 @pytest.mark.parametrize(
     "url",
     [
+        "https://foo.localhost/",
+        "https://a.b.LOCALHOST./",
+        "https://localhost.localdomain/",
+        "https://ip6-localhost/",
+        "https://ip6-loopback/",
+        "https://0.0.0.0:8443/",
+        "https://[::]/",
+        "https://[::ffff:0.0.0.0]/",
+    ],
+)
+def test_other_names_of_this_computer_say_so_and_are_encrypted(url: str) -> None:
+    assert Link.read(url).warnings == ("It leads to a program on this computer.",)
+    with pytest.raises(UnsafeLink, match="not encrypted"):
+        Link.read(url.replace("https:", "http:"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         "http://example.com/",
         "http://127.0.0.1.evil.com",
         "http://localhost.evil.com/",

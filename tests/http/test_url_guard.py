@@ -53,6 +53,11 @@ LINK_ADDRESSES = [
     "::ffff:169.254.169.254",
     "64:ff9b::a9fe:a9fe",
     "2002:a9fe:a9fe::1",
+    # NAT64 of a local network, with a prefix of 48, 56, 64 and 96 bits.
+    "64:ff9b:1:a9fe:a9:fe00::",
+    "64:ff9b:1:a9:fe:a9fe::",
+    "64:ff9b:1:0:a9:fea9:fe00:0",
+    "64:ff9b:1::a9fe:a9fe",
     # What clouds have elsewhere.
     "100.100.100.200",
     "::ffff:100.100.100.200",
@@ -263,11 +268,25 @@ def test_cloud_metadata_is_nothing_that_a_server_at_home_may_name(
     assert "local link" in refused(guard(server), literal(address)).reason
 
 
-@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES + LINK_ADDRESSES)
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES)
 def test_the_user_can_allow_private_addresses(address: str) -> None:
     judge = guard(PUBLIC, allow_private=True)
     judge.check(literal(address))
     judge.check(literal(address).replace("https:", "http:"))
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("address", LINK_ADDRESSES)
+@pytest.mark.parametrize("server", [PUBLIC, OWN, HOME, "https://169.254.1.2/mcp"])
+def test_nobody_can_allow_cloud_metadata(server: str, address: str) -> None:
+    judge = guard(server, allow_private=True, hidden_example=[address])
+    for url in (literal(address), literal(address).replace("https:", "http:")):
+        error = refused(judge, url)
+        assert "local link" in error.reason
+        assert "allow_private" not in error.reason
+    for url in ("https://hidden.example/", "http://hidden.example/"):
+        with pytest.raises(UnsafeUrl, match="local link"):
+            addresses(judge, url, "hidden.example")
 
 
 @pytest.mark.requirement("SEC-01")

@@ -146,6 +146,13 @@ CONTENT: list[tuple[type[ModelFormat], Any, Any]] = [
         SOUND,
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     ),
+    (
+        OpenAIChatFormat,
+        EmbeddedResource(
+            resource=BlobResourceContents(uri="file:///a", mime_type="audio/mpeg", blob="AAAA")
+        ),
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}},
+    ),
     (GeminiFormat, SOUND, {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}}),
     (
         AnthropicFormat,
@@ -237,6 +244,7 @@ def test_contents_of_a_resource_become_content(format: type[ModelFormat]) -> Non
         (AnthropicFormat, user(ImageContent(data="AAAA", mime_type="image/tiff"))),
         (AnthropicFormat, model(PICTURE)),
         (OpenAIChatFormat, user(AudioContent(data="AAAA", mime_type="audio/ogg"))),
+        (OpenAIChatFormat, user(ImageContent(data="AAAA", mime_type="application/zip"))),
         (OpenAIChatFormat, model(PICTURE)),
         (OpenAIResponsesFormat, user(SOUND)),
         (OpenAIResponsesFormat, model(PICTURE)),

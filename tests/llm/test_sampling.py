@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     AudioContent,
     CreateMessageRequestParams,
+    CreateMessageResult,
     ImageContent,
     SamplingMessage,
     TextContent,
@@ -91,6 +93,28 @@ def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParam
     return CreateMessageRequestParams(messages=list(said), **more)
 
 
+def ask(
+    provider: Provider, there: Double, request: CreateMessageRequestParams, **settings: Any
+) -> CreateMessageResult:
+    """Have a handler with these settings answer."""
+    with provider.sampling(there.url, **settings) as model:
+        return model(request, Watch().context)
+
+
+@contextmanager
+def cancelling(cancel: CancelToken, when: threading.Event, reason: str = "") -> Iterator[None]:
+    """Meanwhile cancel as soon as something has happened."""
+
+    def stop() -> None:
+        when.wait(LOADED)
+        cancel.cancel(reason)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    yield
+    stopper.join()
+
+
 def readers() -> list[threading.Thread]:
     """The threads that read answers of providers."""
     return [thread for thread in threading.enumerate() if thread.name == "syncmcp-llm"]
@@ -133,8 +157,7 @@ def test_why_the_model_stopped_is_said_in_the_words_of_the_protocol(
 ) -> None:
     calls = [Call("1", "unknown", {})] if reason == "toolUse" else []
     there.say(provider.turn("Well", calls=calls, reason=reason))
-    with provider.sampling(there.url) as model:
-        assert model(asking(), Watch().context).stop_reason == reason
+    assert ask(provider, there, asking()).stop_reason == reason
 
 
 @every_provider
@@ -144,8 +167,7 @@ def test_tools_go_under_names_that_are_allowed_and_come_back_under_their_own(
     name, key = spelt(provider)
     calls = [Call("call-1", name, {key: "Bergen"}), Call("call-2", name, {key: "Oslo"})]
     there.say(provider.turn("Let me look.", calls=calls, reason="toolUse"))
-    with provider.sampling(there.url) as model:
-        answer = model(asking(tools=[WEATHER]), Watch().context)
+    answer = ask(provider, there, asking(tools=[WEATHER]))
     assert name != WEATHER.name
     assert name in str(there.body["tools"])
     assert answer.stop_reason == "toolUse"
@@ -215,8 +237,7 @@ def test_images_and_results_with_images_reach_the_model(provider: Provider, ther
             ),
         ),
     )
-    with provider.sampling(there.url) as model:
-        model(conversation, Watch().context)
+    ask(provider, there, conversation)
     assert "AAAA" in str(there.body)
     assert "BBBB" in str(there.body)
 
@@ -237,8 +258,13 @@ def test_limits_of_the_host_hold_whatever_the_server_wants(
     provider: Provider, there: Double
 ) -> None:
     there.say(provider.turn("Yes"))
-    with provider.sampling(there.url, max_tokens=20, max_temperature=0.25) as model:
-        model(asking(max_tokens=5000, temperature=0.75), Watch().context)
+    ask(
+        provider,
+        there,
+        asking(max_tokens=5000, temperature=0.75),
+        max_tokens=20,
+        max_temperature=0.25,
+    )
     said = str(there.body)
     assert "5000" not in said
     assert "0.75" not in said
@@ -261,8 +287,7 @@ def test_the_host_decides_what_becomes_of_a_system_prompt(
     provider: Provider, settings: dict[str, Any], sent: str, there: Double
 ) -> None:
     there.say(provider.turn("Yes"))
-    with provider.sampling(there.url, **settings) as model:
-        model(asking(system_prompt="theirs"), Watch().context)
+    ask(provider, there, asking(system_prompt="theirs"), **settings)
     assert f"'{sent}'" in str(there.body)
 
 
@@ -286,7 +311,7 @@ def test_hints_and_priorities_choose_the_model(provider: Provider, there: Double
             request = asking().to_wire() | {"modelPreferences": preferences}
             model(CreateMessageRequestParams.from_wire(request), Watch().context)
             asked = there.asked[-1]
-            assert chosen in (asked.body.get("model") or asked.path), preferences
+            assert chosen in (asked.message.get("model") or asked.path), preferences
 
 
 @every_provider
@@ -294,8 +319,7 @@ def test_hints_and_priorities_choose_the_model(provider: Provider, there: Double
 def test_the_choice_of_tools_is_passed_on(provider: Provider, mode: str, there: Double) -> None:
     there.say(provider.turn("Yes"))
     request = asking(tools=[WEATHER], tool_choice=ToolChoice(mode=mode))
-    with provider.sampling(there.url) as model:
-        model(request, Watch().context)
+    ask(provider, there, request)
     found = there.body
     if provider is GEMINI:
         found = {"contents": [], **found, "generationConfig": {}}
@@ -314,8 +338,7 @@ def test_a_conversation_with_tools_that_are_gone_is_still_understood(
         SamplingMessage(role="assistant", content=ToolUseContent(id="1", name="gone", input={})),
         SamplingMessage(role="user", content=ToolResultContent(tool_use_id="1", content=[])),
     )
-    with provider.sampling(there.url) as model:
-        model(conversation, Watch().context)
+    ask(provider, there, conversation)
     assert "gone" in str(there.body["tools"])
     assert "none" in str(there.body.get("tool_choice", there.body.get("toolConfig"))).lower()
 
@@ -324,8 +347,7 @@ def test_a_conversation_with_tools_that_are_gone_is_still_understood(
 def test_fields_of_the_host_s_own_replace_ours(provider: Provider, there: Double) -> None:
     there.say(provider.turn("Yes"))
     options = {"temperature": None, "top_p" if provider is not GEMINI else "topP": 0.125}
-    with provider.sampling(there.url, options=options) as model:
-        model(asking(temperature=0.5), Watch().context)
+    ask(provider, there, asking(temperature=0.5), options=options)
     assert "0.125" in str(there.body)
     assert "temperature" not in str(there.body)
 
@@ -333,8 +355,7 @@ def test_fields_of_the_host_s_own_replace_ours(provider: Provider, there: Double
 def test_fields_that_the_package_does_not_know_are_sent(there: Double) -> None:
     there.say(CHAT.turn("Yes"))
     options = {"extra_body": {"one": 1}, "of_tomorrow": 2}
-    with CHAT.sampling(there.url, options=options) as model:
-        model(asking(), Watch().context)
+    ask(CHAT, there, asking(), options=options)
     assert (there.body["one"], there.body["of_tomorrow"]) == (1, 2)
 
 
@@ -343,8 +364,7 @@ def test_the_answer_ends_before_a_stop_sequence(provider: Provider, there: Doubl
     # More of them than any provider takes, and one that takes none.
     stops = ["A", "B", "C", "D", "E", "F", "END"]
     there.say(provider.turn("one, two", " END three"))
-    with provider.sampling(there.url) as model:
-        answer = model(asking(stop_sequences=stops), Watch().context)
+    answer = ask(provider, there, asking(stop_sequences=stops))
     assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
 
 
@@ -359,17 +379,12 @@ def test_who_cancels_ends_the_answer_at_once_and_the_request_at_its_next_event(
     turn = there.say(Turn(provider.turn("Once ", "upon"), held_before=held_before))
     cancel = CancelToken()
     watch = Watch(cancel)
-
-    def stop() -> None:
-        turn.held.wait(LOADED)
-        cancel.cancel("enough")
-
-    stopper = threading.Thread(target=stop)
     with provider.sampling(there.url) as model:
-        stopper.start()
-        with pytest.raises(RequestCancelled) as caught:
+        with (
+            cancelling(cancel, turn.held, "enough"),
+            pytest.raises(RequestCancelled) as caught,
+        ):
             model(asking(), watch.context)
-        stopper.join()
         assert caught.value.reason == "enough"
         # It has ended already if an event that was on its way came after the cancel.
         reading = readers()
@@ -391,19 +406,11 @@ def test_who_cancels_ends_the_answer_at_once_and_the_request_at_its_next_event(
 def test_what_a_package_raises_after_a_cancel_is_dropped(provider: Provider, there: Double) -> None:
     turn = there.say(Turn(['{"error": {"message": "bad request"}}'], status=400, held_before=-1))
     cancel = CancelToken()
-
-    def stop() -> None:
-        turn.held.wait(LOADED)
-        cancel.cancel()
-
-    stopper = threading.Thread(target=stop)
     with provider.sampling(there.url) as model:
-        stopper.start()
-        with pytest.raises(RequestCancelled):
+        with cancelling(cancel, turn.held), pytest.raises(RequestCancelled):
             model(asking(), Watch(cancel).context)
-        stopper.join()
         [reading] = readers()
-        there.close()
+        turn.goes_on.set()
         reading.join(PATIENCE)
         assert not reading.is_alive()
 
@@ -424,17 +431,9 @@ def test_a_review_that_is_stopped_stops_the_model(provider: Provider, there: Dou
     turn = there.say(Turn(events, held_before=first + 1))
     cancel = CancelToken()
     watch = Watch(cancel)
-
-    def stop() -> None:
-        watch.seen.wait(LOADED)
-        cancel.cancel()
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
     with provider.sampling(there.url) as model:
-        with pytest.raises(RequestCancelled):
+        with cancelling(cancel, watch.seen), pytest.raises(RequestCancelled):
             model(asking(), watch.context)
-        stopper.join()
         turn.goes_on.set()
         assert turn.gone.wait(PATIENCE)
     assert watch.shown == ["Once "]
@@ -518,12 +517,10 @@ def test_what_the_provider_s_own_tools_did_is_left_out(there: Double) -> None:
     searched: Any = ({"type": "server_tool_use", "id": "1", "name": "web", "input": {}}, [])
     said: Any = ({"type": "text", "text": "Found."}, [])
     there.say(ANTHROPIC.events([searched, said], "endTurn"))
-    with ANTHROPIC.sampling(there.url) as model:
-        assert model(asking(), Watch().context).content == TextContent(text="Found.")
+    assert ask(ANTHROPIC, there, asking()).content == TextContent(text="Found.")
     ran = {"executableCode": {"code": "1", "language": "PYTHON"}}
     there.say(GEMINI.events([ran, {"text": "Found."}], "endTurn"))
-    with GEMINI.sampling(there.url) as model:
-        assert model(asking(), Watch().context).content == TextContent(text="Found.")
+    assert ask(GEMINI, there, asking()).content == TextContent(text="Found.")
 
 
 # -- thoughts

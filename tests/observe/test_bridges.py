@@ -82,12 +82,12 @@ def test_two_servers_have_two_loggers(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ("a\nline \x1b[31mred\u202e\ud800", "a\\nline \\x1b[31mred\\u202e\\ud800"),
+        ("a\nline \x1b[31mred\u202e\ud800", "a\u240aline \u241b[31mred<U+202E><U+D800>"),
         ({"a": [1, None]}, '{"a": [1, null]}'),
         (None, "null"),
         ("grüße", "grüße"),
         ("%s %d", "%s %d"),
-        ("x" * 10_003, "x" * 10_000 + " (3 more characters)"),
+        ("x" * 10_003, "x" * 10_000 + "… (3 more characters)"),
     ],
 )
 def test_a_record_is_one_line_whatever_a_server_says(
@@ -95,7 +95,7 @@ def test_a_record_is_one_line_whatever_a_server_says(
 ) -> None:
     LogRecords(SERVERS)(said("error", data, "a\rb"))
     LogRecords(SERVERS)(said("error", data))
-    assert [record.getMessage() for record in caplog.records] == [f"[a\\rb] {text}", text]
+    assert [record.getMessage() for record in caplog.records] == [f"[a\u240db] {text}", text]
 
 
 def test_a_level_that_there_is_not_is_the_lowest(caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +155,7 @@ def test_the_progress_of_a_call_moves_a_bar(wire: Wire, kind: type[Plain]) -> No
         client.call_tool("count", {"steps": 3}, on_progress=on_bar(bar))
     assert (bar.total, bar.shown) == (3, 3)
     if isinstance(bar, Described):
-        assert bar.texts[-1] == "step\\n3"
+        assert bar.texts[-1] == "step\u240a3"
 
 
 def test_a_bar_whose_end_nobody_knows_only_moves() -> None:

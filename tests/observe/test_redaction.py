@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from syncmcp import Http, Stdio
-from syncmcp._base.text import MASK, redact
+from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import MASK, MOST_QUOTED, quote, redact
 
 CANARY = "c4nary-5ECRET"
 
@@ -233,3 +234,58 @@ def test_a_target_shows_none_of_its_secrets() -> None:
             assert "from-the-environment" not in shown
     assert url.label == "https://***@host/mcp?key=***"
     assert command.label == "server --token *** --api-key=*** https://***@h/ ***"
+
+
+# A long text is quoted in part
+
+
+@pytest.mark.parametrize("room", range(60))
+def test_no_secret_is_cut_out_of_what_masks_it(room: int) -> None:
+    for secret in (
+        f"https://user:{CANARY}@host/mcp",
+        f"Bearer {CANARY}",
+        f"https://host/mcp?{CANARY}{CANARY}",
+        f"password={CANARY}",
+        f"Cookie: a=1; sid={CANARY}",
+        json.dumps({"password": f"a {CANARY} b {CANARY}"}),
+    ):
+        text = "x " * (MOST_QUOTED // 2 - room) + secret + " y" * MOST_QUOTED
+        shown = quote(text)
+        for part in (CANARY, CANARY[:6], CANARY[-6:]):
+            assert part not in shown
+        assert len(shown) < MOST_QUOTED + 100
+
+
+def test_a_value_is_masked_where_a_long_text_is_cut_within_it() -> None:
+    secret = "correct horse battery staple"
+    for room in range(40):
+        text = "x " * (MOST_QUOTED // 2 - room) + secret + " y" * MOST_QUOTED
+        shown = Secrets([secret]).quote(text)
+        assert "correct" not in shown
+        assert "horse" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * MOST_QUOTED, "x" * MOST_QUOTED),
+        ("", ""),
+        (" " * (MOST_QUOTED + 1), f"… ({MOST_QUOTED + 1:,} more characters)"),
+        ("x" * (MOST_QUOTED + 2), "x" * MOST_QUOTED + "… (2 more characters)"),
+        (f"a {'x' * MOST_QUOTED}", f"a… ({MOST_QUOTED + 1:,} more characters)"),
+    ],
+    ids=["short", "empty", "blank", "one word", "two words"],
+)
+def test_a_long_text_is_cut_between_words(text: str, shown: str) -> None:
+    assert quote(text) == shown
+
+
+def test_a_long_text_costs_no_more_than_what_is_quoted_of_it() -> None:
+    asked: list[str] = []
+
+    def note(text: str) -> str:
+        asked.append(text)
+        return text
+
+    quote("password=a " * 1_000_000, note)
+    assert sum(map(len, asked)) <= MOST_QUOTED

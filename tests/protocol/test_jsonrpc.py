@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.jsonrpc import (
     Error,
     InvalidMessage,
@@ -25,8 +28,9 @@ from syncmcp._protocol.jsonrpc import (
     encode_request,
     encode_result,
     lacks_id,
+    size_of,
 )
-from syncmcp.errors import UsageError
+from syncmcp.errors import LimitExceeded, UsageError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -242,6 +246,22 @@ def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(
     assert caught.value.__cause__ is not None
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_no_float_holds_is_infinity_and_is_not_sent_back(sign: int) -> None:
+    frame = b'{"id":1,"result":{"a":#1e999,"b":#1e308}}'.replace(b"#", b"-" * (sign < 0))
+    (message,) = decode(frame)
+    assert message == Result(1, {"a": sign * math.inf, "b": sign * 1e308})
+    with pytest.raises(UsageError, match="no Infinity"):
+        encode_result(1, message.result)
+
+
+@pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity"])
+def test_words_for_numbers_that_json_lacks_are_no_message(word: bytes) -> None:
+    (message,) = decode(b'{"id":1,"result":{"a":#}}'.replace(b"#", word))
+    assert isinstance(message, InvalidMessage)
+    assert message.id == 1
+
+
 def test_words_that_look_like_numbers_json_lacks_are_only_text() -> None:
     params = {"text": "NaN", "Infinity": ["-Infinity"]}
     assert decode(encode_request(1, "m", params)) == [Request(1, "m", params)]
@@ -302,10 +322,7 @@ def test_json_that_is_no_object_and_no_batch_is_malformed(text: str) -> None:
         b"   ",
         b"Server listening on port 3000",
         b'\xef\xbb\xbf{"method":"a"}',
-        b'{"id":1,"result":{}} trailing',
         b'{"id":1,"resu',
-        b'{"id":1,"result":NaN}',
-        b'{"id":1,"result":"\\ud800"}',
         b"[" * 100_000,
         b'{"id":' + b"9" * 6000 + b',"result":{}}',
     ],
@@ -316,6 +333,14 @@ def test_what_is_not_json_is_malformed_and_belongs_to_nobody(frame: bytes) -> No
     assert isinstance(message, InvalidMessage)
     assert message.reason.startswith("not JSON: ")
     assert message.id is None
+
+
+@pytest.mark.parametrize("rest", [b"{}} trailing", b"NaN}", b'"\\ud800"}', b'{"cut": '])
+def test_a_response_that_is_not_json_belongs_to_the_call_of_its_id(rest: bytes) -> None:
+    (message,) = decode(b'{"id":1,"result":' + rest)
+    assert isinstance(message, InvalidMessage)
+    assert message.reason.startswith("not JSON: ")
+    assert message.id == 1
 
 
 @pytest.mark.pitfall("23")
@@ -405,3 +430,131 @@ def test_an_error_without_an_id_is_an_error_of_no_request(id: str) -> None:
 @pytest.mark.parametrize("text", ["", ',"message":null', ',"message":5'])
 def test_an_error_without_a_message_still_has_its_code(text: str) -> None:
     assert read(f'{{"id":1,"error":{{"code":0{text}}}}}') == Error(1, 0, "", None)
+
+
+# -- how many values -------------------------------------------------------------------------------
+
+# A message with so many values beside those of its result, the keys counted as well.
+AROUND = 7
+
+
+def message(result: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}"
+
+
+@pytest.mark.parametrize(
+    ("unit", "values"),
+    [
+        (b"[]", 1),
+        (b"{}", 1),
+        (b"0", 1),
+        (b"-1.5e-3", 1),
+        (b" null ", 1),
+        (b'""', 1),
+        (b'"\\\\"', 1),
+        (b'",\\",[{:"', 1),
+        (b"[1]", 2),
+        (b'{"a":{}}', 3),
+        (b'{"a\\"b" : [true,\n"x"]}', 5),
+    ],
+)
+def test_a_frame_with_more_values_than_the_bound_is_not_decoded(
+    unit: bytes, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = message(b"[" + b",".join([unit] * 100) + b"]")
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 100 * values + AROUND)
+    (read,) = decode(frame)
+    assert isinstance(read, Result)
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 100 * values + AROUND - 1)
+    if len(frame) > jsonrpc.MAX_VALUES:
+        with pytest.raises(LimitExceeded, match="values"):
+            decode(frame)
+
+
+@pytest.mark.parametrize("unit", [b",", b"[{:,", b'\\",\\"', b"\\\\,"])
+def test_what_is_within_a_string_counts_for_nothing(
+    unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", AROUND)
+    (read,) = decode(message(b'"' + unit * 10_000 + b'"'))
+    assert isinstance(read, Result)
+
+
+@pytest.mark.parametrize("frame", [b'"' * 100_000, b'["' + b'\\"' * 100_000, b"[" * 100_000])
+def test_a_frame_that_is_no_json_is_read_within_the_bound_too(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 1000)
+    try:
+        (read,) = decode(frame)
+    except LimitExceeded:
+        return
+    assert isinstance(read, InvalidMessage)
+
+
+@pytest.mark.parametrize("unit", [b"[],", b'{"a":{}},'])
+def test_a_frame_of_tiny_values_takes_no_more_memory_than_its_bytes(unit: bytes) -> None:
+    frame = message(b"[" + unit * (16 * 1024 * 1024 // len(unit)) + b"0]")
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded):
+            decode(frame)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(frame)
+    finally:
+        tracemalloc.stop()
+
+
+DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
+LONG = '{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"
+
+
+@pytest.mark.parametrize("result", [DEEP, LONG])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '{"jsonrpc":"2.0","id":7,"result":%s}',
+        '{ "id": "7", "jsonrpc": "2.0", "result": %s }',
+        '{"result":%s,"jsonrpc":"2.0","id":7}',
+        '{"jsonrpc":"2.0","error":%s,"id":7}',
+    ],
+)
+def test_an_answer_that_cannot_be_decoded_has_the_id_of_its_call(frame: str, result: str) -> None:
+    [message] = jsonrpc.decode((frame % result).encode())
+    assert isinstance(message, jsonrpc.InvalidMessage)
+    assert message.id == 7
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '{"jsonrpc":"2.0","id":7,"method":"ping","params":%s}',
+        '{"jsonrpc":"2.0","method":"ping","params":%s,"id":7}',
+        '{"jsonrpc":"2.0","id":{"id":7},"result":%s}',
+        '{"jsonrpc":"2.0","x":"\\",\\"id\\":7,\\"result\\":","y":%s}',
+        '{"note":[{"id":7,"result":1}],"x":%s}',
+        "{id: 7, result: %s",
+    ],
+)
+def test_what_may_be_no_answer_belongs_to_no_call(frame: str) -> None:
+    [message] = jsonrpc.decode((frame % DEEP).encode())
+    assert isinstance(message, jsonrpc.InvalidMessage)
+    assert message.id is None
+
+
+def test_the_bounds_of_the_decoder() -> None:
+    for depth, digits in ((jsonrpc.MAX_NESTING, 1), (1, jsonrpc.MAX_DIGITS)):
+        frame = b'{"id":1,"result":' + b"[" * (depth - 1) + b"9" * digits + b"]" * (depth - 1)
+        assert type(jsonrpc.decode(frame + b"}")[0]) is jsonrpc.Result
+    assert type(jsonrpc.decode(b"[" * 300 + b"]" * 300)[0]) is jsonrpc.InvalidMessage
+    assert type(jsonrpc.decode(b'{"id":1,"result":' + b"9" * 4301 + b"}")[0]) is (
+        jsonrpc.InvalidMessage
+    )
+
+
+def test_the_size_of_small_values_is_what_they_take_as_objects() -> None:
+    assert size_of({"list": [0] * 1000}) > 50_000
+    assert size_of({"text": "x" * 1000}) < 2000
+
+
+def test_whatever_an_interceptor_made_of_parameters_has_a_size() -> None:
+    assert size_of({"half a character": "\ud800", "object": object(), (1, 2): 3}) > 50  # type: ignore[dict-item]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.capabilities import NO_OFFER
-from syncmcp._protocol.dialect import Reply, TaskState
-from syncmcp._protocol.exchange import TaskPoller, exchange, exchange_or_task, single_exchange
+from syncmcp._protocol.dialect import Reply
+from syncmcp._protocol.exchange import TaskPoller, exchange, single_exchange
 from syncmcp._protocol.revisions import REVISIONS, dialect_for, unavailable_requests
 from syncmcp._protocol.steps import (
     AnswerInput,
@@ -25,6 +25,7 @@ from syncmcp._protocol.tasks import (
     MAX_INTERVAL,
     MIN_INTERVAL,
     RELATED_TASK_KEY,
+    TaskState,
     created_task_id,
     related_task_id,
     with_related_task,
@@ -196,7 +197,7 @@ def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None
     steps = course.poll_until_done()
     next(steps)
     steps.send(Reply(told("input_required"), dialect_for(CORE, None)))
-    course.set_final_status("cancelled")
+    course.update(TaskState("t1", "cancelled", 1.0, told("cancelled")))
     with pytest.raises(RequestCancelled):
         steps.throw(REFUSED)
 
@@ -547,8 +548,8 @@ def test_a_call_answered_by_hand_that_becomes_a_task_is_followed() -> None:
 
 def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
     asks = {"resultType": "input_required", "inputRequests": {"a": FORM}}
-    steps = exchange_or_task("tools/call", PARAMS, max_rounds=10)
-    state = Played(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
+    steps = exchange("tools/call", PARAMS, polls_task=False)
+    state: Any = Played(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
     assert (state.id, state.status, state.interval) == ("t1", "working", 0.01)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from syncmcp import Stdio
+from syncmcp.testing.leaks import child_processes
 
 # Ten times what is promised for the end of a program, in seconds.
 CEILING = 10.0
@@ -18,6 +19,19 @@ CEILING = 10.0
 SERVER = Path(__file__).with_name("program_server.py")
 
 ROOT = Path(__file__).parents[2]
+
+
+def server_processes() -> set[int]:
+    """The ids of the servers that this process has started, without their watcher."""
+    return {pid for pid in child_processes() if not is_watcher(pid)}
+
+
+def is_watcher(pid: int) -> bool:
+    """Whether a process is the one that ends the servers of a program which is killed."""
+    try:
+        return b"_watcher.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def server() -> Stdio:

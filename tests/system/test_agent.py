@@ -26,7 +26,7 @@ STARTED = 9 * PATIENCE
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 # Of what is asked before a call.
-YES, NO = (ENTER,), (DOWN, DOWN, ENTER)
+YES, NO = (DOWN, ENTER, "run", ENTER), (ENTER,)
 
 
 class Shop:
@@ -139,7 +139,7 @@ def test_a_broken_server_of_three_is_reported_and_every_command_answers(
         person.sees(f"add ({Path(sys.executable).name}): Add two integers.")
         shop.server.tool(name="sell")(lambda: "sold")
         says(person, "/refresh")
-        person.sees("18 tools")
+        person.sees("17 tools")
         says(person, f"/roots add {tmp_path}")
         person.sees("/usr (ok)")
         person.sees(f"{tmp_path} (ok)")
@@ -172,8 +172,7 @@ def test_a_form_is_filled_in_in_the_middle_of_a_turn() -> None:
     with chat() as person:
         says(person, "ask_user_preferences", *YES)
         person.sees("━━ demo asks you to fill in a form ━━")
-        person.sees("What will you do?")
-        person.types(DOWN, ENTER)
+        person.answers("What will you do?", DOWN, ENTER)
         person.sees('agent: That gave: {"action":"decline"}')
 
 
@@ -223,8 +222,7 @@ def test_a_server_of_a_file_in_this_folder_is_used_after_a_yes(
         assert person.ends() == 1
         assert "mine" in person.screen
     with started(f"exec {line}", **home) as person:
-        person.sees("Use it?")
-        person.types(DOWN, ENTER)
+        person.answers("Use it?", DOWN, ENTER)
         person.sees("you>")
         says(person, "/servers")
         person.sees("mine is open")
@@ -274,7 +272,7 @@ def test_the_model_is_changed_in_the_middle_of_a_conversation(shop: Shop) -> Non
             says(person, "And then?", *YES)
             person.sees("agent: Figs, says GPT.")
         assert "gemini-3-pro" in gemini.asked[0].path
-        told = str(gemini.asked[0].body["contents"])
+        told = str(gemini.asked[0].message["contents"])
         for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "And now?"):
             assert said in told
         told = str(gpt.body["input"])
@@ -292,8 +290,7 @@ def test_ctrl_c_ends_the_answer_of_a_model_and_the_chat_goes_on(shop: Shop) -> N
             says(person, "Hello!")
             person.sees("agent: Hello.")
             says(person, "Tell me a story.")
-            person.sees("agent: Once upon")
-            person.types(CTRL_C)
+            person.answers("agent: Once upon", CTRL_C)
             person.sees("stopped: the tool loop was cancelled")
             held.goes_on.set()
             assert held.gone.wait(PATIENCE)

@@ -19,7 +19,7 @@ import requests
 
 from syncmcp.ui.browser import Browser
 from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
-from tests.ui.visitor import Visitor
+from tests.ui.visitor import Visitor, address_in
 
 # Seconds: some start a cluster of processes, and a busy machine takes its time.
 _LONGEST = 240
@@ -98,7 +98,7 @@ SAYS = {
     "progress_messages": ["to a function, before the call returns:\n   33 %", "100 %", "lift-off"],
     "providing_roots": ["project: 3", "private: outside the roots", "private: 2"],
     "record_replay": [
-        "recorded:\n  tools: 15\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
+        "recorded:\n  tools: 14\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
         "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
         "arguments.steps: recorded 2, asked 3",
         "has the secret: False",
@@ -399,10 +399,9 @@ class TestTheAgent:
             example("agent.py"), "--ui", "terminal", "--script", str(file)
         ) as person:
             person.sees("━━ demo is about to be called: one of its tools ━━")
-            person.types(ENTER)
+            person.answers("Call it?", DOWN, ENTER, "run", ENTER)
             person.sees("━━ demo asks you to fill in a form ━━")
-            person.sees("What will you do?")
-            person.types(DOWN, ENTER)
+            person.answers("What will you do?", DOWN, ENTER)
             person.sees('-> {"action":"decline"}')
             person.sees("agent: Done.")
 
@@ -413,8 +412,7 @@ class TestTheAgent:
         with at_the_terminal(
             example("agent.py"), "--ui", "terminal", "--script", str(file)
         ) as person:
-            person.sees("━━ demo is about to be called: one of its tools ━━")
-            person.types(CTRL_C)
+            person.answers("━━ demo is about to be called: one of its tools ━━", CTRL_C)
             person.sees("the call was not allowed")
             person.sees("agent: Well then.")
             assert "Hello" not in person.screen
@@ -434,11 +432,11 @@ class TestTheAgent:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "you> Ask me.\n"
-            link = SimpleNamespace(address=process.stdout.readline().strip())
+            link = SimpleNamespace(address=address_in(process.stdout.readline().strip()))
             with Visitor(cast("Browser", link)) as person:
                 (call,) = person.waiting()
                 assert "demo" in call.text
-                person.send(call, "approve")
+                person.send(call, "approve", word="run")
                 (form,) = person.waiting()
                 assert "How should answers look?" in form.text
                 with suppress(requests.ConnectionError):  # the program may end before its page
@@ -468,17 +466,15 @@ class TestTheTutor:
             person.sees("━━ school wants a model to answer it ━━")
             person.sees("Let the model answer?")
             assert "42" not in person.screen
-            person.types(ENTER)
+            person.types(DOWN, DOWN, DOWN, ENTER)
             person.sees("━━ school would get this answer of the model ━━")
-            person.sees("Send it?")
-            person.types(ENTER)
+            person.answers("Send it?", DOWN, DOWN, ENTER)
             person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
 
     @pytest.mark.requirement("M-26")
     def test_a_person_denies_the_request(self) -> None:
         with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
-            person.sees("Let the model answer?")
-            person.types(CTRL_C)
+            person.answers("Let the model answer?", CTRL_C)
             person.sees("not explained: ")
         assert "42" not in person.screen
 
@@ -497,16 +493,11 @@ class TestSigningUp:
     def test_a_person_fills_in_field_by_field(self) -> None:
         with at_the_terminal(example("returning_elicitations.py")) as person:
             person.sees("━━ maths club asks you to fill in a form ━━")
-            person.sees("What will you do?")
-            person.types(ENTER)
-            person.sees("“Name” *:")
-            person.types("Ada", ENTER)
-            person.sees("“E-mail” *:")
-            person.types("ada@example.com", ENTER)
-            person.sees("“Favourite number”:")
-            person.types(ENTER)
-            person.sees("All right?")
-            person.types(ENTER)
+            person.answers("What will you do?", ENTER)
+            person.answers("“Name” *:", "Ada", ENTER)
+            person.answers("“E-mail” *:", "ada@example.com", ENTER)
+            person.answers("“Favourite number”:", ENTER)
+            person.answers("All right?", DOWN, DOWN, ENTER)
             person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
 
     @pytest.mark.requirement("M-28")
@@ -515,8 +506,7 @@ class TestSigningUp:
     )
     def test_a_person_may_not_want_to(self, keys: tuple[str, ...], action: str) -> None:
         with at_the_terminal(example("returning_elicitations.py")) as person:
-            person.sees("What will you do?")
-            person.types(*keys)
+            person.answers("What will you do?", *keys)
             person.sees(f"not signed up: {action}")
 
 

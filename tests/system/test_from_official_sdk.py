@@ -32,7 +32,7 @@ SAYS = {
     "errors": "the tool failed\nthe server refused\nnobody is there\n",
     "group": "True\n{'city': 'Kyoto', 'celsius': 18.0, 'sky': 'clouds'}\n",
     "limits": "too late\ncancelled True\n",
-    "pages": "15 add\n",
+    "pages": "14 add\n",
     "progress": "1 of 2: 1 left\n2 of 2: 0 left\n",
     "testing": "{'price': 45}\n",
     "together": "{'city': 'Bergen', 'celsius': 9.5, 'sky': 'rain'}\n"
@@ -66,7 +66,7 @@ def test_both_sides_say_the_same(name: str, side: str, play: Play) -> None:
 def test_both_sides_open_servers_of_each_kind(side: str, play: Play) -> None:
     with serve_http(demo_server()) as http:
         said = play(f"connect_{side}", http.url, http.sse_url)
-    assert said == "15\n" * 4
+    assert said == "14\n" * 4
 
 
 @pytest.mark.parametrize("side", ["official", "syncmcp"])
@@ -112,8 +112,8 @@ class Somebody:
                 opener.open(end, timeout=PATIENCE).close()
 
     def paste(self, prompt: str) -> str:
-        """The address that the browser ended up at."""
-        return self._ends.get(timeout=PATIENCE)
+        """A yes to the question where to sign in, or the address that the browser ended up at."""
+        return "y" if "[y/N]" in prompt else self._ends.get(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -133,6 +133,7 @@ def test_both_sides_sign_in(
     monkeypatch.setenv("BROWSER", "true")
     monkeypatch.setattr("webbrowser.open", somebody.visit)
     monkeypatch.setattr("builtins.input", somebody.paste)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     assert play(f"signing_in_{side}", notebook) == "read\n"
 
 

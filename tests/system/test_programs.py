@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import running
+from tests.support.programs import CEILING, running
 
 # -- the end of a program ------------------------------------------------------------------------
 
@@ -273,6 +273,78 @@ client.close()
 """
     with running(code) as program:
         assert [program.line() for _ in range(6)] == ["True"] * 4 + ["0", "True"]
+        assert program.end() == (0, "", "")
+
+
+def test_a_child_that_is_forked_while_another_thread_loads_modules_can_use_them() -> None:
+    # The import of a module of the models waits for the fork, and ends while the fork waits for it.
+    code = f"""
+{IN_CHILD}
+reached, forking = threading.Event(), threading.Event()
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "syncmcp.types.server_features" and not reached.is_set():
+            reached.set()
+            forking.wait()
+sys.meta_path.insert(0, Slow())
+os.register_at_fork(before=forking.set)
+def call():
+    with syncmcp.connect(SERVER) as client:
+        client.call_tool("pid")
+thread = threading.Thread(target=call)
+thread.start()
+reached.wait()
+def child():
+    signal.alarm({int(CEILING / 2)})
+    call()
+say(in_child(child))
+thread.join()
+"""
+    with running(code) as program:
+        assert program.line() == "0"
+        assert program.end() == (0, "", "")
+
+
+def test_the_first_calls_of_a_program_load_no_module_of_the_library() -> None:
+    code = """
+client = syncmcp.connect(SERVER)
+before = set(sys.modules)
+client.list_tools()
+client.call_tool("pid")
+client.call_tool.future("pid").result()
+say(sorted(name for name in set(sys.modules) - before if name.startswith("syncmcp")))
+client.close()
+"""
+    with running(code) as program:
+        assert program.line() == "[]"
+        assert program.end() == (0, "", "")
+
+
+def test_a_fork_waits_for_a_model_that_another_thread_builds() -> None:
+    code = f"""
+{IN_CHILD}
+import pydantic
+from syncmcp.types import base
+reached, forking = threading.Event(), threading.Event()
+rebuild = pydantic.BaseModel.model_rebuild.__func__
+def slow(cls, **options):
+    if not reached.is_set():
+        reached.set()
+        forking.wait()
+    return rebuild(cls, **options)
+pydantic.BaseModel.model_rebuild = classmethod(slow)
+os.register_at_fork(before=forking.set)
+thread = threading.Thread(target=base.Icon.model_rebuild, kwargs={{"force": True}})
+thread.start()
+reached.wait()
+def child():
+    signal.alarm({int(CEILING / 2)})
+    base.Icon.model_rebuild(force=True)
+say(in_child(child))
+thread.join()
+"""
+    with running(code) as program:
+        assert program.line() == "0"
         assert program.end() == (0, "", "")
 
 

@@ -135,37 +135,9 @@ def test_a_person_signs_up_or_does_not(talk: Open, revision: str, reply: Any) ->
     assert schema["properties"]["favouriteNumber"]["type"] == "integer"
 
 
-@both_eras
-def test_one_form_has_every_kind_of_field(talk: Open, revision: str) -> None:
-    client = talk(revision)
-    content = {
-        "text": "x",
-        "email": "a@b.de",
-        "link": "https://example.com/",
-        "day": "2026-07-28",
-        "moment": "2026-07-28T12:00:00Z",
-        "whole": 3,
-        "number": 0.25,
-        "flag": True,
-        "choice": "two",
-        "titled": "r",
-        "oldTitled": "l",
-        "choices": ["a", "c"],
-        "titledChoices": ["n"],
-        "textDefault": "hello",
-        "wholeDefault": 7,
-        "numberDefault": 0.5,
-        "choiceDefault": "coffee",
-    }
-    reply = {"action": "accept", "content": content}
-    answer = client.tool("all_fields", answer=lambda *_: reply)
-    assert answer["result"]["structuredContent"] == reply
-    assert set(client.asked[0][1]["requestedSchema"]["properties"]) == set(content)
-
-
 def test_a_form_of_2025_06_18_has_only_what_that_revision_knew(talk: Open) -> None:
     client = talk("2025-06-18", {"elicitation": {}})
-    client.tool("all_fields", answer=lambda *_: {"action": "decline"})
+    client.tool("ask_user_preferences", answer=lambda *_: {"action": "decline"})
     [(_, params)] = client.asked
     assert set(params) == {"message", "requestedSchema"}
     for field in params["requestedSchema"]["properties"].values():
@@ -200,7 +172,6 @@ ASKING = {
     "explain_math": "sampling",
     "count_files": "roots",
     "signup_math_facts": "elicitation",
-    "all_fields": "elicitation",
     "connect_account": "elicitation",
 }
 ARGUMENTS = {"question": "?", "problem": "?", "path": "/"}

@@ -210,6 +210,36 @@ def test_nobody_is_asked_without_pkce_or_a_resource(
     assert "code" not in back
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+@pytest.mark.parametrize(
+    "path", ["/.well-known/oauth-authorization-server", "/authorize", "/resources/0", "/other"]
+)
+def test_a_page_whose_name_leads_here_gets_nothing(
+    issuer: AuthorizationServer, headers: dict[str, str], path: str
+) -> None:
+    answer = requests.get(f"{issuer.issuer}{path}", headers=headers, timeout=WAIT)
+    assert answer.status_code == 403
+    body = {"redirect_uris": [BACK]}
+    answer = requests.post(f"{issuer.issuer}/register", headers=headers, json=body, timeout=WAIT)
+    assert answer.status_code == 403
+
+
+def test_all_names_of_this_computer_lead_to_it(issuer: AuthorizationServer) -> None:
+    port = urlsplit(issuer.issuer).port
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        address = f"{issuer.issuer}/.well-known/oauth-authorization-server"
+        headers = {"Host": host, "Origin": f"http://{host}"}
+        assert requests.get(address, headers=headers, timeout=WAIT).status_code == 200
+
+
 @pytest.mark.parametrize("change", [{"client_id": "x"}, {"redirect_uri": "http://evil.example/"}])
 def test_nobody_is_sent_where_no_client_is(
     issuer: AuthorizationServer, change: dict[str, str]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import json
 import socket
-import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
@@ -27,6 +25,7 @@ from tests.testing.wires import (
     initialize,
     modern,
     read_event,
+    wsgi_served,
 )
 
 COUNT = {"name": "countdown", "arguments": {"steps": 1, "delay": 0}, "_meta": {"progressToken": 1}}
@@ -34,27 +33,10 @@ COUNT = {"name": "countdown", "arguments": {"steps": 1, "delay": 0}, "_meta": {"
 Served = Callable[..., Http]
 
 
-class _Threading(socketserver.ThreadingMixIn, WSGIServer):
-    daemon_threads = False
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @contextmanager
 def _wsgi(server: Server, **options: Any) -> Iterator[str]:
-    endpoint = HttpEndpoint(server, **options)
-    with make_server("127.0.0.1", 0, wsgi_app(endpoint), _Threading, _Quiet) as listener:
-        thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.server_port}/"
-        finally:
-            endpoint.close()
-            listener.shutdown()
-            thread.join()
+    with wsgi_served(HttpEndpoint(server, **options)) as root:
+        yield f"{root}/"
 
 
 @contextmanager

@@ -7,13 +7,11 @@ import inspect
 import json
 import os
 import queue
-import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -87,44 +85,35 @@ class Pipe:
 
 
 Open = Callable[[ScriptedPeer], Pipe]
+T = TypeVar("T", Pipe, Http)
+
+
+@contextlib.contextmanager
+def opening(make: Callable[[ScriptedPeer], T]) -> Iterator[Callable[[ScriptedPeer], T]]:
+    with contextlib.ExitStack() as stack:
+
+        def connect(peer: ScriptedPeer) -> T:
+            stack.enter_context(peer)
+            return stack.enter_context(contextlib.closing(make(peer)))
+
+        yield connect
 
 
 @pytest.fixture(params=["memory", "stdio"])
 def pipe(request: pytest.FixtureRequest) -> Iterator[Open]:
-    with contextlib.ExitStack() as stack:
-
-        def connect(peer: ScriptedPeer) -> Pipe:
-            stack.enter_context(peer)
-            opened = Pipe(peer, process=request.param == "stdio")
-            stack.callback(opened.close)
-            return opened
-
+    with opening(lambda peer: Pipe(peer, process=request.param == "stdio")) as connect:
         yield connect
 
 
 @pytest.fixture
 def process() -> Iterator[Open]:
-    with contextlib.ExitStack() as stack:
-
-        def connect(peer: ScriptedPeer) -> Pipe:
-            stack.enter_context(peer)
-            opened = Pipe(peer, process=True)
-            stack.callback(opened.close)
-            return opened
-
+    with opening(lambda peer: Pipe(peer, process=True)) as connect:
         yield connect
 
 
 @pytest.fixture
 def http() -> Iterator[Callable[[ScriptedPeer], Http]]:
-    with contextlib.ExitStack() as stack:
-
-        def connect(peer: ScriptedPeer) -> Http:
-            stack.enter_context(peer)
-            client = Http(peer.url)
-            stack.callback(client.close)
-            return client
-
+    with opening(lambda peer: Http(peer.url)) as connect:
         yield connect
 
 
@@ -236,14 +225,14 @@ def test_gates_hold_a_script_until_the_test_opens_them(pipe: Open) -> None:
     assert [client.next()["result"], client.next()["result"]] == [1, 2]
 
 
-def test_bytes_may_be_dripped_cut_short_or_nonsense(pipe: Open) -> None:
+def test_bytes_may_be_dripped_or_nonsense(pipe: Open) -> None:
     peer = ScriptedPeer(
         [
             s.expect("hello"),
             s.garbage(),
             s.drip(s.reply("slow"), every=0.0001),
             s.repeat([s.raw(b"again\n")], times=2),
-            s.part(s.reply("never whole"), 20),
+            s.raw(b"never whole"),
             s.raw(b"!\n"),
         ]
     )
@@ -255,7 +244,7 @@ def test_bytes_may_be_dripped_cut_short_or_nonsense(pipe: Open) -> None:
         json.loads(noise)
     assert client.next()["result"] == "slow"
     assert [client.line(), client.line()] == [b"again", b"again"]
-    assert client.line() == b'{"jsonrpc":"2.0","id!'
+    assert client.line() == b"never whole!"
 
 
 def test_a_cut_ends_the_connection_with_an_exit_code(pipe: Open) -> None:
@@ -304,36 +293,11 @@ def test_a_script_without_sense_fails_loudly() -> None:
         peer.close()
 
 
-def test_a_process_may_be_killed_by_a_signal(process: Open) -> None:
-    client = process(ScriptedPeer([s.expect("hello"), s.cut(code=-signal.SIGKILL)]))
-    client.send(HELLO)
-    assert client.line() is None
-    assert client.process is not None
-    assert client.process.wait(PATIENCE) == -signal.SIGKILL
-
-
 def test_a_process_may_write_to_stderr(process: Open) -> None:
     client = process(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]))
     assert client.process is not None
     assert client.process.stderr is not None
     assert client.process.stderr.read() == b"\xffoops\n"
-
-
-def test_a_process_may_ignore_the_end_of_stdin_and_sigterm(process: Open) -> None:
-    peer = ScriptedPeer([s.ignore_eof(), s.ignore_sigterm(), s.expect("hello"), s.reply(1)])
-    client = process(peer)
-    client.send(HELLO)
-    client.next()
-    client.hang_up()
-    assert peer.transcript.wait_event("disconnected")
-    assert client.process is not None
-    client.process.terminate()
-    assert peer.transcript.wait_event("sigterm")
-    client.process.terminate()
-    assert peer.transcript.wait_event("sigterm", count=2)
-    assert client.process.poll() is None
-    client.process.kill()
-    assert client.process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_a_process_may_stop_reading(process: Open) -> None:
@@ -354,30 +318,6 @@ def test_a_process_may_stop_reading(process: Open) -> None:
 def _fill(pipe_end: int) -> None:
     while True:
         os.write(pipe_end, b"x" * 65536)
-
-
-def test_a_process_may_leave_a_grandchild_that_holds_its_pipes(process: Open) -> None:
-    peer = ScriptedPeer([s.spawn_grandchild(), s.expect("hello"), s.cut()])
-    client = process(peer)
-    client.send(HELLO)
-    assert client.process is not None
-    assert client.process.wait(PATIENCE) == 0
-    assert peer.transcript.wait_event("exited")
-    assert peer.children == [client.process.pid]
-    (grandchild,) = peer.grandchildren
-    assert client.lines.empty()
-    os.kill(grandchild, signal.SIGKILL)
-    assert client.line() is None
-
-
-def test_a_script_may_come_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "script.json"
-    path.write_text(json.dumps([s.expect("hello"), s.reply("from a file")]))
-    with ScriptedPeer([]) as peer:
-        command = [*peer.command[:-1], str(path)]
-    stdin = json.dumps(HELLO).encode() + b"\n"
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=True)
-    assert json.loads(done.stdout)["result"] == "from a file"
 
 
 def test_over_http_an_answer_is_a_whole_response(http: Callable[[ScriptedPeer], Http]) -> None:
@@ -442,7 +382,7 @@ def test_over_http_a_response_is_written_byte_for_byte(
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_over_http_a_stream_may_be_cut(http: Callable[[ScriptedPeer], Http], reset: bool) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.part(s.head(), 12), s.cut(reset=reset)])
+    peer = ScriptedPeer([s.expect("hello"), s.raw(b"HTTP/1.1 200"), s.cut(reset=reset)])
     client = http(peer)
     with socket.create_connection(client.address, PATIENCE) as bare, bare.makefile("rb") as answer:
         body = json.dumps(HELLO).encode()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from socketserver import ThreadingMixIn
 from typing import Any
 from urllib.parse import urlsplit
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import pytest
 
 import syncmcp
-from syncmcp.testing import Server, SseEndpoint, serve_http, wsgi_app
-from tests.testing.wires import PATIENCE, initialize, read_event
+from syncmcp.testing import Server, SseEndpoint, serve_http
+from tests.testing.wires import PATIENCE, initialize, read_event, wsgi_served
 
 Serve = Callable[[Server], AbstractContextManager[str]]
 
@@ -27,28 +24,12 @@ def _http_server(server: Server) -> Iterator[str]:
         yield http.sse_url
 
 
-class _Threading(ThreadingMixIn, WSGIServer):
-    daemon_threads = False
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @contextmanager
 def _wsgi(server: Server) -> Iterator[str]:
     # Here the end of a client shows when the next comment cannot be written.
     endpoint = SseEndpoint(server, messages="messages", keep_alive=0.05)
-    with make_server("127.0.0.1", 0, wsgi_app(endpoint), _Threading, _Quiet) as listener:
-        thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.server_port}/sse"
-        finally:
-            endpoint.close()
-            listener.shutdown()
-            thread.join()
+    with wsgi_served(endpoint) as root:
+        yield f"{root}/sse"
 
 
 every_half = pytest.mark.parametrize("serve", [_http_server, _wsgi], ids=["http.server", "wsgiref"])

@@ -2,96 +2,70 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from tests.testing.wires import PATIENCE, Http, initialize, modern
+from tests.testing.wires import PATIENCE, Child, Http, initialize, modern
 
 
 @contextmanager
-def child(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "syncmcp.testing", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def child(*arguments: str) -> Iterator[Child]:
+    client = Child(*arguments)
+    with client.process as process:
         try:
-            yield process
+            yield client
         finally:
             process.kill()
 
 
-def tell(process: subprocess.Popen[bytes], message: Any) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    process.stdin.flush()
-
-
-def hear(process: subprocess.Popen[bytes]) -> Any:
-    assert process.stdout is not None
-    return json.loads(process.stdout.readline())
-
-
-def end(process: subprocess.Popen[bytes]) -> int:
-    assert process.stdin is not None
-    process.stdin.close()
-    return process.wait(PATIENCE)
-
-
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25"])
 def test_it_speaks_the_stateful_revisions_and_ends_with_stdin(revision: str) -> None:
-    with child() as process:
-        params = initialize(revision)
-        tell(process, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
-        assert hear(process)["result"]["protocolVersion"] == revision
-        call = {"name": "add", "arguments": {"a": 1, "b": 2}}
-        tell(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
-        assert hear(process)["result"]["content"][0]["text"] == "3"
-        sleep = {"name": "sleep", "arguments": {"seconds": 60}}
-        tell(process, {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": sleep})
-        assert end(process) == 0
+    with child() as client:
+        assert (
+            client.call("initialize", initialize(revision))["result"]["protocolVersion"] == revision
+        )
+        assert client.tool("add", {"a": 1, "b": 2})["result"]["content"][0]["text"] == "3"
+        client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
+        assert client.close() == 0
 
 
 def test_it_speaks_the_new_era_and_its_options_are_heard() -> None:
-    with child("--name", "other", "--page-size", "2", "--revisions", "2026-07-28") as process:
-        tell(process, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": modern()})
-        result = hear(process)["result"]
+    with child("--name", "other", "--page-size", "2", "--revisions", "2026-07-28") as client:
+        result = client.call("tools/list", modern())["result"]
         assert len(result["tools"]) == 2
         assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "other"
-        assert end(process) == 0
+        assert client.close() == 0
 
 
 def test_it_survives_noise_and_empty_lines() -> None:
-    with child() as process:
-        assert process.stdin is not None
-        process.stdin.write(b"\n{\r\n  \n")
-        tell(process, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        assert hear(process)["error"]["code"] == -32700
-        assert hear(process)["result"] == {}
-        assert end(process) == 0
+    with child() as client:
+        client.write(b"\n{\r\n  \n")
+        client.ask("ping")
+        assert client.next()["error"]["code"] == -32700
+        assert client.next()["result"] == {}
+        assert client.close() == 0
 
 
 def test_sigterm_ends_it() -> None:
-    with child() as process:
-        tell(process, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        hear(process)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == -signal.SIGTERM
+    with child() as client:
+        client.call("ping")
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_it_serves_http_until_sigterm() -> None:
-    with child("--http", "0") as process:
-        assert process.stdout is not None
-        client = Http(process.stdout.readline().decode().strip())
+    with child("--http", "0") as server:
+        client = Http(server.line().decode().strip())
         client.start()
         assert client.post("ping")[2]["result"] == {}
         client.close()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
 
 
 def test_importing_the_package_loads_no_server() -> None:

@@ -8,10 +8,15 @@ import json
 import queue
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
 from typing import Any
 from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from syncmcp.testing import Server
+from syncmcp.testing import HttpEndpoint, Server, SseEndpoint, wsgi_app
 
 PATIENCE = 10.0
 MODERN = "2026-07-28"
@@ -94,22 +99,30 @@ class Memory(Line):
 class Child(Line):
     """The demo server as a child process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
         super().__init__()
-        command = [sys.executable, "-m", "syncmcp.testing"]
+        command = [sys.executable, "-m", "syncmcp.testing", *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def send(self, message: Any) -> None:
+    def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def next(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+    def send(self, message: Any) -> None:
+        self.write(json.dumps(message).encode() + b"\n")
 
-    def close(self) -> None:
+    def line(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def next(self) -> Any:
+        return json.loads(self.line())
+
+    def close(self) -> int:
+        """End its stdin; return the exit code."""
         self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode
 
 
 class Http:
@@ -210,3 +223,26 @@ def read_event(response: http.client.HTTPResponse) -> dict[str, str]:
         if line == b"\n":
             return events(b"".join(lines).rstrip(b"\n"))[0]
         lines.append(line)
+
+
+class _Threading(ThreadingMixIn, WSGIServer):
+    daemon_threads = False
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def wsgi_served(endpoint: HttpEndpoint | SseEndpoint) -> Iterator[str]:
+    """Serve an endpoint with `wsgiref`, and yield the URL without a path."""
+    with make_server("127.0.0.1", 0, wsgi_app(endpoint), _Threading, _Quiet) as listener:
+        thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.server_port}"
+        finally:
+            endpoint.close()
+            listener.shutdown()
+            thread.join()

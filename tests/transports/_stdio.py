@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # A wait that gets here has failed. Far above what any of them takes.
 PATIENCE = 20.0
+
+ROOT = Path(__file__).parents[2]
 
 ECHO = """
 import sys
@@ -142,3 +145,30 @@ def is_running(pid: int) -> bool:
 
 def threads() -> list[threading.Thread]:
     return list(library_threads())
+
+
+PROGRAM = """
+import os, signal, subprocess, sys, threading, time
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.config import Stdio
+from syncmcp.errors import ForkedError
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO, Notes, frame, is_running, pid_of, python, running, wait_gone
+)
+notes = Notes()
+transport = StdioTransport(python(ECHO))
+transport.open(notes, Deadline(10))
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that has a transport open, in a session of its own."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM + code],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import tracemalloc
 from itertools import chain, pairwise
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -195,6 +199,50 @@ def test_events_before_one_beyond_the_limit_are_delivered() -> None:
     assert next(events) == b"1"
     with pytest.raises(LimitExceeded):
         next(events)
+
+
+@pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        (b":\n", 2**16),
+        (b"a\n", 2**16),
+        (b"data:\n", 2**16),
+        (b"data:ab\n", 2**16),
+        (b"data:abcd\n", 2),
+    ],
+)
+def test_an_event_of_short_lines_or_chunks_takes_no_more_memory_than_its_bytes(
+    line: bytes, size: int
+) -> None:
+    event = line * (2**17 // len(line)) + b"\n"
+    events = EventStream(LIMIT)
+    tracemalloc.start()
+    try:
+        for start in range(0, len(event), size):
+            list(events.feed(event[start : start + size]))
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(event)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("line", [b":\n", b"a\n", b"database:\n"])
+def test_lines_that_say_nothing_take_no_steps(line: bytes) -> None:
+    steps = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        steps += event == "line" and frame.f_code.co_filename == _http_reply.__file__
+        return count
+
+    event = line * 100_000 + b"data: 1\n\n"
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        got = parse(event)
+    finally:
+        sys.settrace(before)
+    assert got == [b"1"]
+    assert steps < 200
 
 
 # An independent reading of the standard: slow, whole, on text.

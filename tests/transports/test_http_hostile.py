@@ -7,6 +7,7 @@ import json
 import socket
 import struct
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -81,6 +82,26 @@ def test_a_session_is_lost_however_badly_the_404_is_compressed() -> None:
         transport.send(request("initialize"))
         transport.send(request())
         assert isinstance(receiver.error, SessionLost)
+
+
+def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
+    count = 40_000
+    rest = b"2\r\n  \r\n" * count  # blanks before the message, each piece of its own
+
+    def script(one: Request) -> None:
+        one.connection.start_events({"Content-Type": "application/json"})
+        one.connection.write(rest)
+        one.connection.chunk(answer(one))
+        one.connection.end_events()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        tracemalloc.start()
+        try:
+            transport.send(request())
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+        assert len(receiver.frames[0][0]) > 2 * count
 
 
 @pytest.mark.parametrize("end", [b"", b"\x1f\x8b\x08", b"rubbish"])

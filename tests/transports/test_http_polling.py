@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import syncmcp
 from syncmcp import Http, LimitExceeded
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.transports.http import USEFUL_SECONDS
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE
 from tests.transports.http_peer import Request, logged, opened, request, serving
@@ -115,7 +118,76 @@ def test_a_listening_stream_of_comments_that_is_cut_again_and_again_is_kept(
         transport.send(request())
         assert not receiver.failures
         assert not receiver.ends
-    assert all(1 <= pause <= 1.25 for pause in pauses)  # it was alive: no pause grows
+    assert len(pauses) == times
+    assert pauses[-1] >= 30
+
+
+def listened_to(*streams: Callable[[Request], None]) -> None:
+    """Listen until the last of these streams, which stays open."""
+
+    def stay(one: Request) -> None:
+        one.connection.start_events()
+        staying.set()
+        assert one.connection.wait_for_end()
+
+    staying = threading.Event()
+    with serving(Listening(*streams, stay)) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        assert staying.wait(PATIENCE)
+        assert not receiver.ends
+
+
+def closed_at_once(one: Request) -> None:
+    one.connection.start_events()
+    one.connection.chunk(b"retry: 0\nid: 7\n\n: a comment\n\n")
+    one.connection.close()
+
+
+def closed_after_a_message(one: Request) -> None:
+    one.connection.start_events()
+    one.connection.event({"jsonrpc": "2.0", "method": "acme/news"})
+    one.connection.close()
+
+
+def test_a_listening_stream_that_is_closed_at_once_is_opened_less_and_less_often(
+    pauses: list[float],
+) -> None:
+    listened_to(*[closed_at_once] * 10)
+    assert all(later >= 1.5 * pause for pause, later in pairwise(pauses[:6]))
+    assert pauses[0] >= 0.5
+    assert all(30 <= pause <= 37.5 for pause in pauses[-3:])
+
+
+def test_a_message_on_a_listening_stream_lets_the_pauses_begin_anew(pauses: list[float]) -> None:
+    listened_to(*[closed_at_once] * 4, closed_after_a_message, closed_at_once, closed_at_once)
+    assert pauses[3] >= 4
+    assert 0.5 <= pauses[4] <= 0.625
+    assert 1.0 <= pauses[6] <= 2.5
+
+
+def test_a_listening_stream_that_was_open_for_seconds_lets_the_pauses_begin_anew(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = chain([0.0] * 8, [0.0, USEFUL_SECONDS], repeat(0.0))  # two for each stream
+    monkeypatch.setattr("syncmcp.transports.http.monotonic", looks.__next__)
+    listened_to(*[closed_at_once] * 6)
+    assert pauses[3] >= 4
+    assert 0.5 <= pauses[4] <= 0.625
+    assert pauses[5] >= 1
+
+
+def test_what_a_server_asks_for_is_bounded_above(pauses: list[float]) -> None:
+    def much_later(one: Request) -> None:
+        one.connection.start_events()
+        one.connection.chunk(b"retry: 1000000000000\n\n")
+        one.connection.close()
+
+    def not_for_centuries(one: Request) -> None:
+        one.connection.respond(503, headers={"Retry-After": "9999999999"})
+
+    listened_to(much_later, not_for_centuries)
+    assert all(3600 <= pause <= 4500 for pause in pauses)
+    assert len(pauses) == 2
 
 
 @pytest.mark.pitfall("22")

@@ -371,7 +371,7 @@ def test_pauses_respect_the_server_grow_and_end() -> None:
     assert 1.0 <= pauses[1] <= 1.25
     assert 2.0 <= pauses[2] <= 2.5
     assert pauses[3] is None
-    attempts.record_progress()
+    attempts.record_use()
     assert attempts.next_pause(600.0) == 600.0
     assert (attempts.next_pause(600.0) or 0) >= 600.0
     attempts = ReconnectPolicy()
@@ -475,7 +475,11 @@ def test_a_server_that_holds_the_listening_stream_open_delays_nothing(headers: b
 
 
 @pytest.mark.requirement("HTL-07", "HTL-09")
-def test_a_broken_listening_stream_is_reopened_where_it_broke() -> None:
+def test_a_broken_listening_stream_is_reopened_where_it_broke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp.transports.http.SHORTEST_LISTEN_PAUSE", 0.01)
+
     def first(one: Request) -> None:
         one.connection.start_events()
         one.connection.chunk(b"retry: 10\nid: 41\n\n")
@@ -509,7 +513,11 @@ def test_a_broken_listening_stream_is_reopened_where_it_broke() -> None:
 
 
 @pytest.mark.pitfall("4")
-def test_a_listening_stream_that_never_brings_anything_is_given_up() -> None:
+def test_a_listening_stream_that_never_brings_anything_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp.transports.http.SHORTEST_LISTEN_PAUSE", 0.01)
+
     def broken(one: Request) -> None:
         one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         cut(one)

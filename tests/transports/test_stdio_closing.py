@@ -15,18 +15,21 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.timing import Deadline
+from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError
 from syncmcp.transports import stdio
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
+    PROGRAM,
     Notes,
     frame,
     is_running,
     kill,
     pid_of,
     python,
+    run,
     running,
     threads,
     wait_gone,
@@ -46,6 +49,11 @@ def grandchild(ignoring: str = "", **options: object) -> str:
         "import subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {code!r}], **{options!r})\n"
     )
+
+
+def orphan(code: str) -> str:
+    """Code that runs `code` in a process which has exited before the next line."""
+    return f"import os\nif not os.fork():\n    exec({code!r})\n    os._exit(0)\nos.wait()\n"
 
 
 def child_of(notes: Notes) -> int:
@@ -101,8 +109,9 @@ def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
 
 @pytest.mark.pitfall("7")
 @pytest.mark.parametrize("ignoring", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
-def test_what_a_wrapper_leaves_behind_is_killed(ignoring: str) -> None:
-    code = f"{grandchild(ignoring)}sys.stdin.read()"
+@pytest.mark.parametrize("options", [{}, {"env": {}}], ids=["marked", "unmarked"])
+def test_what_a_wrapper_leaves_behind_is_killed(ignoring: str, options: dict[str, object]) -> None:
+    code = f"{grandchild(ignoring, **options)}sys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
         child = child_of(notes)
     assert wait_gone(child)
@@ -116,7 +125,7 @@ def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
 ) -> None:
     if not can_nudge:
         monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
-    code = f"{grandchild(start_new_session=True)}sys.stdin.read()"
+    code = f"{orphan(grandchild(start_new_session=True, env={}))}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
         child = child_of(notes)
     try:
@@ -125,6 +134,18 @@ def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
     finally:
         kill(child)
         assert wait_gone(child)
+
+
+@pytest.mark.pitfall("7")
+def test_a_daemon_that_is_meant_to_stay_outlives_its_server(tmp_path: Path) -> None:
+    daemon = tmp_path / "daemon"
+    daemon.write_text("""echo "{\\"child\\":$$}"\nexec sleep 60 <&- >&- 2>&-\n""")
+    code = f"(env -u SYNCMCP_SERVER setsid sh {daemon} &)\nexec cat"
+    with running(Stdio("sh", "-c", code, grace=(PATIENCE, 0.05))) as (_, notes):
+        child = child_of(notes)
+    assert is_running(child)
+    kill(child)
+    assert wait_gone(child)
 
 
 @pytest.mark.pitfall("7")
@@ -138,9 +159,10 @@ while True:
 """
     code = (
         "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {flood!r}], start_new_session=True)\n"
-        "sys.stdin.read()"
+        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {flood!r}],"
+        " start_new_session=True, env={})\n"
     )
+    code = f"{orphan(code)}import sys\nsys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
         child = child_of(notes)
     assert threads() == []
@@ -305,39 +327,13 @@ def test_after_many_deaths_nothing_runs_or_stays() -> None:
     assert threads() == []
 
 
-PROGRAM = """
-import os, signal, subprocess, sys, threading, time
-from syncmcp._concurrency.timing import Deadline
-from syncmcp.config import Stdio
-from syncmcp.errors import ForkedError
-from syncmcp.transports.stdio import StdioTransport
-from tests.transports._stdio import (
-    ECHO, Notes, frame, is_running, pid_of, python, running, wait_gone
-)
-notes = Notes()
-transport = StdioTransport(python(ECHO))
-transport.open(notes, Deadline(10))
-"""
-
-
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that has a transport open, in a session of its own."""
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM + code],
-        check=False,
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 @pytest.mark.pitfall("7", "H12")
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_a_server_ends_with_a_parent_that_had_no_time_to_close(end: str) -> None:
     done = run(
         f"""
+from syncmcp.transports._watching import watch
+os.kill(watch._watcher._pid, signal.SIGKILL)  # the end of its input has to do
 sleeper = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, close_fds=False,
     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 print(pid_of(transport), sleeper.pid, flush=True)

@@ -17,7 +17,7 @@ from syncmcp.transports import stdio
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
 from tests.support.stage import in_threads
-from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
+from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, run, running, threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,7 @@ def environment_of(**options: Any) -> dict[str, str]:
     with running(python(SHOW_ENVIRONMENT, **options)) as (_, notes):
         shown: dict[str, str] = json.loads(notes.wait_frames(1)[0])
     shown.pop("LC_CTYPE", None)  # Python sets it by itself
+    shown.pop("SYNCMCP_SERVER", None)  # by which the library finds what the server has started
     return shown
 
 
@@ -76,7 +77,7 @@ def test_on_windows_names_differ_by_more_than_case() -> None:
     given = environment({"PATH": "x"}, "safe", own, windows=True)
     assert given == {"PATH": "x", "SystemRoot": "b"}
     assert search_path({"Path": "a"}, windows=True) == "a"
-    assert search_path({}, windows=True) == os.defpath
+    assert search_path({}, windows=True) == ""  # the default begins with the current folder
 
 
 @pytest.mark.pitfall("8", "26")
@@ -174,6 +175,40 @@ def test_a_server_whose_threads_cannot_be_started_does_not_stay(
     with pytest.raises(ConnectFailed) as caught:
         StdioTransport(python(ECHO)).open(Notes(), Deadline(5))
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.pitfall("7")
+def test_a_server_for_which_there_are_too_few_descriptors_does_not_stay() -> None:
+    done = run(
+        """
+import resource
+from syncmcp.errors import ConnectFailed
+from syncmcp.testing.leaks import child_processes
+def used():
+    return len(os.listdir("/proc/self/fd"))
+transport.close(Deadline(10))
+before, limits = used(), resource.getrlimit(resource.RLIMIT_NOFILE)
+failed = opened = 0
+while not opened:  # with each number of free descriptors, until it is enough
+    another = StdioTransport(python(ECHO))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + failed, limits[1]))
+    try:
+        another.open(notes, Deadline(10))
+        opened = 1
+    except ConnectFailed:
+        failed += 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        another.close(Deadline(10))
+    assert (used(), child_processes()) == (before, set()), failed
+with running(python(ECHO)):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # close() has to do without any
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+assert (used(), child_processes()) == (before, set())
+print(failed > 12)  # three pipes to the server have both ends, and so have three others
+"""
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 @pytest.mark.pitfall("26")

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
 from syncmcp.transports.stdio import StdioTransport
+from tests.support.stage import Clock
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
@@ -68,25 +70,26 @@ def test_noise_on_stdout_is_skipped_counted_and_logged(caplog: pytest.LogCapture
     with running(python(writes(data))) as (transport, notes):
         assert notes.wait_frames(3) == [b'{"id":1}', b' [{"id":2}]', b' {"id":"\xe2\x80\xa8"}']
         assert transport.noise == 4
-    levels = [record.levelname for record in caplog.records if record.name == "syncmcp.stdio"]
-    assert levels == ["WARNING", "DEBUG", "DEBUG", "DEBUG"]
+    records = [record for record in caplog.records if record.name == "syncmcp.stdio"]
+    assert [record.levelname for record in records] == ["WARNING", "DEBUG"]
+    assert "and 2 more like it" in records[1].getMessage()
     assert "Welcome!" in caplog.text
 
 
 @pytest.mark.pitfall("12")
-def test_a_flood_of_noise_is_logged_line_by_line_only_at_first(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
+def test_a_flood_of_noise_is_one_record_and_a_number(
+    level: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.DEBUG, "syncmcp.stdio")
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+    caplog.set_level(level, "syncmcp.stdio")
     with running(python(writes(b"y\n" * 1500 + b"{}\n"))) as (transport, notes):
         notes.wait_frames(1)
         assert transport.noise == 1500
     told = [one.getMessage() for one in caplog.records if one.name == "syncmcp.stdio"]
-    assert sum("no message" in text for text in told) == 10
-    assert [text.partition("skipped ")[2] for text in told[10:]] == [
-        "100 lines on stdout by now",
-        "1000 lines on stdout by now",
-    ]
+    assert "no message" in told[0]
+    ends = [text.rpartition("(and ")[2] for text in told[1:]]
+    assert ends == (["1498 more like it since the last record)"] if level == "DEBUG" else [])
 
 
 def test_a_transport_describes_what_the_server_wrote_that_was_no_message() -> None:
@@ -210,6 +213,18 @@ def test_a_last_line_without_its_end_counts_only_if_it_is_whole(last: bytes, tak
         assert transport.noise == (0 if taken else 1)
 
 
+def test_a_line_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
+    lines, line = LineReader(2**20), b"ab" * 2**15
+    tracemalloc.start()
+    try:
+        for start in range(0, len(line), 2):
+            assert lines.feed(line[start : start + 2]) == []
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(line)
+    finally:
+        tracemalloc.stop()
+    assert lines.feed(b"\n") == [line]
+
+
 def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -257,7 +272,7 @@ for line in sys.stdin:
 @pytest.mark.alone
 @pytest.mark.pitfall("10")
 def test_stderr_without_a_newline_takes_little_memory() -> None:
-    sink = StderrSink("devnull", "test", ())
+    sink = StderrSink("devnull", "test", Secrets())
     tracemalloc.start()
     try:
         for _ in range(64):
@@ -327,9 +342,10 @@ def test_stderr_goes_to_the_log_redacted(caplog: pytest.LogCaptureFixture) -> No
 def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stderr.txt"
     file.write_text("before\n")
-    with running(python("import sys\nsys.exit('after')", stderr=file)) as (_, notes):
+    code = r"import sys; sys.exit('\x1b[1mafter')"
+    with running(python(code, stderr=file)) as (_, notes):
         notes.wait_lost()
-    assert file.read_text() == "before\nafter\n"
+    assert file.read_text() == "before\n\x1b[1mafter\n"
 
 
 @pytest.mark.pitfall("10")
@@ -407,7 +423,7 @@ def test_systems_with_fewer_means_get_the_same_news(
     if without == "nudge":
         monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._wake_reader", lambda *_: False)
     else:
-        monkeypatch.setattr("syncmcp.transports._posix._watch_exit", lambda _: None)
+        monkeypatch.setattr("syncmcp.transports._watcher.open_pidfd", lambda _: None)
     code = """
 import subprocess, sys
 subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])

@@ -11,8 +11,8 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import UsageError
-from syncmcp.transports._process import make_pipes
-from syncmcp.transports._windows import WindowsProcess, check_arguments
+from syncmcp.transports._process import locate_on_windows, make_pipes
+from syncmcp.transports._windows import WindowsProcess, check_arguments, without_current_folder
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import PATIENCE, Notes, frame, python
 
@@ -183,3 +183,86 @@ def test_such_an_argument_is_the_mistake_of_the_caller(monkeypatch: pytest.Monke
     monkeypatch.setattr("syncmcp.transports.stdio.start", start)
     with pytest.raises(UsageError, match="batch file"):
         StdioTransport(python("a & b")).open(Notes(), Deadline(PATIENCE))
+
+
+# -- the search for the program
+
+
+NODE = "C:\\Program Files\\nodejs"
+
+
+def located(command: str, *files: str, cwd: str | None = None, **env: str) -> str:
+    """The file that is found among `files`, whose names ignore case."""
+    variables = {"Path": f"{NODE};C:\\Windows", **env}
+    names = {file.lower(): file for file in files}
+    found = locate_on_windows(command, variables, cwd, lambda path: path.lower() in names)
+    return names.get(found.lower(), found)
+
+
+@pytest.mark.pitfall("26")
+@pytest.mark.parametrize(
+    ("path", "planted"),
+    [
+        (NODE, "npx.cmd"),
+        (NODE, ".\\npx.cmd"),
+        (f";{NODE}", "npx.cmd"),
+        (f".;{NODE}", ".\\npx.cmd"),
+        (f"tools;C:tools;{NODE}", "tools\\npx.cmd"),
+        (f'" ";"{NODE}"', "npx.cmd"),
+    ],
+)
+def test_a_program_of_the_current_folder_is_not_found_before_those_of_the_path(
+    path: str, planted: str
+) -> None:
+    real = f"{NODE}\\npx.cmd"
+    assert located("npx", planted, real, Path=path) == real
+    with pytest.raises(FileNotFoundError):
+        located("npx", planted, Path=path)
+
+
+@pytest.mark.pitfall("26")
+def test_without_a_path_nothing_is_found_in_the_current_folder() -> None:
+    for env in ({}, {"PATH": ""}):
+        with pytest.raises(FileNotFoundError):
+            locate_on_windows("npx", env, None, lambda path: not path.startswith("C:"))
+
+
+def test_the_first_folder_of_the_path_counts_and_then_the_first_ending() -> None:
+    exe, cmd = f"{NODE}\\npx.EXE", "C:\\Windows\\npx.CMD"
+    assert located("npx", exe, cmd) == exe
+    assert located("npx", cmd, f"{NODE}\\npx", f"{NODE}\\npx.ps1", f"{NODE}\\npx.JS") == cmd
+    both = (f"{NODE}\\x.BAT", f"{NODE}\\x.EXE")
+    assert located("x", *both) == both[1]
+    assert located("x", *both, pathext=".bat;.exe;.js") == both[0]
+    with pytest.raises(FileNotFoundError):
+        located("x", f"{NODE}\\x.JS", PATHEXT=".JS;.EXE")  # Windows cannot run it by itself
+    assert located("python3.12", f"{NODE}\\python3.12.EXE") == f"{NODE}\\python3.12.EXE"
+    assert located("node.exe", f"{NODE}\\node.exe") == f"{NODE}\\node.exe"
+    assert located("node.exe", f"{NODE}\\node.exe.CMD") == f"{NODE}\\node.exe.CMD"
+
+
+def test_a_command_with_a_folder_is_not_searched_for() -> None:
+    assert located("C:\\x\\npx", "C:\\x\\npx.CMD") == "C:\\x\\npx.CMD"
+    assert located("C:\\x\\tool.dat", "C:\\x\\tool.dat") == "C:\\x\\tool.dat"
+    assert located("bin\\x", "D:\\work\\bin\\x.EXE", cwd="D:\\work") == "D:\\work\\bin\\x.EXE"
+    assert located("bin/x", "D:\\work\\bin/x.EXE", cwd="D:\\work") == "D:\\work\\bin/x.EXE"
+    assert located("bin\\x", f"{NODE}\\bin\\x.EXE") == "bin\\x"  # missing: the start says so
+
+
+@pytest.mark.pitfall("26")
+@pytest.mark.parametrize("end", [".cmd", ".CMD.", ".bat ", ".bat. ."])
+def test_the_path_of_a_batch_file_is_read_by_its_interpreter_too(end: str) -> None:
+    with pytest.raises(ValueError, match="batch file"):
+        check_arguments([f"C:\\R&D\\npx{end}"])
+    with pytest.raises(ValueError, match="batch file"):
+        check_arguments([f"C:\\npx{end}", "\x1a"])
+    check_arguments([f"C:\\Program Files (x86)\\npx{end}", "a\tb", "--port=1", "(x)"])
+    check_arguments(["C:\\R&D\\npx.exe"])
+
+
+@pytest.mark.pitfall("26")
+def test_programs_that_a_server_starts_are_not_taken_from_the_current_folder() -> None:
+    name = "NoDefaultCurrentDirectoryInExePath"
+    assert without_current_folder({"A": "b"}) == {"A": "b", name: "1"}
+    given = {name.upper(): "0"}
+    assert without_current_folder(given) == given

@@ -17,9 +17,11 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint
+from syncmcp.transports import backlog
 from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.client.test_interrupts import struck
+from tests.support.stage import Clock, tick
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
@@ -31,7 +33,7 @@ from tests.transports._stdio import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from syncmcp.errors import Delivery, McpError
     from syncmcp.transports.base import Outgoing
@@ -144,7 +146,7 @@ def test_what_waits_for_a_server_that_does_not_read_is_bounded(gate: Path) -> No
                 transport.send(out)
                 sent.append(out)
 
-        with pytest.raises(LimitExceeded, match="does not read") as caught:
+        with pytest.raises(LimitExceeded, match="4 times max_frame") as caught:
             fill()
         assert caught.value.delivery == "not_sent"
         assert 4 <= len(sent) <= 8
@@ -256,6 +258,7 @@ class FakeProcess:
         self.taken = b""
         self.changed = threading.Condition()
         self.writers: list[str] = []
+        self.waits = 0
         self.on_write: Callable[[], None] = lambda: None
         self.writable = threading.Event()
         self.writable.set()
@@ -275,6 +278,9 @@ class FakeProcess:
             taken.append(size)
 
     def wait_writable(self) -> bool:
+        with self.changed:
+            self.waits += 1
+            self.changed.notify_all()
         assert self.writable.wait(PATIENCE)
         return not self.ended
 
@@ -289,6 +295,9 @@ class FakeProcess:
 class FakeOwner:
     label = "fake"
 
+    def __init__(self) -> None:
+        self.stalls: list[float] = []
+
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"syncmcp-{role}[fake]", daemon=True)
         thread.start()
@@ -300,9 +309,15 @@ class FakeOwner:
     def failed(self, out: Outgoing, error: McpError) -> None:
         raise AssertionError(error)
 
+    def input_closed(self) -> None:
+        raise AssertionError("no test waits so long")
 
-def outbox(process: FakeProcess) -> StdinWriter:
-    box = StdinWriter(FakeOwner(), MEGABYTE)
+    def stalled(self, seconds: float) -> None:
+        self.stalls.append(seconds)
+
+
+def outbox(process: FakeProcess, owner: FakeOwner | None = None) -> StdinWriter:
+    box = StdinWriter(owner or FakeOwner(), MEGABYTE)
     box.open(process)  # type: ignore[arg-type]
     return box
 
@@ -392,3 +407,141 @@ def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_desc
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
         number += 1
     assert number > 20
+
+
+# What the library owes the server
+
+
+def owed(body: bytes = b"{}", ledger: backlog.Backlog | None = None) -> Outgoing:
+    """An answer of the library, admitted as the connection does it."""
+    out = frame(body, None)
+    out.enter(ledger or backlog.Backlog(MEGABYTE, None, ""))
+    return out
+
+
+class Stalled:
+    """A writer whose server has taken three bytes of the first frame, and reads no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        modules = ("_concurrency.timing", "transports._pipes", "transports.base")
+        names = [f"syncmcp.{module}" for module in modules]
+        self.clock = Clock(monkeypatch, *names, stands=True)
+        self.owner, self.process = FakeOwner(), FakeProcess(3)
+        self.process.writable.clear()
+        self.box = outbox(self.process, self.owner)
+
+    def after(self, seconds: float) -> list[float]:
+        """How often the server was given up by then."""
+        self.clock.advance(seconds)
+        tick()
+        return self.owner.stalls
+
+    def read(self, size: int) -> None:
+        """The server reads a piece, and stops again; more is waiting for it."""
+        process = self.process
+        with process.changed:
+            assert process.changed.wait_for(lambda: process.waits > 0, PATIENCE)
+            waits = process.waits
+        process.sizes.append(size)
+        process.on_write = process.writable.clear
+        process.writable.set()
+        with process.changed:
+            assert process.changed.wait_for(lambda: process.waits > waits, PATIENCE)
+
+
+@pytest.fixture
+def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
+    stall = Stalled(monkeypatch)
+    yield stall
+    finish(stall.box)
+
+
+def test_a_server_that_reads_nothing_while_answers_wait_is_given_up(stalled: Stalled) -> None:
+    stalled.box.send(frame(b"{request}"))
+    stalled.box.send(owed())
+    assert stalled.after(29) == []
+    assert stalled.after(2) == [30]
+    with pytest.raises(ConnectionLost):
+        stalled.box.send(owed())
+    assert stalled.after(60) == [30]  # once
+
+
+def test_an_answer_half_written_is_owed_as_well(stalled: Stalled) -> None:
+    stalled.box.send(owed(b"{answer}"))
+    assert stalled.after(31) == [30]
+
+
+def test_requests_that_wait_for_a_busy_server_are_left_to_their_deadlines(
+    stalled: Stalled,
+) -> None:
+    stalled.box.send(frame(b"{request}"))
+    stalled.box.send(frame(b"{request}"))
+    assert stalled.after(3600) == []
+
+
+def test_an_answer_that_comes_late_has_all_of_its_time(stalled: Stalled) -> None:
+    stalled.box.send(frame(b"{request}"))
+    assert stalled.after(3600) == []
+    stalled.box.send(owed())
+    assert stalled.after(29) == []
+    assert stalled.after(2) == [30]
+
+
+def test_a_server_that_reads_slowly_is_not_given_up(stalled: Stalled) -> None:
+    stalled.box.send(frame(b"{a long request}"))
+    stalled.box.send(owed(b"{an answer}"))
+    for _ in range(5):
+        assert stalled.after(20) == []
+        stalled.read(2)
+    assert stalled.after(31) == [30]
+
+
+def test_a_server_that_has_read_all_of_it_is_left_alone(stalled: Stalled) -> None:
+    ledger = backlog.Backlog(MEGABYTE, 10, "")
+    bodies = [b"{request}", b"{answer}", b"{another answer}"]
+    stalled.box.send(frame(bodies[0]))
+    for body in bodies[1:]:
+        stalled.box.send(owed(body, ledger))
+    assert ledger.facts()["owed"] == 2
+    stalled.box.send(frame(b"{unread}"))
+    for body in (bodies[0][3:], *bodies[1:]):
+        stalled.read(len(body) + 1)
+    assert stalled.process.taken == b"\n".join(bodies) + b"\n"
+    assert ledger.facts() == {"owed": 0, "owed bytes": 0}
+    assert stalled.after(3600) == []
+
+
+def test_where_writes_block_a_long_frame_is_written_in_pieces() -> None:
+    process = FakeProcess(writes_block=True)
+    box, answer = outbox(process), owed(b"x" * MEGABYTE, backlog.Backlog(MEGABYTE, None, ""))
+    box.send(answer)
+    with process.changed:
+        assert process.changed.wait_for(lambda: len(process.taken) == MEGABYTE + 1, PATIENCE)
+    finish(box)
+    assert len(process.writers) == 16
+
+
+def test_what_a_queued_frame_takes_beside_its_bytes_counts(gate: Path) -> None:
+    with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
+        transport.send(frame(big(1) * 2))  # more than the pipe takes
+
+        def fill() -> None:
+            for _ in range(5000):
+                transport.send(frame(b"{}"))
+
+        with pytest.raises(LimitExceeded, match="4 times max_frame"):
+            fill()
+        release(gate)
+
+
+def test_frames_that_are_dropped_with_the_pipe_are_owed_no_longer(gate: Path) -> None:
+    code = f"import os, signal\nopen({str(gate)!r}).read()\nos.close(0)\nsignal.pause()"
+    ledger = backlog.Backlog(10 * MEGABYTE, None, "")
+    with running(python(code)) as (transport, notes):
+        begun = owed(big(1) * 2, ledger)
+        for out in (begun, owed(b"{}", ledger), frame(b"{}")):
+            transport.send(out)
+        assert ledger.facts()["owed"] == 2
+        release(gate)
+        notes.until(lambda: notes.failures)  # the request, last
+        assert ledger.facts()["owed"] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -89,27 +88,9 @@ def test_a_misspelt_name_is_an_attribute_error() -> None:
         getattr(syncmcp.types, "CallTolResult")  # noqa: B009
 
 
-def test_the_three_lists_of_public_names_agree() -> None:
-    """The names for type checkers, for `import *`, and for loading must be the same."""
-    tree = ast.parse(Path(syncmcp.types.__file__).read_text(encoding="utf-8"))
-    checked = {
-        alias.name: str(node.module)
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname is None  # the others are for the library's own modules
-    }
-    assert syncmcp.types.__all__ == sorted(checked)
-    assert set(syncmcp.types.__all__) <= set(dir(syncmcp.types))
-    for name, module in checked.items():
-        assert getattr(syncmcp.types, name) is getattr(sys.modules[module], name)
-
-
 def test_every_public_model_is_exported() -> None:
-    exported = set(syncmcp.types.__all__)
-    for name in syncmcp.types.__all__:
+    exported = set(vars(syncmcp.types)["__all__"])
+    for name in exported:
         getattr(syncmcp.types, name)
     for module_name, module in list(sys.modules.items()):
         if not module_name.startswith("syncmcp.types."):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp import errors, types
+from syncmcp._base.text import MOST_QUOTED
 
 TEXT = {"type": "text", "text": "hello"}
 
@@ -112,6 +113,37 @@ def test_raise_for_error_raises_with_the_whole_result() -> None:
     with pytest.raises(errors.ToolError, match="hello") as caught:
         result.raise_for_error()
     assert caught.value.result is result
+
+
+def test_raise_for_error_quotes_no_more_of_a_long_text_than_it_removes_secrets_from() -> None:
+    filler = "password=canary-4711 " * 600
+    for end in (filler, "x" * 40_000, "https://me:canary-4711" + "1" * 40_000 + "@h/"):
+        result = tool_result(isError=True, content=[{"type": "text", "text": filler + end}])
+        with pytest.raises(errors.ToolError) as caught:
+            result.raise_for_error()
+        message = str(caught.value)
+        assert len(message) < 2 * MOST_QUOTED
+        assert "canary" not in message
+        assert "more characters)" in message
+        assert caught.value.result.text == filler + end
+
+
+def test_raise_for_error_masks_what_is_a_secret_by_its_name() -> None:
+    text = "refused: api_key=4711-canary, and canary-4711"
+    result = tool_result(isError=True, content=[{"type": "text", "text": text}])
+    with pytest.raises(errors.ToolError, match=r"refused: api_key=\*\*\*, and canary-4711"):
+        result.raise_for_error()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"title": "B"}, {"inputSchema": {"type": "array"}}, {"annotations": {}}, {"acme/new": 1}],
+)
+def test_the_json_of_a_tool_tells_whether_it_is_the_same(change: dict[str, Any]) -> None:
+    wire = {"name": "a", "inputSchema": {"type": "object"}, "acme/x": [1]}
+    told = types.Tool.model_validate(wire).model_dump_json()
+    assert types.Tool.model_validate(json.loads(json.dumps(wire))).model_dump_json() == told
+    assert types.Tool.model_validate({**wire, **change}).model_dump_json() != told
 
 
 class Weather(pydantic.BaseModel):
@@ -251,10 +283,8 @@ def test_a_result_without_content_is_an_empty_one() -> None:
         (types.ListToolsResult, {}),
         (types.ListToolsResult, {"tools": [{"name": 1, "inputSchema": {}}]}),
         (types.ListToolsResult, {"tools": [{"name": "a", "inputSchema": None}]}),
-        (types.InitializeResult, {"protocolVersion": "x", "capabilities": {}}),
         (types.GetPromptResult, {"messages": [{"role": "system", "content": TEXT}]}),
         (types.ElicitResult, {"action": "maybe"}),
-        (types.UnsupportedProtocolVersionErrorData, {"supported": "2025-11-25", "requested": "x"}),
     ],
 )
 def test_a_wrong_type_of_a_required_field_is_an_error(
@@ -275,10 +305,8 @@ def test_a_malformed_time_to_live_never_fails_a_result(sent: Any, read: int | No
 
 @pytest.mark.parametrize(("sent", "read"), [("public", "public"), ("new", "new"), (7, None)])
 def test_an_odd_cache_scope_never_fails_a_result(sent: Any, read: str | None) -> None:
-    discovered = types.DiscoverResult.from_wire(
-        {"supportedVersions": [], "capabilities": {}, "ttlMs": 0, "cacheScope": sent}
-    )
-    assert discovered.cache_scope == read
+    listed = types.ListToolsResult.from_wire({"tools": [], "ttlMs": 0, "cacheScope": sent})
+    assert listed.cache_scope == read
 
 
 def test_open_enumerations_accept_what_is_not_known_yet() -> None:
@@ -293,17 +321,16 @@ def test_open_enumerations_accept_what_is_not_known_yet() -> None:
 
 
 def test_an_elicitation_of_unknown_mode_is_an_error() -> None:
-    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(types.ElicitRequestParams)
-    form = {"message": "m", "requestedSchema": {}}
+    def read(**params: Any) -> Any:
+        return types.InputRequest(method="elicitation/create", params={"message": "m", **params})
 
-    assert isinstance(adapter.validate_python(form), types.ElicitRequestFormParams)
-    assert isinstance(
-        adapter.validate_python({"mode": "url", "message": "m", "url": "https://a"}),
-        types.ElicitRequestURLParams,
-    )
+    form = read(requestedSchema={}).read()
+    assert isinstance(form, types.ElicitRequestFormParams)
+    link = read(mode="url", url="https://a").read()
+    assert isinstance(link, types.ElicitRequestURLParams)
     for mode in ("telepathy", 1):
-        with pytest.raises(pydantic.ValidationError):
-            adapter.validate_python({**form, "mode": mode})
+        with pytest.raises(ValueError, match="no question"):
+            read(requestedSchema={}, mode=mode).read()
 
 
 def test_the_name_to_show_is_the_title_then_the_hint_then_the_name() -> None:
@@ -315,33 +342,6 @@ def test_the_name_to_show_is_the_title_then_the_hint_then_the_name() -> None:
     assert types.Tool.from_wire(tool).display_name == "title"
     assert types.Prompt(name="p").display_name == "p"
     assert types.Prompt(name="p", title="P").display_name == "P"
-
-
-def test_metadata_names_the_server_and_the_subscription() -> None:
-    key = "io.modelcontextprotocol/"
-    meta = {f"{key}serverInfo": {"name": "s", "version": "1"}, f"{key}subscriptionId": 7}
-    result = types.SubscriptionsListenResult.from_wire({"_meta": meta})
-
-    assert result.served_by == types.Implementation(name="s", version="1")
-    assert result.subscription_id == 7
-    assert types.NotificationParams.from_wire({"_meta": meta}).subscription_id == 7
-
-
-@pytest.mark.parametrize("value", [None, "s", {"name": "s"}, 5, True, [1]])
-def test_malformed_metadata_reads_as_absent(value: Any) -> None:
-    key = "io.modelcontextprotocol/"
-    meta = {f"{key}serverInfo": value, f"{key}subscriptionId": [value]}
-    result = types.Result.from_wire({"_meta": meta})
-
-    assert result.served_by is None
-    assert result.subscription_id is None
-    assert types.Result().served_by is None
-
-
-def test_a_task_knows_whether_it_has_ended() -> None:
-    task = types.Task(task_id="t", status="working", created_at="", last_updated_at="")
-    assert not task.is_final
-    assert task.model_copy(update={"status": "cancelled"}).is_final
 
 
 @pytest.mark.requirement("SAMP-03")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
-from types import GenericAlias
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -23,48 +21,34 @@ ENVELOPE = "a JSON-RPC message; frames are not models, what they carry is compar
 SENT = "parameters that only a client sends, as a plain dict"
 META = "kept as a plain dict"
 SCHEMA = "a JSON Schema, kept as a plain dict"
+OWN = "read or written by the library itself, as a plain dict"
 MIXIN = "no construct of its own; the models that have its fields are compared"
 NESTED = "part of `TasksCapability.requests`, a plain dict"
 
 # The constructs that have another name here, and those that have none and why.
 RENAMED = {
-    "AnyOfItem": "TitledOption",
-    "CancelTaskResult": "TaskResult",
     "Error": "ErrorObject",
     "Error1": "ErrorObject",
     "Error2": "ErrorObject",
     "Error3": "ErrorObject",
     "GetTaskPayloadResult": "Result",
-    "GetTaskResult": "TaskResult",
     "InternalError": "ErrorObject",
     "InvalidParamsError": "ErrorObject",
     "InvalidRequestError": "ErrorObject",
-    "Items": "TitledOptions",
-    "Items1": "UntitledOptions",
-    "LegacyTitledEnumSchema": "UntitledSingleSelectEnumSchema",
     "MethodNotFoundError": "ErrorObject",
-    "OneOfItem": "TitledOption",
     "ParseError": "ErrorObject",
     "Prompts": "PromptsCapability",
-    "RequestedSchema": "FormSchema",
     "Resources": "ResourcesCapability",
-    "Elicitation": "ElicitationCapability",
-    "Roots": "RootsCapability",
-    "Sampling": "SamplingCapability",
     "TaskAugmentedRequestParams": "RequestParams",
     "Tasks": "TasksCapability",
     "Tasks1": "TasksCapability",
 }
 RENAMED_IN = {
     v2025: {
-        "Data": "URLElicitationRequiredErrorData",
-        "Params1": "ElicitationCompleteNotificationParams",
         "Tools1": "ToolsCapability",
     },
     v2026: {
         "CreateMessageRequest": "InputRequest",
-        "Data": "MissingRequiredClientCapabilityErrorData",
-        "Data1": "UnsupportedProtocolVersionErrorData",
         "ElicitRequest": "InputRequest",
         "ListRootsRequest": "InputRequest",
         "Params": "ListRootsRequestParams",
@@ -72,46 +56,81 @@ RENAMED_IN = {
     },
 }
 ABSENT = {
+    "AnyOfItem": SCHEMA,
     "Argument": SENT,
+    "BooleanSchema": SCHEMA,
     "CallToolRequestParams": SENT,
+    "CancelTaskResult": OWN,
+    "CancelledNotificationParams": OWN,
+    "ClientCapabilities": OWN,
     "CompleteRequestParams": SENT,
     "Context": SENT,
+    "CreateTaskResult": OWN,
+    "Data": OWN,
+    "Data1": OWN,
+    "DiscoverResult": OWN,
+    "Elicitation": OWN,
     "Elicitation1": NESTED,
     "GetPromptRequestParams": SENT,
+    "GetTaskResult": OWN,
     "HeaderMismatchError": ENVELOPE,
     "Icons": MIXIN,
     "InitializeRequestParams": SENT,
+    "InitializeResult": OWN,
+    "InputRequiredResult": OWN,
     "InputResponseRequestParams": SENT,
     "InputSchema": SCHEMA,
+    "Items": SCHEMA,
+    "Items1": SCHEMA,
     "JSONRPCErrorResponse": ENVELOPE,
     "JSONRPCNotification": ENVELOPE,
     "JSONRPCRequest": ENVELOPE,
     "JSONRPCResultResponse": ENVELOPE,
+    "LegacyTitledEnumSchema": SCHEMA,
     "Meta": META,
     "MetaObject": META,
     "MissingRequiredClientCapabilityError": ENVELOPE,
     "NotificationMetaObject": META,
+    "NotificationParams": OWN,
+    "NumberSchema": SCHEMA,
+    "OneOfItem": SCHEMA,
     "OutputSchema": SCHEMA,
     "PaginatedRequestParams": SENT,
     "Params": SENT,
+    "Params1": OWN,
     "Params2": SENT,
     "Params3": SENT,
+    "ProgressNotificationParams": OWN,
     "ReadResourceRequestParams": SENT,
+    "RelatedTaskMetadata": OWN,
     "RequestMetaObject": META,
+    "RequestedSchema": SCHEMA,
     "Requests": NESTED,
     "Requests1": NESTED,
     "ResourceContents": MIXIN,
     "ResourceRequestParams": SENT,
+    "ResourceUpdatedNotificationParams": OWN,
     "ResultMetaObject": META,
+    "Roots": OWN,
+    "Sampling": OWN,
     "Sampling1": NESTED,
     "SetLevelRequestParams": SENT,
+    "StringSchema": SCHEMA,
     "SubscribeRequestParams": SENT,
+    "SubscriptionFilter": OWN,
+    "SubscriptionsAcknowledgedNotificationParams": OWN,
     "SubscriptionsListenRequestParams": SENT,
+    "SubscriptionsListenResult": OWN,
     "SubscriptionsListenResultMeta": META,
+    "TaskStatusNotificationParams": OWN,
+    "TitledMultiSelectEnumSchema": SCHEMA,
+    "TitledSingleSelectEnumSchema": SCHEMA,
     "Tools": NESTED,
     "URLElicitationRequiredError": ENVELOPE,
     "UnsubscribeRequestParams": SENT,
     "UnsupportedProtocolVersionError": ENVELOPE,
+    "UntitledMultiSelectEnumSchema": SCHEMA,
+    "UntitledSingleSelectEnumSchema": SCHEMA,
 }
 
 
@@ -226,12 +245,7 @@ def objects(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
     optional = {"x-unknown": json_values} if model.model_config.get("extra") != "forbid" else {}
     for name, field in model.model_fields.items():
         table = required if field.is_required() else optional
-        annotation: Any = field.annotation
-        if (model.__name__, name) == ("RequestedSchema", "properties"):
-            # Declared as a dict of anything, although its revision has a type for the values.
-            definition = sys.modules[model.__module__].PrimitiveSchemaDefinition
-            annotation = GenericAlias(dict, (str, definition))
-        table[alias(name, field)] = samples(annotation, tuple(field.metadata))
+        table[alias(name, field)] = samples(field.annotation, tuple(field.metadata))
     return st.fixed_dictionaries(required, optional=optional)
 
 

@@ -11,7 +11,7 @@ from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question, ToolCall
-from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 # A picture of one red dot.
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+
+BOOKS = {"name": "Books", "version": "1"}
+"""What a server says of itself."""
 
 EVERY_KIND: dict[str, Any] = {
     "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 40},
@@ -55,10 +58,11 @@ EVERY_KIND: dict[str, Any] = {
 }
 
 
-def server(name: str = "library", *, trusted: bool = False, calls_itself: str = "Books") -> Any:
+def server(
+    name: str = "library", *, trusted: bool = False, info: dict[str, Any] | None = BOOKS
+) -> Any:
     """A connected server, as far as a user interface can tell."""
-    info = {"name": calls_itself, "version": "1"}
-    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info})
+    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info} if info else {})
     return ConnectedServer(agreed, name=name, trusted=trusted)
 
 
@@ -68,11 +72,11 @@ def context(
     method: str = "elicitation/create",
     cancel: CancelToken | None = None,
     timeout: float | None = 300.0,
-    call: CausingCall | None = None,
+    **options: Any,
 ) -> HandlerContext:
     """What a handler gets with a question. No interface calls the client back."""
     nobody = cast("Any", None)
-    return HandlerContext(nobody, of or server(), method, cancel=cancel, timeout=timeout, call=call)
+    return HandlerContext(nobody, of or server(), method, cancel=cancel, timeout=timeout, **options)
 
 
 def form(

@@ -13,6 +13,13 @@ import pytest
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import Clock
 from tests.ui.person import CTRL_C, Person
+from tests.ui.terminal_questions import Asking
+
+
+@pytest.fixture(autouse=True)
+def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal does not wait for the person to stop typing before it asks."""
+    monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -32,6 +39,11 @@ def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
         yield threads
         # After a failure questions may still be open, and their threads are waited for.
         person.types(CTRL_C * 9)
+
+
+@pytest.fixture
+def asking(terminal: Terminal, pool: ThreadPoolExecutor) -> Asking:
+    return lambda how, *about: pool.submit(getattr(terminal, how), *about)
 
 
 @pytest.fixture

@@ -71,6 +71,11 @@ class Person:
             self._changed.wait_for(lambda: self.screen.count(text) >= times or self._over, WAIT)
             assert self.screen.count(text) >= times, f"{text!r} did not come:\n{self.screen}"
 
+    def answers(self, text: str, *keys: str, times: int = 1) -> None:
+        """Wait until `text` stands on the screen, then press keys."""
+        self.sees(text, times=times)
+        self.types(*keys)
+
     def types(self, *keys: str) -> None:
         """Press keys."""
         for key in keys:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeAlias
 
-from syncmcp._protocol.negotiate import Negotiated
-from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question
-from syncmcp.handlers import CausingCall, HandlerContext
-from syncmcp.handlers.context import ConnectedServer
+from syncmcp.handlers import HandlerContext
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestFormParams,
     ElicitRequestURLParams,
 )
+from tests.ui import asking
+
+Asking: TypeAlias = Callable[..., Future[Any]]
+"""Has a terminal ask something, on a thread of its own: the name of a method, its arguments."""
 
 ONE: Final[dict[str, Any]] = {
     "type": "object",
@@ -24,24 +27,9 @@ ONE: Final[dict[str, Any]] = {
 """A form with one field."""
 
 
-def asked(
-    *,
-    timeout: float | None = None,
-    info: dict[str, Any] | None = None,
-    call: CausingCall | None = None,
-    resumes_call: bool = False,
-) -> HandlerContext:
-    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info} if info else {})
-    nobody = cast("Any", None)
-    server = ConnectedServer(agreed, name="notes")
-    return HandlerContext(
-        nobody,
-        server,
-        "elicitation/create",
-        timeout=timeout,
-        call=call,
-        resumes_call=resumes_call,
-    )
+def asked(*, info: dict[str, Any] | None = None, **options: Any) -> HandlerContext:
+    options.setdefault("timeout", None)
+    return asking.context(asking.server("notes", info=info), **options)
 
 
 def form(schema: dict[str, Any] = ONE, message: str = "Please") -> ElicitRequestFormParams:
@@ -75,14 +63,10 @@ def completion(**fields: Any) -> CreateMessageRequestParams:
 
 
 def written(text: str = "It is four.") -> CreateMessageResult:
-    content = {"type": "text", "text": text}
-    return CreateMessageResult.from_wire(
-        {"role": "assistant", "content": content, "model": "tutor-1"}
-    )
+    return asking.written(text, model="tutor-1")
 
 
 def question(
     kind: Kind, request: Any, answer: Any = None, context: HandlerContext | None = None
 ) -> Question:
-    context = context or asked()
-    return Question(kind, context.server, request, context, answer)
+    return asking.question(kind, request, answer=answer, within=context or asked())

@@ -48,7 +48,7 @@ from tests.ui.asking import (
     until,
     written,
 )
-from tests.ui.visitor import Page, Visitor
+from tests.ui.visitor import Page, Visitor, address_in
 
 HOSTILE = (
     '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>\x1b[2J\u202eevil\x00'
@@ -178,10 +178,9 @@ class TestTheDoor:
          ("http://127.0.0.1:1", ""), ("http://evil.example", "same-origin")],
     )  # fmt: skip
     def test_an_answer_from_elsewhere_is_refused(
-        self, browser: Browser, visitor: Visitor, origin: str, site: str
+        self, visitor: Visitor, origin: str, site: str
     ) -> None:
-        asked = Asked(browser.form, form(), context())
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form())
         fields = {"csrf": page.csrf, "action": "decline"}
         headers = {"Origin": origin, "Sec-Fetch-Site": site}
         assert visitor.post(page.url, fields, **headers).status == 403
@@ -232,7 +231,7 @@ class TestTheDoor:
         browser.close()
         asked.answer()
 
-    def test_garbage_disturbs_nobody(self, browser: Browser, visitor: Visitor) -> None:
+    def test_garbage_disturbs_nobody(self, visitor: Visitor) -> None:
         host, port = visitor.origin.removeprefix("http://").split(":")
         for garbage in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a" * 70_000):
             answer = b""
@@ -266,8 +265,7 @@ class TestForms:
         required = ("name", "age", "adult", "country")
         request = form(EVERY_KIND, required)
         call = CausingCall("tools/call", {"name": "borrow"})
-        asked = Asked(browser.form, request, context(server("my books"), call=call))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", request, context(server("my books"), call=call))
         names = {name: f"field-{number}" for number, name in enumerate(EVERY_KIND)}
 
         def input_of(name: str) -> dict[str, str]:
@@ -295,7 +293,7 @@ class TestForms:
                       "Please fill this in.", "From 0 to 150.", "looks like a secret",
                       "Send me news", "Algebra", "Country 8", "Time to answer"):  # fmt: skip
             assert words in page.text
-        assert [one["value"] for one in page.all("button")] == ["send", "decline", "cancel"]
+        assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "send"]
         for found in page.all("label"):
             assert "for" not in found or page.all("input", id=found["for"]) or page.all(
                 "select", id=found["for"]
@@ -304,10 +302,9 @@ class TestForms:
         assert asked.answer().action == "cancel"
 
     def test_answers_arrive_with_their_types_and_without_what_is_empty(
-        self, browser: Browser, visitor: Visitor
+        self, visitor: Visitor
     ) -> None:
-        asked = Asked(browser.form, form(EVERY_KIND, ("name",)), context())
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(EVERY_KIND, ("name",)))
         sent = ["Ada", "", "", "2026-02-28", "", "two\r\nlines", "36", "0.25", None, "no", "2",
                 "8", ["0", "1"], ""]  # fmt: skip
         fields = {f"field-{n}": value for n, value in enumerate(sent) if value is not None}
@@ -322,11 +319,10 @@ class TestForms:
 
     @pytest.mark.requirement("ELI-07", "ELI-14")
     def test_what_does_not_fit_comes_back_with_words_beside_each_field(
-        self, browser: Browser, visitor: Visitor
+        self, visitor: Visitor
     ) -> None:
         fields = {name: EVERY_KIND[name] for name in ("name", "mail", "age", "size", "topics")}
-        asked = Asked(browser.form, form(fields, ("name", "topics")), context())
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(fields, ("name", "topics")))
         wrong = {"field-0": "A", "field-1": "nowhere", "field-2": "200", "field-3": "7"}
         again = visitor.send(page, "send", **wrong)
         assert again.status == 422
@@ -346,28 +342,24 @@ class TestForms:
 
     @pytest.mark.requirement("ELI-06")
     @pytest.mark.parametrize("action", ["decline", "cancel"])
-    def test_saying_no_sends_nothing(self, browser: Browser, visitor: Visitor, action: str) -> None:
-        asked = Asked(browser.form, form({"a": {"type": "string"}}, ("a",)), context())
-        (page,) = visitor.waiting()
+    def test_saying_no_sends_nothing(self, visitor: Visitor, action: str) -> None:
+        asked, page = visitor.ask("form", form({"a": {"type": "string"}}, ("a",)))
         after = visitor.send(page, action, **{"field-0": "half an answer"})
         assert f"You {action}" in after.text
         assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
 
-    def test_a_default_that_is_left_alone_is_sent_as_it_came(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_a_default_that_is_left_alone_is_sent_as_it_came(self, visitor: Visitor) -> None:
         moment = "2026-03-01T10:20:30.5Z"
         fields = {"at": {"type": "string", "format": "date-time", "default": moment},
                   "text": {"type": "string", "default": "one\ntwo"}}  # fmt: skip
-        asked = Asked(browser.form, form(fields), context())
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(fields))
         shown = page.one("input", name="field-0")["value"]
         assert "Z" not in shown
         visitor.send(page, "send", **{"field-0": shown, "field-1": "one\r\ntwo"})
         assert asked.answer().content == {"at": moment, "text": "one\ntwo"}
 
     def test_hidden_characters_of_a_default_are_seen_and_those_of_a_person_kept(
-        self, browser: Browser, visitor: Visitor
+        self, visitor: Visitor
     ) -> None:
         hidden = "a\u200bb"
         own = "\U0001f469\u200d\U0001f680 <&>"
@@ -376,8 +368,7 @@ class TestForms:
             "b": {"type": "string"},
             "c": {"type": "string", "minLength": 2},
         }
-        asked = Asked(browser.form, form(fields), context())
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(fields))
         shown = page.one("input", name="field-0")["value"]
         assert shown == "a<U+200B>b"
         again = visitor.send(page, "send", **{"field-0": shown, "field-1": own, "field-2": "x"})
@@ -386,9 +377,8 @@ class TestForms:
         visitor.send(again, "send", **{"field-0": shown, "field-1": own})
         assert asked.answer().content == {"a": hidden, "b": own}
 
-    def test_a_local_time_is_sent_with_its_offset(self, browser: Browser, visitor: Visitor) -> None:
-        asked = Asked(browser.form, form({"at": EVERY_KIND["moment"]}), context())
-        (page,) = visitor.waiting()
+    def test_a_local_time_is_sent_with_its_offset(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("form", form({"at": EVERY_KIND["moment"]}))
         visitor.send(page, "send", **{"field-0": "2026-03-01T10:20"})
         content = asked.answer().content
         assert content is not None
@@ -397,10 +387,9 @@ class TestForms:
         assert at.startswith("2026-03-01T10:20:00")
         assert at.endswith("Z") or at[-6] in "+-"
 
-    def test_no_answer_and_no_are_two_things(self, browser: Browser, visitor: Visitor) -> None:
+    def test_no_answer_and_no_are_two_things(self, visitor: Visitor) -> None:
         for sent, content in (("", {}), ("no", {"adult": False}), ("yes", {"adult": True})):
-            asked = Asked(browser.form, form({"adult": {"type": "boolean"}}), context())
-            (page,) = visitor.waiting()
+            asked, page = visitor.ask("form", form({"adult": {"type": "boolean"}}))
             visitor.send(page, "send", **{"field-0": sent})
             assert asked.answer().content == content
 
@@ -412,21 +401,17 @@ class TestForms:
         assert visitor.state()["waiting"] == []
 
     @pytest.mark.requirement("ELI-07")
-    def test_answers_of_a_program_are_looked_over_and_edited(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_answers_of_a_program_are_looked_over_and_edited(self, visitor: Visitor) -> None:
         asking = form({"name": {"type": "string"}, "age": {"type": "integer"}})
         given = ElicitResult(action="accept", content={"name": "Bob", "age": 7})
-        asked = Asked(browser.review, question("form", asking, answer=given))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("form", asking, answer=given))
         assert page.one("input", name="field-0")["value"] == "Bob"
         visitor.send(page, "send", **{"field-0": "Eve", "field-1": "7"})
         verdict = asked.answer()
         assert verdict.allowed
         assert isinstance(verdict.answer, ElicitResult)
         assert verdict.answer.content == {"name": "Eve", "age": 7}
-        asked = Asked(browser.review, question("form", asking, answer=given))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("form", asking, answer=given))
         assert visitor.send(page, "send", **{"field-0": "", "field-1": "x"}).status == 422
         visitor.send(page, "decline", **{"field-0": "Eve", "field-1": "7"})
         assert not asked.answer().allowed
@@ -434,7 +419,7 @@ class TestForms:
 
 class TestSampling:
     @pytest.mark.requirement("M-17", "SAMP-08", "SAMP-09")
-    def test_the_card_shows_all_that_is_asked_for(self, browser: Browser, visitor: Visitor) -> None:
+    def test_the_card_shows_all_that_is_asked_for(self, visitor: Visitor) -> None:
         request = sampling(
             "# Title\nSome **bold** words",
             systemPrompt="Be brief.",
@@ -446,8 +431,7 @@ class TestSampling:
             tools=[{"name": "look_up", "description": "Looks up", "inputSchema": {}}],
             toolChoice={"mode": "required"},
         )
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         for words in ("library", "Messages", "claude, gpt", "cost 0.3", "'END'", "allServers",
                       "p-1", "Be brief.", "look_up", "Looks up", "required",
                       "Some bold words"):  # fmt: skip
@@ -459,13 +443,10 @@ class TestSampling:
         visitor.send(page, "deny")
         assert not asked.answer().allowed
 
-    def test_a_request_that_is_left_alone_goes_on_unchanged(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_a_request_that_is_left_alone_goes_on_unchanged(self, visitor: Visitor) -> None:
         text = "\n\nodd\r\n\u200btext\u202e \r\n"
         request = sampling(text, "other", systemPrompt=text, temperature=0.123456789)
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         as_browsers_do = "\r\n\r\nodd\r\n<U+200B>text<U+202E> \r\n"
         fields = {"message-0-0": as_browsers_do, "message-1-0": "other", "system": as_browsers_do,
                   "max-tokens": "500", "temperature": "0.123456789"}  # fmt: skip
@@ -473,12 +454,9 @@ class TestSampling:
         assert asked.answer() == Verdict.allow()
 
     @pytest.mark.requirement("M-17")
-    def test_what_is_approved_is_exactly_what_was_edited(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_what_is_approved_is_exactly_what_was_edited(self, visitor: Visitor) -> None:
         request = sampling("one", "two", systemPrompt="Old.", temperature=1.0, unknown={"kept": 1})
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         fields = {"message-0-0": "one", "message-1-0": "zwei\r\ndrei", "system": "New.",
                   "max-tokens": "20", "temperature": ""}  # fmt: skip
         visitor.send(page, "approve", **fields)
@@ -491,21 +469,17 @@ class TestSampling:
         )
         assert verdict.request.to_wire() == expected.to_wire()
 
-    def test_a_request_made_with_constructors_can_be_edited_as_well(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_a_request_made_with_constructors_can_be_edited_as_well(self, visitor: Visitor) -> None:
         request = sampling()
         request.messages = [SamplingMessage(role="user", content=[TextContent(text="a")])]
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         visitor.send(page, "approve", **{"message-0-0": "b", "system": "S"})
         edited: Any = asked.answer().request
         assert edited.messages[0].text == "b"
         assert edited.system_prompt == "S"
 
-    def test_limits_that_are_none_come_back(self, browser: Browser, visitor: Visitor) -> None:
-        asked = Asked(browser.review, question("sampling"))
-        (page,) = visitor.waiting()
+    def test_limits_that_are_none_come_back(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("sampling"))
         wrong = {"max-tokens": "many", "temperature": "nan", "message-0-0": "edited"}
         again = visitor.send(page, "approve", **wrong)
         assert again.status == 422
@@ -516,12 +490,9 @@ class TestSampling:
         visitor.send(again, "deny")
         assert not asked.answer().allowed
 
-    def test_a_person_cannot_allow_more_than_the_server_asked_for(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_a_person_cannot_allow_more_than_the_server_asked_for(self, visitor: Visitor) -> None:
         request = sampling()
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         again = visitor.send(page, "approve", **{"max-tokens": str(request.max_tokens + 1)})
         assert again.status == 422
         assert again.one("p", id="max-tokens-problem")
@@ -529,11 +500,10 @@ class TestSampling:
         visitor.send(again, "approve", **{"max-tokens": str(request.max_tokens)})
         assert asked.answer().request is None
 
-    def test_the_answer_is_reviewed_and_edited(self, browser: Browser, visitor: Visitor) -> None:
+    def test_the_answer_is_reviewed_and_edited(self, visitor: Visitor) -> None:
         for sent, expected in (("Something.", None), ("Else.", "Else.")):
             answer = written(stopReason="endTurn", unknown=1)
-            asked = Asked(browser.review, question("sampling", answer=answer))
-            (page,) = visitor.waiting()
+            asked, page = visitor.ask("review", question("sampling", answer=answer))
             assert "parrot-1" in page.text
             assert "endTurn" in page.text
             visitor.send(page, "approve", **{"answer-0": sent})
@@ -545,8 +515,7 @@ class TestSampling:
                 changed = written(expected, stopReason="endTurn", unknown=1)
                 assert verdict.answer is not None
                 assert verdict.answer.to_wire() == changed.to_wire()
-        asked = Asked(browser.review, question("sampling", answer=written()))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", answer=written()))
         assert "nothing was sent" in visitor.send(page, "deny").text
         assert not asked.answer().allowed
 
@@ -563,24 +532,21 @@ class TestSampling:
         with pytest.raises(Denied):
             denied.answer()
 
-    def test_pictures_are_shown_if_they_are_some_and_never_fetched(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_pictures_are_shown_if_they_are_some_and_never_fetched(self, visitor: Visitor) -> None:
         svg = "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4="
         images = [(DOT, "image/png"), (DOT, "text/html"), (svg, "image/svg+xml"),
                   (svg, "image/png"), ("no base64!", "image/png"),
                   ("A" * 4_000_000, "image/png")]  # fmt: skip
         content = [{"type": "image", "data": data, "mimeType": kind} for data, kind in images]
         content.append({"type": "text", "text": "![x](https://evil.example/x.png)"})
-        asked = Asked(browser.review, question("sampling", sampling(content=content)))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
         assert [found["src"] for found in page.all("img")] == [f"data:image/png;base64,{DOT}"] * 2
         assert page.text.count("cannot be shown safely") == 4
         assert "![x](https://evil.example/x.png)" in page.text
         visitor.send(page, "deny")
         asked.answer()
 
-    def test_tools_in_a_conversation_are_shown(self, browser: Browser, visitor: Visitor) -> None:
+    def test_tools_in_a_conversation_are_shown(self, visitor: Visitor) -> None:
         use = {"type": "tool_use", "id": "1", "name": "look_up", "input": {"word": "<b>"}}
         result = {"type": "tool_result", "toolUseId": "1", "structuredContent": {"found": 3},
                   "content": [{"type": "text", "text": "three"},
@@ -589,8 +555,7 @@ class TestSampling:
                                "resource": {"uri": "u:1", "text": "inside"}}]}  # fmt: skip
         others = [{"type": "audio", "data": "", "mimeType": "audio/wav"}, {"type": "odd", "x": 1}]
         content = [use, result, *others]
-        asked = Asked(browser.review, question("sampling", sampling(content=content)))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
         for words in ("look_up", '"<b>"', '"found": 3', "three", "file:///r", "inside",
                       "audio/wav", "odd"):  # fmt: skip
             assert words in page.text, words
@@ -598,12 +563,9 @@ class TestSampling:
         visitor.send(page, "deny")
         asked.answer()
 
-    def test_what_is_too_much_for_a_page_is_cut_and_said_so(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_what_is_too_much_for_a_page_is_cut_and_said_so(self, visitor: Visitor) -> None:
         request = sampling("x" * 60_000, *("short" for _ in range(150)))
-        asked = Asked(browser.review, question("sampling", request))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", request))
         assert "Too long to edit here." in page.text
         assert "10,000 more characters" in page.text
         assert "51 more messages" in page.text
@@ -618,8 +580,7 @@ class TestSampling:
         self, browser: Browser, visitor: Visitor
     ) -> None:
         within = context()
-        asked = Asked(browser.review, question("sampling", within=within))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", within=within))
         after = visitor.send(page, "approve")
         key = after.url.rpartition("/")[2]
         assert visitor.state(key)["next"] is None
@@ -652,14 +613,11 @@ class TestSampling:
 
 class TestLinks:
     @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12", "ELI-13")
-    def test_a_link_can_be_opened_only_after_a_yes(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
+    def test_a_link_can_be_opened_only_after_a_yes(self, visitor: Visitor) -> None:
         url = "https://pay.example.com:8443/42?next=https://other.example&x=<"
         within = context()
         url = url.replace("<", "%3C")
-        asked = Asked(browser.url, link(url, "See https://elsewhere.example"), within)
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("url", link(url, "See https://elsewhere.example"), within)
         assert url in page.text
         assert "<mark>pay.example.com:8443</mark>" in page.source
         assert mentions(page, "example") == []  # nothing to click, to fetch or to go on to
@@ -678,11 +636,10 @@ class TestLinks:
     @pytest.mark.requirement("ELI-06", "ELI-08")
     @pytest.mark.parametrize("action", ["decline", "cancel"])
     def test_saying_no_to_a_link_leaves_nothing_to_open(
-        self, browser: Browser, visitor: Visitor, action: str
+        self, visitor: Visitor, action: str
     ) -> None:
-        asked = Asked(browser.url, link(), context())
-        (page,) = visitor.waiting()
-        assert [one["value"] for one in page.all("button")] == ["consent", "decline", "cancel"]
+        asked, page = visitor.ask("url", link())
+        assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "consent"]
         after = visitor.send(page, action)
         assert f"You {action}" in after.text
         assert mentions(after, "example") == []
@@ -717,18 +674,16 @@ class TestLinks:
             assert "It is done." in after.text
 
     @pytest.mark.requirement("ELI-17")
-    def test_who_agreed_can_still_give_up(self, browser: Browser, visitor: Visitor) -> None:
+    def test_who_agreed_can_still_give_up(self, visitor: Visitor) -> None:
         within = context()
-        asked = Asked(browser.url, link(), within)
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("url", link(), within)
         after = visitor.send(page, "consent")
         asked.answer()
         assert "Nobody waits for it any more." in visitor.send(after, "give-up").text
         assert within.cancel.cancelled
 
-    def test_odd_links_carry_their_warnings(self, browser: Browser, visitor: Visitor) -> None:
-        asked = Asked(browser.url, link("https://xn--pypal-4ve.com/"), context())
-        (page,) = visitor.waiting()
+    def test_odd_links_carry_their_warnings(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("url", link("https://xn--pypal-4ve.com/"))
         assert page.all("ul", **{"class": "notice wrong"})
         visitor.send(page, "decline")
         assert asked.answer().action == "decline"
@@ -743,9 +698,8 @@ class TestLinks:
 
 
 class TestConsent:
-    def test_a_call_is_shown_with_its_arguments(self, browser: Browser, visitor: Visitor) -> None:
-        asked = Asked(browser.review, question("tool"))
-        (page,) = visitor.waiting()
+    def test_a_call_is_shown_with_its_arguments(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("tool"))
         for words in (
             "To be sent to the server",
             "delete_book",
@@ -754,8 +708,54 @@ class TestConsent:
             "unchecked",
         ):
             assert words in page.text
+        visitor.send(page, "approve", word="run")
+        assert asked.answer() == Verdict.allow()
+
+    @pytest.mark.parametrize("action", ["approve", "remember"])
+    @pytest.mark.parametrize(
+        ("trusted", "hints"),
+        [(False, None), (False, ToolAnnotations(read_only_hint=True)), (True, None),
+         (True, ToolAnnotations(read_only_hint=False))],
+    )  # fmt: skip
+    def test_a_call_that_may_change_something_takes_a_word(
+        self, visitor: Visitor, trusted: bool, hints: ToolAnnotations | None, action: str
+    ) -> None:
+        call = ToolCall("rm", {"path": "/"}, hints)
+        asked, page = visitor.ask("review", question("tool", call, of=server(trusted=trusted)))
+        for word in ({}, {"word": ""}, {"word": "yes"}):
+            page = visitor.send(page, action, **word)
+            assert page.status == 422
+            assert page.one("p", id="word-problem")
+            assert asked.open
+        assert page.one("input", name="word")["value"] == "yes"
+        visitor.send(page, action, word=" run ")
+        assert asked.answer() == Verdict.allow(remember=action == "remember")
+
+    def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
+        self, visitor: Visitor
+    ) -> None:
+        call = ToolCall("ls", {}, ToolAnnotations(read_only_hint=True))
+        asked, page = visitor.ask("review", question("tool", call, of=server(trusted=True)))
+        assert not page.all("input", name="word")
         visitor.send(page, "approve")
         assert asked.answer() == Verdict.allow()
+
+    @pytest.mark.parametrize(("length", "whole"), [(3_984, True), (3_985, False), (90_000, False)])
+    def test_all_arguments_of_a_call_are_on_the_page(
+        self, visitor: Visitor, length: int, whole: bool
+    ) -> None:
+        text = ("a\u202e" * length)[: length - 8] + "rm -rf /"
+        call = ToolCall("sh", {"text": text}, None)
+        asked, page = visitor.ask("review", question("tool", call))
+        assert text.replace("\u202e", "<U+202E>") in page.text
+        assert bool(page.all("pre")) is not whole
+        if not whole:
+            overview = page.text[: page.text.index("All of the arguments")]
+            assert re.search(r"1 \([\d,]+ characters; both ends of each\)", overview)
+            assert 'rm -rf /"' in overview
+            assert f"{length + 2 - 300:,} of {length + 2:,} characters are not shown" in overview
+        visitor.send(page, "deny")
+        assert not asked.answer().allowed
 
     @pytest.mark.requirement("M-14")
     @pytest.mark.parametrize(
@@ -763,42 +763,33 @@ class TestConsent:
         [(True, "The server says it only reads"), (False, "The server, unchecked, says it only")],
     )
     def test_what_a_server_says_of_a_tool_is_shown_as_its_word(
-        self, browser: Browser, visitor: Visitor, trusted: bool, words: str
+        self, visitor: Visitor, trusted: bool, words: str
     ) -> None:
         call = ToolCall("count", {}, ToolAnnotations(read_only_hint=True))
-        asked = Asked(browser.review, question("tool", call, of=server(trusted=trusted)))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("tool", call, of=server(trusted=trusted)))
         assert words in page.text.replace("says", "says ").replace("  ", " ")
         visitor.send(page, "deny")
         assert not asked.answer().allowed
 
-    def test_a_visit_that_a_program_agreed_to_is_looked_over(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
-        asked = Asked(browser.review, question("url", answer=ElicitResult(action="accept")))
-        (page,) = visitor.waiting()
+    def test_a_visit_that_a_program_agreed_to_is_looked_over(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("url", answer=ElicitResult(action="accept")))
         assert "A program agreed to this" in page.text
         visitor.send(page, "approve")
         assert asked.answer() == Verdict.allow()
 
-    def test_yes_for_the_session_and_no(self, browser: Browser, visitor: Visitor) -> None:
+    def test_yes_for_the_session_and_no(self, visitor: Visitor) -> None:
         for action, allowed in (("remember", True), ("deny", False)):
-            asked = Asked(browser.review, question("roots"))
-            (page,) = visitor.waiting()
+            asked, page = visitor.ask("review", question("roots"))
             visitor.send(page, action)
             verdict = asked.answer()
             assert (verdict.allowed, verdict.remember) == (allowed, allowed)
 
-    def test_a_program_may_be_let_answer_a_form_or_deal_with_a_link(
-        self, browser: Browser, visitor: Visitor
-    ) -> None:
-        asked = Asked(browser.review, question("form", form(EVERY_KIND)))
-        (page,) = visitor.waiting()
+    def test_a_program_may_be_let_answer_a_form_or_deal_with_a_link(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("form", form(EVERY_KIND)))
         assert "Your name" in page.text
         visitor.send(page, "approve")
         assert asked.answer().allowed
-        asked = Asked(browser.review, question("url"))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("url"))
         assert "<mark>pay.example.com</mark>" in page.source
         assert not page.all("button", value="remember")
         visitor.send(page, "approve")
@@ -819,10 +810,9 @@ class TestConsent:
 
 class TestTheEnd:
     @pytest.mark.requirement("M-20")
-    def test_a_withdrawn_question_says_so(self, browser: Browser, visitor: Visitor) -> None:
+    def test_a_withdrawn_question_says_so(self, visitor: Visitor) -> None:
         cancel = CancelToken()
-        asked = Asked(browser.form, form(), context(cancel=cancel))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(), context(cancel=cancel))
         cancel.cancel("the server thought again")
         assert asked.answer().action == "cancel"
         key = page.url.rpartition("/")[2]
@@ -832,12 +822,9 @@ class TestTheEnd:
         assert not late.all("form")
 
     @pytest.mark.requirement("M-20")
-    def test_a_question_out_of_time_says_so(
-        self, browser: Browser, visitor: Visitor, clock: Clock
-    ) -> None:
+    def test_a_question_out_of_time_says_so(self, visitor: Visitor, clock: Clock) -> None:
         within = context(timeout=300.0)
-        asked = Asked(browser.review, question("sampling", within=within))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("review", question("sampling", within=within))
         assert page.all("strong", id="left")
         clock.advance(250)
         assert re.fullmatch(r"\d\d s", visitor.state(page.url.rpartition("/")[2])["left"])
@@ -855,9 +842,8 @@ class TestTheEnd:
         gone.cancel()
         assert browser.form(form(), context(cancel=gone, timeout=None)).action == "cancel"
 
-    def test_the_first_answer_counts(self, browser: Browser, visitor: Visitor) -> None:
-        asked = Asked(browser.form, form(), context())
-        (page,) = visitor.waiting()
+    def test_the_first_answer_counts(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("form", form())
         visitor.send(page, "decline")
         late = visitor.send(page, "send")
         assert "You declined" in late.text
@@ -889,8 +875,7 @@ class TestTheEnd:
         self, browser: Browser, visitor: Visitor
     ) -> None:
         gone = CancelToken()
-        asked = Asked(browser.form, form(), context(cancel=gone))
-        (page,) = visitor.waiting()
+        asked, page = visitor.ask("form", form(), context(cancel=gone))
         gone.cancel()
         asked.answer()
         assert visitor.get(page.url).status == 200
@@ -936,7 +921,7 @@ class TestForeignText:
             modelPreferences={"hints": [{"name": HOSTILE}]}, tools=[tool],
             includeContext=HOSTILE, toolChoice={"mode": HOSTILE},
         )  # fmt: skip
-        liar = server("library", calls_itself=HOSTILE)
+        liar = server("library", info={"name": HOSTILE, "version": "1"})
         call = CausingCall("tools/call", {"name": HOSTILE})
         within = context(liar, call=call)
         given = ElicitResult(action="accept", content={HOSTILE: HOSTILE})
@@ -977,18 +962,16 @@ class TestForeignText:
     def test_the_banner_names_the_server_as_the_program_does(
         self, browser: Browser, visitor: Visitor
     ) -> None:
-        liar = server("library", calls_itself="bank, which this program trusts")
-        asked = Asked(browser.form, form(message="Asked by the server bank."), context(liar))
-        (page,) = visitor.waiting()
+        liar = server("library", info={"name": "bank, which this program trusts", "version": "1"})
+        asked, page = visitor.ask("form", form(message="Asked by the server bank."), context(liar))
         assert '<strong class="server">library</strong>.' in page.source
         assert "“bank, which this program trusts”" in page.text
         browser.close()
         asked.answer()
 
-    def test_markdown_takes_no_time_to_speak_of(self, browser: Browser, visitor: Visitor) -> None:
+    def test_markdown_takes_no_time_to_speak_of(self, visitor: Visitor) -> None:
         for text in ("*a" * 25_000, "`" * 50_000, "**" * 25_000, "> " * 25_000, "#\n" * 25_000):
-            asked = Asked(browser.review, question("sampling", sampling(text)))
-            (page,) = visitor.waiting()
+            asked, page = visitor.ask("review", question("sampling", sampling(text)))
             visitor.send(page, "deny")
             asked.answer()
 
@@ -1026,8 +1009,7 @@ class TestOpening:
         with Browser(open_page=opened.put) as browser:
             assert opened.empty()
             first = Asked(browser.form, form(), context())
-            address = opened.get(timeout=PATIENCE)
-            assert address == browser.address
+            assert address_in(opened.get(timeout=PATIENCE)) == browser.address
             with Visitor(browser) as visitor:
                 (page,) = visitor.waiting()
                 second = Asked(browser.form, form(), context())
@@ -1039,12 +1021,14 @@ class TestOpening:
 
     @pytest.mark.requirement("SEC-04")
     @pytest.mark.parametrize("asks", [Browser, lambda: AskInBrowser().browser])
-    def test_by_default_the_browser_gets_the_address_and_no_shell_does(
+    def test_by_default_the_browser_gets_a_file_and_no_shell_does(
         self, asks: Callable[[], Browser], started: queue.Queue[list[str]]
     ) -> None:
         with asks() as browser:
             asked = Asked(browser.form, form(), context())
-            assert started.get(timeout=PATIENCE) == ["browser", browser.address]
+            program, file = started.get(timeout=PATIENCE)
+            assert program == "browser"
+            assert address_in(file) == browser.address
         assert asked.answer().action == "cancel"
         assert started.empty()
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -445,6 +446,19 @@ class TestLinks:
         assert heard
 
 
+def test_a_file_leads_to_the_pages(chromium: Chromium) -> None:
+    opened: SimpleQueue[str] = SimpleQueue()
+    with Browser(open_page=opened.put) as browser, chromium.new_context() as own:
+        asked = Asked(browser.form, form(message="only this"), context())
+        tab = own.new_page()
+        tab.goto(opened.get(timeout=WAIT))
+        expect(tab.locator("main")).to_contain_text("only this")
+        expect(tab.locator("#code")).to_contain_text(browser.code)
+        assert browser.address.rpartition("/")[2] not in tab.content()
+        press(tab, "Decline")
+        assert asked.answer().action == "decline"
+
+
 class TestQueue:
     def test_several_questions_wait_and_the_list_follows(self, tab: Page, browser: Browser) -> None:
         expect(tab.locator("#none")).to_be_visible()
@@ -475,9 +489,48 @@ class TestQueue:
         asked = Asked(browser.review, question("tool", call))
         open_only(tab)
         picture(tab, "tool")
+        # Enter says no, and nothing at all in a field.
+        expect(tab.get_by_role("button", name="Deny")).to_be_focused()
+        word = tab.get_by_label("It may change something.")
+        word.fill("run")
+        word.press("Enter")
+        assert asked.open
         press(tab, "Allow for this session")
         outcome(tab, "You allowed it.")
         assert asked.answer().remember
+
+    @pytest.mark.parametrize("kind", ["tool", "roots", "sampling", "url", "answer"])
+    def test_enter_and_a_sentence_that_is_being_typed_agree_to_nothing(
+        self, tab: Page, browser: Browser, kind: Any
+    ) -> None:
+        asked: Asked[Any]
+        if kind == "url":
+            asked = Asked(browser.url, link(), context())
+        elif kind == "answer":
+            asked = Asked(browser.review, question("sampling", answer=written()))
+        else:
+            asked = Asked(browser.review, question(kind))
+        open_only(tab)
+        safe = tab.locator("main button.safe")
+        expect(safe).to_be_disabled()
+        tab.keyboard.press("Enter")
+        assert asked.open
+        expect(safe).to_be_focused()
+        tab.keyboard.type("yes")
+        tab.keyboard.press("Enter")
+        answer = asked.answer()
+        assert answer.action == "decline" if kind == "url" else not answer.allowed
+
+    def test_enter_in_a_form_does_not_send_it(self, tab: Page, browser: Browser) -> None:
+        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
+        open_only(tab)
+        expect(tab.get_by_role("button", name="Send these answers")).to_be_enabled()
+        tab.get_by_label("name").fill("Ada")
+        tab.get_by_label("name").press("Enter")
+        expect(tab.get_by_label("name")).to_have_value("Ada")
+        assert asked.open
+        press(tab, "Send these answers")
+        assert asked.answer().content == {"name": "Ada"}
 
     def test_directories_are_managed(self, tab: Page, browser: Browser, tmp_path: Path) -> None:
         (tmp_path / "books").mkdir()
@@ -503,7 +556,7 @@ class TestForeignText:
         fields: dict[str, Any] = {
             "a": {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE}
         }
-        liar = server("library", calls_itself=HOSTILE)
+        liar = server("library", info={"name": HOSTILE, "version": "1"})
         asked: list[Asked[Any]] = [
             Asked(browser.form, form(fields, message=HOSTILE), context(liar)),
             Asked(browser.url, link(message=HOSTILE), context(liar)),

@@ -32,7 +32,7 @@ from tests.ui.person import (
     UP,
     Person,
 )
-from tests.ui.terminal_questions import asked, completion, form, link, question
+from tests.ui.terminal_questions import Asking, asked, completion, form, link, question
 
 EVERY_KIND = {
     "type": "object",
@@ -57,42 +57,30 @@ EVERY_KIND = {
 
 
 @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
-def test_a_form_is_filled_in_field_by_field(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
-    answer = pool.submit(terminal.form, form(EVERY_KIND), asked())
+def test_a_form_is_filled_in_field_by_field(person: Person, asking: Asking) -> None:
+    answer = asking("form", form(EVERY_KIND), asked())
     person.sees("━━ notes asks you to fill in a form ━━")
-    person.sees("What will you do?")
-    person.types(ENTER)
+    person.answers("What will you do?", ENTER)
     person.sees("Field 1 of 6, required *")
     person.sees("│ As in your passport")
-    person.sees("“Your name” *:")
-    person.types("Ada", ENTER)
+    person.answers("“Your name” *:", "Ada", ENTER)
     person.sees("Field 2 of 6, optional")
-    person.sees("“ratio”: 0.5")
-    person.types(ENTER)
-    person.sees("“agree” *:")
-    person.types(DOWN, ENTER)
-    person.sees("Green (g)")
-    person.types(UP, ENTER)
-    person.sees("“days” *:")
-    person.types(" ", ENTER)
-    person.sees("“remark”:")
-    person.types(ENTER)
+    person.answers("“ratio”: 0.5", ENTER)
+    person.answers("“agree” *:", DOWN, ENTER)
+    person.answers("Green (g)", UP, ENTER)
+    person.answers("“days” *:", " ", ENTER)
+    person.answers("“remark”:", ENTER)
     person.sees("│ “remark”: (left out)")
     person.sees("│ “colour”: Green (g)")
     person.sees("│ “days”: mon, tue")
-    person.sees("All right?")
-    person.types(ENTER)
+    person.answers("All right?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept(
         {"name": "Ada", "ratio": 0.5, "agree": False, "colour": "g", "days": ["mon", "tue"]}
     )
     assert person.cooked
 
 
-def test_a_wrong_answer_goes_back_to_the_person(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_wrong_answer_goes_back_to_the_person(person: Person, asking: Asking) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -105,57 +93,36 @@ def test_a_wrong_answer_goes_back_to_the_person(
         },
         "required": ["age", "days"],
     }
-    answer = pool.submit(terminal.form, form(schema), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("“age” *:")
-    person.types(ENTER)
-    person.sees("An answer is needed here.")
-    person.types("x", ENTER)
-    person.sees("“age” *: x")
-    person.types(CLEAR_LINE, "17", ENTER)
-    person.sees("18")
-    person.types(CLEAR_LINE, "18", ENTER)
-    person.sees("“days” *:")
-    person.types("a", ENTER)
-    person.sees("“days” *: (arrow keys, space to tick, Enter)")
-    person.types(DOWN, " ", ENTER)
-    person.sees("All right?")
-    person.types(ENTER)
+    answer = asking("form", form(schema), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("“age” *:", ENTER)
+    person.answers("An answer is needed here.", "x", ENTER)
+    person.answers("“age” *: x", CLEAR_LINE, "17", ENTER)
+    person.answers("18", CLEAR_LINE, "18", ENTER)
+    person.answers("“days” *:", "a", ENTER)
+    person.answers("“days” *: (arrow keys, space to tick, Enter)", DOWN, " ", ENTER)
+    person.answers("All right?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE).content == {"age": 18, "days": ["mon"]}
 
 
 @pytest.mark.requirement("ELI-07")
-def test_an_answer_is_changed_before_it_is_sent(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
-    answer = pool.submit(terminal.form, form(), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("“name” *:")
-    person.types("Ada", ENTER)
-    person.sees("All right?")
-    person.types(DOWN, ENTER)
-    person.sees("Which one?")
-    person.types(ENTER)
-    person.sees("“name” *: Ada", times=2)
-    person.types(CLEAR_LINE, "Grace", ENTER)
-    person.sees("│ “name”: Grace")
-    person.types(ENTER)
+def test_an_answer_is_changed_before_it_is_sent(person: Person, asking: Asking) -> None:
+    answer = asking("form", form(), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("“name” *:", "Ada", ENTER)
+    person.answers("All right?", ENTER)
+    person.answers("Which one?", ENTER)
+    person.answers("“name” *: Ada", CLEAR_LINE, "Grace", ENTER, times=2)
+    person.answers("│ “name”: Grace", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE).content == {"name": "Grace"}
 
 
-def test_an_erased_default_is_shown_as_what_will_be_sent(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_an_erased_default_is_shown_as_what_will_be_sent(person: Person, asking: Asking) -> None:
     schema = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
-    answer = pool.submit(terminal.form, form(schema), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("“size”: 3")
-    person.types(CLEAR_LINE, ENTER)
-    person.sees("│ “size”: 3 (the default)")
-    person.types(ENTER)
+    answer = asking("form", form(schema), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("“size”: 3", CLEAR_LINE, ENTER)
+    person.answers("│ “size”: 3 (the default)", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({})
 
 
@@ -165,52 +132,37 @@ def test_an_erased_default_is_shown_as_what_will_be_sent(
 )
 @pytest.mark.requirement("ELI-06")
 def test_a_form_can_be_declined_or_cancelled(
-    person: Person,
-    terminal: Terminal,
-    pool: ThreadPoolExecutor,
-    keys: tuple[str, ...],
-    action: str,
+    person: Person, asking: Asking, keys: tuple[str, ...], action: str
 ) -> None:
-    answer = pool.submit(terminal.form, form(), asked())
-    person.sees("What will you do?")
-    person.types(*keys)
+    answer = asking("form", form(), asked())
+    person.answers("What will you do?", *keys)
     assert answer.result(PATIENCE).action == action
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
 def test_ctrl_c_and_ctrl_d_cancel_in_the_middle_of_a_form(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, key: str
+    person: Person, asking: Asking, key: str
 ) -> None:
-    answer = pool.submit(terminal.form, form(), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("“name” *:")
-    person.types(key)
+    answer = asking("form", form(), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("“name” *:", key)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
     person.sees("Cancelled.")
     assert person.cooked
 
 
-def test_answers_can_be_thrown_away_at_the_end(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
-    answer = pool.submit(terminal.form, form({"type": "object", "properties": {}}), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("All right?")
-    person.types(DOWN, ENTER)
+def test_answers_can_be_thrown_away_at_the_end(person: Person, asking: Asking) -> None:
+    answer = asking("form", form({"type": "object", "properties": {}}), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("All right?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
 
 
-def test_a_field_that_looks_like_a_secret_carries_a_warning(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_field_that_looks_like_a_secret_carries_a_warning(person: Person, asking: Asking) -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string"}}}
-    answer = pool.submit(terminal.form, form(schema), asked())
-    person.sees("What will you do?")
-    person.types(ENTER)
-    person.sees("Warning: this looks like a secret.")
-    person.types(CTRL_C)
+    answer = asking("form", form(schema), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("Warning: this looks like a secret.", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
 
 
@@ -221,22 +173,19 @@ def test_a_form_outside_the_subset_is_not_shown(person: Person, terminal: Termin
     assert person.screen == ""
 
 
-def test_the_call_behind_a_question_is_named(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_the_call_behind_a_question_is_named(person: Person, asking: Asking) -> None:
     context = asked(call=CausingCall("tools/call", {"name": "sign_up"}))
-    answer = pool.submit(terminal.form, form(), context)
-    person.sees("Because of this program's call: tools/call sign_up")
-    person.types(CTRL_C)
+    answer = asking("form", form(), context)
+    person.answers("Because of this program's call: tools/call sign_up", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
 
 
 @pytest.mark.requirement("M-20")
 def test_a_withdrawn_question_goes_away_and_says_so(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, clock: Clock
+    person: Person, asking: Asking, clock: Clock
 ) -> None:
     context = asked(timeout=110)
-    answer = pool.submit(terminal.form, form(), context)
+    answer = asking("form", form(), context)
     person.sees("What will you do?")
     person.sees(" left to answer")
     assert re.search(r"asked by notes  1:[0-5]\d left to answer", person.screen)
@@ -250,9 +199,9 @@ def test_a_withdrawn_question_goes_away_and_says_so(
 
 @pytest.mark.requirement("M-20")
 def test_a_question_ends_when_its_time_is_over(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, clock: Clock
+    person: Person, asking: Asking, clock: Clock
 ) -> None:
-    answer = pool.submit(terminal.form, form(), asked(timeout=2.0))
+    answer = asking("form", form(), asked(timeout=2.0))
     person.sees("0:02 left to answer")
     clock.advance(1.5)
     person.sees("0:01 left to answer")
@@ -278,22 +227,18 @@ def test_questions_wait_for_each_other(
     assert second.result(PATIENCE) == ElicitResult.cancel()
     person.types(CTRL_C)
     assert first.result(PATIENCE).action == "cancel"
-    person.sees("│ third")
-    person.types(CTRL_C)
+    person.answers("│ third", CTRL_C)
     assert third.result(PATIENCE).action == "cancel"
     assert "second" not in person.screen
     assert "late" not in person.screen
 
 
-def test_keys_pressed_before_a_question_do_not_answer_it(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_keys_pressed_before_a_question_do_not_answer_it(person: Person, asking: Asking) -> None:
     person.types(ENTER * 3)
     person.sees("")
-    answer = pool.submit(terminal.review, question("sampling", completion()))
+    answer = asking("review", question("sampling", completion()))
     person.sees("Let the model answer?")
-    person.sees("» Approve")
-    person.types(CTRL_C)
+    person.answers("» Deny", CTRL_C)
     assert not answer.result(PATIENCE).allowed
 
 
@@ -317,7 +262,7 @@ def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExec
         person.sees("Its host:\n│ example.com")
         person.sees("What will you do?")
         assert opened == []
-        person.types(ENTER)
+        person.types(DOWN, DOWN, ENTER)
         person.sees("Are you done there?")
         assert opened == ["https://example.com/sign?in=1"]
         assert not context.wait_completed(0)
@@ -340,16 +285,16 @@ class OwnBrowser(webbrowser.BaseBrowser):
 
 @pytest.mark.requirement("ELI-12")
 def test_a_url_is_opened_in_the_persons_own_browser_unless_the_program_has_another_way(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    person: Person, asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = OwnBrowser()
     monkeypatch.setattr(webbrowser, "_browsers", {})
     monkeypatch.setattr(webbrowser, "_tryorder", [])
     webbrowser.register(own.name, None, own, preferred=True)
-    answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
+    answer = asking("url", link(), asked(resumes_call=True))
     person.sees("What will you do?")
     assert own.opened == []
-    person.types(ENTER)
+    person.types(DOWN, DOWN, ENTER)
     person.sees("Are you done there?")
     assert own.opened == ["https://example.com/sign?in=1"]
     person.types(ENTER)
@@ -370,7 +315,7 @@ def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -
 
 @pytest.mark.parametrize(
     ("keys", "action"),
-    [((DOWN, DOWN, ENTER), "decline"), ((DOWN, DOWN, DOWN, ENTER), "cancel")],
+    [((ENTER,), "decline"), (("ok, open it", ENTER), "decline"), ((DOWN, ENTER), "cancel")],
 )
 @pytest.mark.requirement("ELI-06", "ELI-08")
 def test_a_url_can_be_declined_or_cancelled(
@@ -378,8 +323,7 @@ def test_a_url_can_be_declined_or_cancelled(
 ) -> None:
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), asked())
-        person.sees("What will you do?")
-        person.types(*keys)
+        person.answers("What will you do?", *keys)
         assert answer.result(PATIENCE).action == action
         assert opened == []
 
@@ -388,8 +332,7 @@ def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoo
     context = asked(resumes_call=True)
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), context)
-        person.sees("What will you do?")
-        person.types(DOWN, ENTER)
+        person.answers("What will you do?", DOWN, DOWN, DOWN, ENTER)
         person.sees("Are you done there?")
         context.completed()
         assert answer.result(PATIENCE) == ElicitResult.accept()
@@ -407,10 +350,8 @@ def test_a_visit_need_not_be_waited_for(
     context = asked(resumes_call=True)
     with visits(person) as (terminal, _):
         answer = pool.submit(terminal.url, link(), context)
-        person.sees("What will you do?")
-        person.types(ENTER)
-        person.sees("Are you done there?")
-        person.types(*keys)
+        person.answers("What will you do?", DOWN, DOWN, ENTER)
+        person.answers("Are you done there?", *keys)
         assert answer.result(PATIENCE).action == action
         assert not context.wait_completed(0)
 
@@ -431,7 +372,7 @@ def test_by_default_the_browser_gets_the_address_and_no_shell_does(
     answer = pool.submit(terminal.url, link(url), asked(resumes_call=True))
     person.sees("What will you do?")
     assert started.empty()
-    person.types(ENTER)
+    person.types(DOWN, DOWN, ENTER)
     person.sees("Are you done there?")
     assert started.get(timeout=PATIENCE) == ["browser", url]
     person.types(ENTER)
@@ -447,22 +388,17 @@ def test_a_browser_that_does_not_start_is_reported(
 
     terminal = Terminal(person.stdin, person.stdout, open_url=broken)
     answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
-    person.sees("What will you do?")
-    person.types(ENTER)
+    person.answers("What will you do?", DOWN, DOWN, ENTER)
     person.sees("Warning: the browser could not be started; open the address yourself")
-    person.sees("Are you done there?")
-    person.types(ENTER)
+    person.answers("Are you done there?", ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept()
 
 
 @pytest.mark.requirement("ELI-13")
-def test_a_host_that_looks_like_another_is_marked(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
-    answer = pool.submit(terminal.url, link("https://xn--pple-43d.com/"), asked())
+def test_a_host_that_looks_like_another_is_marked(person: Person, asking: Asking) -> None:
+    answer = asking("url", link("https://xn--pple-43d.com/"), asked())
     person.sees("Warning:")
-    person.sees("│ xn--pple-43d.com")
-    person.types(CTRL_C)
+    person.answers("│ xn--pple-43d.com", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
 
 

@@ -50,7 +50,7 @@ def test_the_program_keeps_off_the_terminal_while_it_is_a_question_s_turn(
     assert first.result(PATIENCE) == ElicitResult.decline()
     person.sees("Tell it?")
     assert person.screen.count("<the bar is gone>") == 2
-    person.types(ENTER)
+    person.types(DOWN, ENTER)
     assert second.result(PATIENCE).allowed
     assert (inside, most) == (0, 1)
 
@@ -131,6 +131,5 @@ def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
             yield
 
     answer = pool.submit(Terminal(beside=beside).form, form(), asked())
-    person.sees("What will you do?")
-    person.types(CTRL_C)
+    person.answers("What will you do?", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"

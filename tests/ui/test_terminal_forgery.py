@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from syncmcp.types import (
     ElicitResult,
 )
-from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE
 from tests.ui.person import (
     CTRL_C,
@@ -18,7 +16,7 @@ from tests.ui.person import (
     ENTER,
     Person,
 )
-from tests.ui.terminal_questions import asked, completion, form, question, written
+from tests.ui.terminal_questions import Asking, asked, completion, form, question, written
 
 FORGERIES = [
     "\x1b[2J\x1b[H━━ bank asks you to fill in a form ━━",
@@ -38,9 +36,7 @@ OURS = re.compile(r"━━ (?!notes )|Server: |\? What will|bank asks|\[link|cli
 
 @pytest.mark.parametrize("words", FORGERIES)
 @pytest.mark.requirement("ELI-05", "ELI-13")
-def test_no_words_of_a_server_look_like_ours(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, words: str
-) -> None:
+def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, words: str) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -50,7 +46,7 @@ def test_no_words_of_a_server_look_like_ours(
         "required": ["f", "c"],
     }
     context = asked(info={"name": "x", "title": words, "version": words})
-    answer = pool.submit(terminal.form, form(schema, message=words), context)
+    answer = asking("form", form(schema, message=words), context)
     person.sees("» Fill in the form")
     own = [line for line in person.lines if not line.startswith("│")]
     assert own[:4] == [
@@ -60,12 +56,9 @@ def test_no_words_of_a_server_look_like_ours(
         "Its message:",
     ]
     person.types(ENTER)
-    person.sees("Field 1 of 2")
-    person.types(ENTER)
-    person.sees("Field 2 of 2")
-    person.types(ENTER)
-    person.sees("All right?")
-    person.types(ENTER)
+    person.answers("Field 1 of 2", ENTER)
+    person.answers("Field 2 of 2", ENTER)
+    person.answers("All right?", DOWN, DOWN, ENTER)
     assert answer.result(PATIENCE) == ElicitResult.accept({"f": words, "c": "v"})
     for line in person.lines:
         # Words of theirs stand behind a bar, in quotation marks, or where an answer stands.
@@ -76,29 +69,23 @@ def test_no_words_of_a_server_look_like_ours(
 
 
 @pytest.mark.parametrize("words", FORGERIES)
-def test_no_words_of_a_model_look_like_ours(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, words: str
-) -> None:
+def test_no_words_of_a_model_look_like_ours(person: Person, asking: Asking, words: str) -> None:
     request = completion(systemPrompt=words, modelPreferences={"hints": [{"name": words}]})
     answer = written(words)
     answer = answer.model_copy(update={"model": words})
     for told in (None, answer):
-        verdict = pool.submit(terminal.review, question("sampling", request, told))
-        person.sees("Let the model answer?" if told is None else "Send it?")
-        person.types(CTRL_C)
+        verdict = asking("review", question("sampling", request, told))
+        person.answers("Let the model answer?" if told is None else "Send it?", CTRL_C)
         assert not verdict.result(PATIENCE).allowed
     for line in person.lines:
         if not line.startswith("│"):
             assert not OURS.search(line), line
 
 
-def test_a_text_in_an_editor_cannot_leave_it(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> None:
     words = "x\n━━ bank asks you\n" + "y" * 300 + "\n\u202ez"
-    verdict = pool.submit(terminal.review, question("sampling", completion(), written(words)))
-    person.sees("Send it?")
-    person.types(DOWN, ENTER)
+    verdict = asking("review", question("sampling", completion(), written(words)))
+    person.answers("Send it?", DOWN, ENTER)
     person.sees("<U+202E>z", times=2)
     person.sees("asked by notes")  # the last that is drawn
     editor = person.screen.split("? Text")[1].split("\n")[1:]

@@ -72,19 +72,13 @@ def outcome(person: Person) -> dict[str, object]:
 def test_a_form_is_filled_in_and_a_mistake_put_right(person: Person) -> None:
     with running(person) as program:
         person.sees("━━ math asks you to fill in a form ━━")
-        person.sees("What will you do?")
-        person.types(ENTER)
-        person.sees("“Your name” *:")
-        person.types("Ada", ENTER)
-        person.sees("“E-mail” *:")
-        person.types("ada", ENTER)
-        person.sees("e-mail address")
-        person.types("@example.com", ENTER)
-        person.sees("“Favourite number”:")
-        person.types(ENTER)
+        person.answers("What will you do?", ENTER)
+        person.answers("“Your name” *:", "Ada", ENTER)
+        person.answers("“E-mail” *:", "ada", ENTER)
+        person.answers("e-mail address", "@example.com", ENTER)
+        person.answers("“Favourite number”:", ENTER)
         person.sees("“Favourite number”: (left out)")
-        person.sees("All right?")
-        person.types(ENTER)
+        person.answers("All right?", DOWN, DOWN, ENTER)
         assert program.ends() == 0
     assert outcome(person) == {
         "action": "accept",
@@ -98,8 +92,7 @@ def test_a_form_is_declined_or_cancelled(
     person: Person, keys: tuple[str, ...], action: str
 ) -> None:
     with running(person) as program:
-        person.sees("What will you do?")
-        person.types(*keys)
+        person.answers("What will you do?", *keys)
         assert program.ends() == 0
     assert outcome(person) == {"action": action}
     assert person.cooked

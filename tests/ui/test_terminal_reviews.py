@@ -25,13 +25,11 @@ from tests.ui.person import (
     ENTER,
     Person,
 )
-from tests.ui.terminal_questions import asked, completion, form, link, question, written
+from tests.ui.terminal_questions import Asking, asked, completion, form, link, question, written
 
 
 @pytest.mark.requirement("M-17")
-def test_a_request_to_a_model_is_shown_edited_and_approved(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, asking: Asking) -> None:
     request = completion(
         systemPrompt="You are a tutor.",
         temperature=0.5,
@@ -41,7 +39,7 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(
         tools=[{"name": "add", "description": "Adds.", "inputSchema": {"type": "object"}}],
         metadata={"kept": True},
     )
-    verdict = pool.submit(terminal.review, question("sampling", request))
+    verdict = asking("review", question("sampling", request))
     for shown in (
         "━━ notes wants a model to answer it ━━",
         "Messages: 3 (2 of the user, 1 of the assistant)",
@@ -56,33 +54,21 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(
         "│ Explain it.",
     ):
         person.sees(shown)
-    person.sees("Let the model answer?")
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("Edit what?")
-    person.types(ENTER)
-    person.sees("System prompt ")
-    person.types(" Be brief.", ALT_ENTER)
+    person.answers("Let the model answer?", DOWN, DOWN, ENTER)
+    person.answers("Edit what?", ENTER)
+    person.answers("System prompt ", " Be brief.", ALT_ENTER)
     person.sees("Let the model answer?", times=2)
-    person.sees("│ You are a tutor. Be brief.")
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("Edit what?", times=2)
-    person.types(DOWN, ENTER)
-    person.sees("? Text")
-    person.types(" Now.", ALT_ENTER)
+    person.answers("│ You are a tutor. Be brief.", DOWN, DOWN, ENTER)
+    person.answers("Edit what?", DOWN, ENTER, times=2)
+    person.answers("? Text", " Now.", ALT_ENTER)
     person.sees("Let the model answer?", times=3)
-    person.sees("│ Explain it. Now.")
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("Edit what?", times=3)
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("? Most tokens 100")
-    person.types(CLEAR_LINE, "none", ENTER)
-    person.sees("Give a whole number above 0.")
-    person.types(CLEAR_LINE, "101", ENTER)
-    person.sees("The server asked for at most 100.")
-    person.types(CLEAR_LINE, "50", ENTER)
+    person.answers("│ Explain it. Now.", DOWN, DOWN, ENTER)
+    person.answers("Edit what?", DOWN, DOWN, ENTER, times=3)
+    person.answers("? Most tokens 100", CLEAR_LINE, "none", ENTER)
+    person.answers("Give a whole number above 0.", CLEAR_LINE, "101", ENTER)
+    person.answers("The server asked for at most 100.", CLEAR_LINE, "50", ENTER)
     person.sees("Most tokens: 50")
-    person.sees("Let the model answer?", times=4)
-    person.types(ENTER)
+    person.answers("Let the model answer?", DOWN, DOWN, DOWN, ENTER, times=4)
     decided = verdict.result(PATIENCE)
     assert (decided.allowed, decided.remember) == (True, False)
     expected = request.to_wire()
@@ -93,11 +79,9 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(
     assert decided.request.to_wire() == expected
 
 
-def test_all_messages_can_be_viewed(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_all_messages_can_be_viewed(person: Person, asking: Asking) -> None:
     long = "word " * 1_000 + "the end of it"
-    verdict = pool.submit(terminal.review, question("sampling", completion(systemPrompt=long)))
+    verdict = asking("review", question("sampling", completion(systemPrompt=long)))
     person.sees("Let the model answer?")
     assert "What is 2 + 2?" not in person.screen
     assert "the end of it" not in person.screen
@@ -107,129 +91,98 @@ def test_all_messages_can_be_viewed(
     person.sees("[image of about 3 bytes, image/png]")
     person.sees("[the model calls the tool add with]")
     person.sees("[result of a tool]\n│ four")
-    person.sees("Let the model answer?", times=2)
-    person.types(ENTER)
+    person.answers("Let the model answer?", *[DOWN] * 3, ENTER, times=2)
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
-def test_what_is_not_edited_keeps_its_hidden_characters(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_what_is_not_edited_keeps_its_hidden_characters(person: Person, asking: Asking) -> None:
     request = completion(systemPrompt="right\u202eto left")
-    verdict = pool.submit(terminal.review, question("sampling", request))
-    person.sees("Let the model answer?")
-    person.types(DOWN, DOWN, ENTER)
-    person.sees("Edit what?")
-    person.types(ENTER)
-    person.sees("System prompt ")
-    person.types(ALT_ENTER)
-    person.sees("Let the model answer?", times=2)
-    person.types(ENTER)
+    verdict = asking("review", question("sampling", request))
+    person.answers("Let the model answer?", DOWN, DOWN, ENTER)
+    person.answers("Edit what?", ENTER)
+    person.answers("System prompt ", ALT_ENTER)
+    person.answers("Let the model answer?", *[DOWN] * 3, ENTER, times=2)
     decided = verdict.result(PATIENCE)
+    assert decided.allowed
     assert decided.request in (None, request)
 
 
-def test_the_answer_of_a_model_is_reviewed_and_edited(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
-    verdict = pool.submit(terminal.review, question("sampling", completion(), written()))
+def test_the_answer_of_a_model_is_reviewed_and_edited(person: Person, asking: Asking) -> None:
+    verdict = asking("review", question("sampling", completion(), written()))
     person.sees("━━ notes would get this answer of the model ━━")
     person.sees("│ tutor-1")
     person.sees("│ It is four.")
-    person.sees("Send it?")
-    person.types(DOWN, ENTER)
-    person.sees("? Text")
-    person.types(" Always.", ALT_ENTER)
+    person.answers("Send it?", DOWN, ENTER)
+    person.answers("? Text", " Always.", ALT_ENTER)
     person.sees("Send it?", times=2)
-    person.sees("│ It is four. Always.")
-    person.types(ENTER)
+    person.answers("│ It is four. Always.", DOWN, DOWN, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow(answer=written("It is four. Always."))
 
 
 @pytest.mark.parametrize(
     ("kind", "request_", "answer", "downs"),
     [
-        ("sampling", completion(), None, 4),
-        ("sampling", completion(), written(), 2),
-        ("roots", ListRootsRequestParams(), None, 2),
-        ("tool", ToolCall("rm", {"path": "/"}, None), None, 2),
-        ("form", form(), None, 1),
-        ("form", form(), ElicitResult.accept({"name": "Ada"}), 2),
-        ("url", link(), None, 1),
+        ("sampling", completion(), None, 0),
+        ("sampling", completion(), written(), 0),
+        ("roots", ListRootsRequestParams(), None, 0),
+        ("tool", ToolCall("rm", {"path": "/"}, None), None, 0),
+        ("form", form(), None, 0),
+        ("form", form(), ElicitResult.accept({"name": "Ada"}), 1),
+        ("form", form(), ElicitResult.decline(), 0),
+        ("url", link(), None, 0),
     ],
 )
-def test_everything_can_be_denied(
-    person: Person,
-    terminal: Terminal,
-    pool: ThreadPoolExecutor,
-    kind: Kind,
-    request_: Any,
-    answer: Any,
-    downs: int,
+@pytest.mark.parametrize("typed", ["", "just run it, yes"])
+def test_enter_denies_alone_and_after_a_sentence(
+    person: Person, asking: Asking, kind: Kind, request_: Any, answer: Any, downs: int, typed: str
 ) -> None:
-    verdict = pool.submit(terminal.review, question(kind, request_, answer))
-    person.sees("(arrow keys, Enter)")
-    person.types(*[DOWN] * downs, ENTER)
+    verdict = asking("review", question(kind, request_, answer))
+    person.answers("(arrow keys, Enter)", typed, *[DOWN] * downs, ENTER)
     assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
 
 
 @pytest.mark.parametrize(
     ("kind", "request_", "downs"),
     [
-        ("sampling", completion(), 3),
-        ("roots", ListRootsRequestParams(), 1),
-        ("tool", ToolCall("rm", {"path": "/"}, ToolAnnotations(destructive_hint=True)), 1),
+        ("sampling", completion(), 4),
+        ("roots", ListRootsRequestParams(), 2),
+        ("tool", ToolCall("rm", {"path": "/"}, ToolAnnotations(destructive_hint=True)), 2),
     ],
 )
 def test_a_decision_can_be_kept_for_the_session(
-    person: Person,
-    terminal: Terminal,
-    pool: ThreadPoolExecutor,
-    kind: Kind,
-    request_: Any,
-    downs: int,
+    person: Person, asking: Asking, kind: Kind, request_: Any, downs: int
 ) -> None:
-    verdict = pool.submit(terminal.review, question(kind, request_))
-    person.sees("(arrow keys, Enter)")
-    person.types(*[DOWN] * downs, ENTER)
+    verdict = asking("review", question(kind, request_))
+    person.answers("(arrow keys, Enter)", *[DOWN] * downs, ENTER)
+    if kind == "tool":
+        person.answers("Type run to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow(remember=True)
 
 
 @pytest.mark.requirement("ELI-07")
-def test_the_answers_to_a_form_are_reviewed_and_edited(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_the_answers_to_a_form_are_reviewed_and_edited(person: Person, asking: Asking) -> None:
     given = ElicitResult.accept({"name": "Ada"})
-    verdict = pool.submit(terminal.review, question("form", form(), given))
-    person.sees("│ “name”: Ada")
-    person.types(DOWN, ENTER)
-    person.sees("Which one?")
-    person.types(ENTER)
-    person.sees("“name” *: Ada")
-    person.types("lbert", ENTER)
-    person.sees("│ “name”: Adalbert")
-    person.types(ENTER)
+    verdict = asking("review", question("form", form(), given))
+    person.answers("│ “name”: Ada", ENTER)
+    person.answers("Which one?", ENTER)
+    person.answers("“name” *: Ada", "lbert", ENTER)
+    person.answers("│ “name”: Adalbert", DOWN, DOWN, ENTER)
     edited = ElicitResult.accept({"name": "Adalbert"})
     assert verdict.result(PATIENCE) == Verdict.allow(answer=edited)
 
 
-def test_a_tool_call_shows_what_would_be_called(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_tool_call_shows_what_would_be_called(person: Person, asking: Asking) -> None:
     call = ToolCall("rm", {"path": "/tmp\x1b[2J"}, ToolAnnotations(read_only_hint=True))
-    verdict = pool.submit(terminal.review, question("tool", call))
+    verdict = asking("review", question("tool", call))
     person.sees("│ rm")
     person.sees('│   "path": "/tmp\\u001b[2J"')
-    person.sees('(not to be relied on):\n│ {"readOnlyHint": true}')
-    person.types(CTRL_C)
+    person.answers('(not to be relied on):\n│ {"readOnlyHint": true}', CTRL_C)
     assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
-def test_a_withdrawn_review_ends_in_a_denial(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
-) -> None:
+def test_a_withdrawn_review_ends_in_a_denial(person: Person, asking: Asking) -> None:
     context = asked()
-    verdict = pool.submit(terminal.review, question("sampling", completion(), context=context))
+    verdict = asking("review", question("sampling", completion(), context=context))
     person.sees("Let the model answer?")
     context.cancel.cancel()
     assert not verdict.result(PATIENCE).allowed
@@ -267,11 +220,10 @@ def test_an_approval_asks_at_the_terminal(
     approval = AskOnTerminal(audit=records.append, terminal=terminal)
     request = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
     person.sees("━━ notes asks for your roots")
-    person.types(ENTER)
+    person.answers("Tell it?", DOWN, ENTER)
     assert isinstance(request.result(PATIENCE), ListRootsRequestParams)
     denied = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
-    person.sees("Tell it?", times=2)
-    person.types(CTRL_C)
+    person.answers("Tell it?", CTRL_C, times=2)
     with pytest.raises(Denied):
         denied.result(PATIENCE)
     assert [record.decision for record in records] == [Decision.ALLOW, Decision.DENY]

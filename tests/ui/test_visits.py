@@ -94,7 +94,7 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
         if order == "before the consent":
             bank.complete(client)
         assert not bank.agreed.is_set()
-        person.types(ENTER)
+        person.types(DOWN, DOWN, ENTER)
         # Nobody has said that the person is done there: the server waits for the consent alone.
         assert bank.agreed.wait(PATIENCE)
         assert opened == [URL]
@@ -116,7 +116,7 @@ def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
         person.sees("What will you do?")
         if order == "before the consent":
             bank.complete(client)
-        person.types(DOWN, ENTER)  # they open it themselves
+        person.types(DOWN, DOWN, DOWN, ENTER)  # they open it themselves
         if order == "after the consent":
             person.sees("Are you done there?")
             bank.complete(client)
@@ -131,8 +131,7 @@ def test_at_a_terminal_nothing_is_told_of_a_visit_that_never_ends(
     terminal = Terminal(person.stdin, person.stdout)
     with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
         call = client.call_tool.future("pay")
-        person.sees("What will you do?")
-        person.types(DOWN, ENTER)
+        person.answers("What will you do?", DOWN, DOWN, DOWN, ENTER)
         assert bank.agreed.wait(PATIENCE)
         bank.done.set()
         assert call.result(PATIENCE).text == "accept"

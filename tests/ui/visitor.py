@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
+from urllib.request import url2pathname
 
 import requests
 
 from syncmcp.ui.browser import Browser
-from tests.ui.asking import until
+from tests.ui.asking import Asked, context, until
+
+
+def address_in(file: str) -> str:
+    """The link to the pages to which a file leads: the URL that a browser is started with."""
+    page = file_of(file).read_text()
+    (action,) = re.findall(r'action="([^"]+)"', page)
+    (token,) = re.findall(r'name="token" value="([^"]+)"', page)
+    return f"{action}/{token}"
+
+
+def file_of(url: str) -> Path:
+    """The file of a `file:` URL."""
+    assert url.startswith("file:///")
+    return Path(url2pathname(urlsplit(url).path))
 
 
 class Page(HTMLParser):
@@ -94,6 +111,14 @@ class Visitor:
         """Wait until so many things are waiting; return their pages."""
         found = until(lambda: [] if len(new := self.state()["waiting"]) != number else new)
         return [self.get(one["url"]) for one in found]
+
+    def ask(self, how: str, request: Any, *within: Any) -> tuple[Asked[Any], Page]:
+        """Have the browser ask something, and get the only page that waits."""
+        if how != "review" and not within:
+            within = (context(),)
+        asked = Asked[Any](getattr(self._browser, how), request, *within)
+        (page,) = self.waiting()
+        return asked, page
 
     def send(self, page: Page, action: str, **fields: Any) -> Page:
         """Press a button on a page that was filled in like this."""

@@ -16,6 +16,7 @@ from jsonschema_specifications import REGISTRY
 from referencing import Resource, Specification
 from referencing.jsonschema import specification_with
 
+from syncmcp._protocol.metadata import direct_subschemas
 from syncmcp._protocol.schema.patterns import MAX_PATTERNS, Pattern
 from syncmcp._protocol.schema.place import (
     Dialect,
@@ -54,16 +55,6 @@ DIALECTS: Final[Mapping[str, str]] = {
 # The base URI of a schema without an identifier.
 _HERE: Final = "schema:"
 
-# The keywords whose value is a schema, an array of schemas, or an object of schemas.
-_ONE: Final = (
-    *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if"),
-    *("items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
-)
-_MANY: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_NAMED: Final = (
-    *("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"),
-    "properties",
-)
 # References whose target depends on the schemas around them in a check: any anchor may be meant.
 _DYNAMIC: Final = frozenset(("$dynamicRef", "$recursiveRef"))
 # Keywords whose schemas are applied by references only.
@@ -89,14 +80,10 @@ class Schema:
         self.dialect = knowledge.dialect.name
 
     def problem(self, value: Any, look: Callable[[], object] = lambda: None) -> Problem | None:
-        """The first problem of `value`; `None` if it fits.
+        """The first problem of `value`, any JSON value; `None` if it fits.
 
-        Args:
-            value: Any JSON value.
-            look: Called every few thousand steps, on this thread; what it raises ends the check.
-
-        Raises:
-            UnsupportedSchema: The check takes too many steps, or is nested too deeply.
+        `look` is called every few thousand steps, on this thread; what it raises ends the check.
+        `UnsupportedSchema` if the check takes too many steps, or is nested too deeply.
         """
         try:
             place = Place(self._schema, self._resolver, self._knowledge, Run(look))
@@ -107,14 +94,10 @@ class Schema:
 
 
 def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Schema:
-    """Compile a schema in the dialect of its ``$schema``, by default 2020-12.
+    """Compile a schema, as the server sent it, in the dialect of its ``$schema``.
 
-    Args:
-        schema: The schema, as the server sent it.
-        look: Called every few thousand steps, on this thread; what it raises ends the compilation.
-
-    Raises:
-        UnsupportedSchema: It is not a schema, or values cannot be checked by it.
+    `look` is called every few thousand steps, on this thread; what it raises ends the compilation.
+    `UnsupportedSchema` if it is not a schema, or values cannot be checked by it.
     """
     uri = dialect_of(schema)
     if not isinstance(schema, (dict, bool)):
@@ -127,11 +110,7 @@ def compile_schema(schema: Any, look: Callable[[], object] = lambda: None) -> Sc
 
 
 def dialect_of(schema: Any) -> str:
-    """The URI of the dialect of a schema: that in ``$schema``, or the default.
-
-    Raises:
-        UnsupportedSchema: The dialect is not supported.
-    """
+    """The URI of the dialect of a schema: that in ``$schema``, if supported, or the default."""
     said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     if not isinstance(said, str):
         raise UnsupportedSchema("'$schema' is no text")
@@ -143,11 +122,7 @@ def dialect_of(schema: Any) -> str:
 
 
 def measure(schema: Any) -> None:
-    """Check the depth and the size of a schema, before anything else is done with it.
-
-    Raises:
-        UnsupportedSchema: It is too deep, or too large.
-    """
+    """Raise `UnsupportedSchema` if a schema is too deep or too large to be worked with."""
     level: list[Any] = [schema]
     size = depth = 0
     while level:
@@ -255,9 +230,8 @@ class _Compiler:
 def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
     """A dialect, and its metaschema by keyword.
 
-    Returns:
-        The dialect; a variant for metaschemas, which does not descend into subschemas; and for each
-        keyword its part of the metaschema, with the resolver of references in that.
+    Second is a variant for metaschemas, which does not descend into subschemas; third, for each
+    keyword its part of the metaschema, with the resolver of references in that.
     """
     root: Any = REGISTRY.resolver().lookup(uri)
     parts = [root.resolver.lookup(part["$ref"]) for part in root.contents.get("allOf", ())]
@@ -286,15 +260,9 @@ def _dialect(uri: str) -> tuple[Dialect, Dialect, dict[str, tuple[Any, Any]]]:
 
 def _parts(words: Container[str], schema: Any) -> Iterator[Any]:
     """The subschemas of a schema, in the values of these keywords."""
-    for word, said in schema.items() if isinstance(schema, dict) else ():
-        if word not in words:
-            continue
-        found: Iterable[Any] = ()
-        if isinstance(said, list) and word in _MANY:
-            found = said
-        elif isinstance(said, dict):
-            found = said.values() if word in _NAMED else [said] if word in _ONE else ()
-        yield from (part for part in found if isinstance(part, dict))
+    for word, _, part in direct_subschemas(schema) if isinstance(schema, dict) else ():
+        if word in words and isinstance(part, dict):
+            yield part
 
 
 def _without_dialect(schema: dict[str, Any]) -> dict[str, Any]:

@@ -44,13 +44,9 @@ _UNICODE: Final = 20
 
 
 class Pattern:
-    """A pattern, ready to be searched for in texts.
+    """A pattern, ready to be searched for in texts; `size` counts its repetitions written out.
 
-    Attributes:
-        size: How large it is with its repetitions written out.
-
-    Raises:
-        UnsupportedSchema: It is too large, or needs an engine that backtracks.
+    `UnsupportedSchema` if it is too large, or needs an engine that backtracks.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -105,11 +101,7 @@ class _Reader:
         return "".join(self._parts)
 
     def read(self) -> None:
-        """Read all of it.
-
-        Raises:
-            UnsupportedSchema: It is no pattern, or too large.
-        """
+        """Read all of it; `UnsupportedSchema` if it is no pattern, or too large."""
         while self._at < len(self._pattern):
             self._piece(self._pattern[self._at])
             if self.size > MAX_PATTERN:

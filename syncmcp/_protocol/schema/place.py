@@ -85,11 +85,7 @@ def too_deep() -> UnsupportedSchema:
 
 
 class Run:
-    """The budget of one check.
-
-    Args:
-        look: Called on the thread of the check every `LOOK_EVERY` steps; what it raises ends it.
-    """
+    """The budget of one check; `look` is called every `LOOK_EVERY` steps, and may end the check."""
 
     __slots__ = ("_left", "_look", "_look_at")
 
@@ -99,11 +95,7 @@ class Run:
         self._look = look
 
     def spend(self, steps: float) -> None:
-        """Count steps before they are taken.
-
-        Raises:
-            UnsupportedSchema: The budget is used up.
-        """
+        """Count steps before they are taken; `UnsupportedSchema` if the budget is used up."""
         self._left -= steps
         if self._left < self._look_at:
             if self._left < 0:
@@ -137,9 +129,7 @@ class Dialect(NamedTuple):
 class Knowledge:
     """The state that all checks by one schema share.
 
-    Args:
-        dialect: Its dialect.
-        known: The ids of the subschemas that were checked to be valid; `None` for all.
+    `known` are the ids of the subschemas that were checked to be valid; `None` for all.
     """
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
@@ -220,9 +210,8 @@ class Place:
     def refer(self, word: str, reference: str) -> Place:
         """The place that a reference leads to.
 
-        Raises:
-            UnsupportedSchema: It leads to a part that was not checked at compilation: the target of
-                a dynamic reference depends on the schemas around it.
+        `UnsupportedSchema` if it leads to a part that was not checked at compilation: the target of
+        a dynamic reference depends on the schemas around it.
         """
         key = f"{word} {reference}"
         place = self._inner.get(key)

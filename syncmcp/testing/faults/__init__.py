@@ -240,13 +240,7 @@ class Exchange:
 
 
 class ExchangeLog:
-    """The exchanges of one proxy and its queue of faults, shared by all its threads.
-
-    Attributes:
-        changed: Guards all attributes, and the exchanges; notified of each change.
-        exchanges: All exchanges so far.
-        planned: All faults that were queued so far.
-    """
+    """The exchanges and the faults of one proxy; `changed` guards both, and each exchange."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -262,10 +256,6 @@ class ExchangeLog:
             self._queue.append(planned)
         return planned
 
-    def take_connect_fault(self) -> Planned | None:
-        """Remove and return the fault for a new connection, or `None`."""
-        return self._take(None, None, at_connect=True)
-
     def begin_exchange(
         self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[Exchange, Planned | None]:
@@ -276,7 +266,7 @@ class ExchangeLog:
             number = len(self.exchanges)
             exchange = Exchange(number, connection, verb, path, headers, method, body)
             self.exchanges.append(exchange)
-            planned = self._take(verb, method, at_connect=False)
+            planned = self.take_fault(verb, method)
             if planned is not None:
                 planned.exchange = exchange
             self.changed.notify_all()
@@ -289,7 +279,10 @@ class ExchangeLog:
                 setattr(exchange, name, value)
             self.changed.notify_all()
 
-    def _take(self, verb: str | None, method: str | None, *, at_connect: bool) -> Planned | None:
+    def take_fault(
+        self, verb: str | None = None, method: str | None = None, *, at_connect: bool = False
+    ) -> Planned | None:
+        """Remove and return the fault for a new exchange or connection, or `None`."""
         with self.changed:
             due = [
                 planned

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import TracebackType
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
 from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
+from syncmcp.testing.listener import HOST, Listener
 
 __all__ = ["FaultProxy", "UnusedFaults"]
 
-_HOST = "127.0.0.1"
-_BACKLOG = 128
-# Seconds to wait for a thread that was told to end; it needs far less.
-_JOIN_SECONDS = 10.0
+# Seconds to wait for connections that were told to end; they need far less.
+_CLOSE_SECONDS = 10.0
 
 
 class UnusedFaults(AssertionError):
@@ -64,9 +61,8 @@ class FaultProxy:
         self._relays: set[Relay] = set()
         self._accepted = 0
         self._closed = False
-        self._listener_thread = _Listener(0, self._accept)
-        self._port = self._listener_thread.port
-        self.url = f"{'https' if tls else 'http'}://{_HOST}:{self._port}{path}"
+        self._listener = Listener(self._accept)
+        self.url = f"{'https' if tls else 'http'}://{HOST}:{self._listener.port}{path}"
 
     # Control
 
@@ -119,18 +115,17 @@ class FaultProxy:
         with self._changed:
             idle = [relay for relay in self._relays if relay.idle]
             for relay in idle:
-                relay.close_when_idle()
-            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _JOIN_SECONDS)
+                relay.abort()
+            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _CLOSE_SECONDS)
 
     @contextmanager
     def down(self) -> Iterator[None]:
         """Cut all connections and refuse new ones during the `with` block."""
-        self._listener_thread.close()
-        self._abort_all()
+        self._end_listener()
         try:
             yield
         finally:
-            self._listener_thread = _Listener(self._port, self._accept)
+            self._listener = Listener(self._accept, self._listener.port)
 
     # Observation
 
@@ -183,8 +178,7 @@ class FaultProxy:
             if self._closed:
                 return
             self._closed = True
-        self._listener_thread.close()
-        self._abort_all()
+        self._end_listener()
         unused = self.unused()
         if unused:
             raise UnusedFaults(f"never happened: {', '.join(map(repr, unused))}")
@@ -192,71 +186,39 @@ class FaultProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         try:
             self.close()
         except UnusedFaults:
             if error is None:  # The exception of the block says more.
                 raise
 
-    def _accept(self, accepted: socket.socket) -> None:
+    def _accept(self, accepted: socket.socket, number: int) -> Callable[[], None]:
         with self._changed:
-            relay = Relay(
-                accepted, self._accepted, self._target, self._tls, self._log, self._remove_relay
-            )
+            relay = Relay(accepted, self._accepted, self._target, self._tls, self._log)
             self._accepted += 1
             self._relays.add(relay)
             self._changed.notify_all()
-        relay.thread.start()
 
-    def _remove_relay(self, relay: Relay) -> None:
-        with self._changed:
-            self._relays.discard(relay)
-            self._changed.notify_all()
+        def run() -> None:
+            relay.run()
+            with self._changed:
+                self._relays.discard(relay)
+                self._changed.notify_all()
+
+        return run
 
     def _target(self) -> Address:
         with self._changed:
             return self._address
 
-    def _abort_all(self) -> None:
+    def _end_listener(self) -> None:
+        self._listener.stop()
         with self._changed:
             relays = list(self._relays)
         for relay in relays:
             relay.abort()
-        for relay in relays:
-            relay.thread.join(_JOIN_SECONDS)
-
-
-class _Listener:
-    """Accepts connections on a thread of its own."""
-
-    def __init__(self, port: int, accept: Callable[[socket.socket], None]) -> None:
-        self._listener = socket.create_server((_HOST, port), backlog=_BACKLOG)
-        self.port: int = self._listener.getsockname()[1]
-        self._accept = accept
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="syncmcp-testing-proxy", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closing = True
-        # Not every system wakes a thread that accepts when its socket is closed.
-        with suppress(OSError), socket.create_connection((_HOST, self.port)):
-            self._thread.join(_JOIN_SECONDS)
-
-    def _run(self) -> None:
-        with self._listener:
-            while True:
-                accepted, _ = self._listener.accept()
-                if self._closing:
-                    accepted.close()
-                    return
-                self._accept(accepted)
+        self._listener.close()
 
 
 def _split_target(target: str) -> tuple[Address, str]:

@@ -7,7 +7,6 @@ import selectors
 import socket
 import ssl
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -26,7 +25,7 @@ _PIECE = 65536
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-class ByteReader:
+class _ByteReader:
     """Reads from `receive`, which returns no bytes at the end."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
@@ -35,22 +34,16 @@ class ByteReader:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether bytes were received and not read yet."""
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Add bytes that were received elsewhere."""
         self._buffer += data
 
-    def read_head(self) -> Head | None:
-        """Read the head of the next message; `None` at the end.
-
-        Raises:
-            EOFError: The connection ended in the head.
-        """
+    def read_head(self) -> _Head | None:
+        """Read the head of the next message; `None` at the end. Raises `EOFError` within a head."""
         if not self._buffer and not self._fill_buffer():
             return None
-        return Head.of(self._read_until(b"\r\n\r\n"))
+        return _Head.of(self._read_until(b"\r\n\r\n"))
 
     def read_line(self) -> bytes:
         """Read a line with its end. Raises `EOFError`."""
@@ -77,22 +70,15 @@ class ByteReader:
 
 
 @dataclass(frozen=True)
-class Head:
-    """The head of an HTTP message.
-
-    Attributes:
-        raw: Its bytes, with the blank line.
-        words: The three parts of its first line.
-        headers: The headers, names in lower case.
-    """
+class _Head:
+    """The head of an HTTP message, with its blank line in `raw`; names in lower case."""
 
     raw: bytes
     words: tuple[str, str, str]
     headers: dict[str, str]
 
     @classmethod
-    def of(cls, raw: bytes) -> Head:
-        """Parse a head."""
+    def of(cls, raw: bytes) -> _Head:
         first, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
         one, two, three = [*first.split(" ", 2), "", ""][:3]
         fields = (line.partition(":") for line in lines)
@@ -100,7 +86,6 @@ class Head:
 
     @property
     def status(self) -> int:
-        """The status code of a response."""
         return int(self.words[1])
 
     @property
@@ -110,7 +95,6 @@ class Head:
 
     @property
     def closes(self) -> bool:
-        """Whether the connection ends with this message."""
         return self.headers.get("connection", "").lower() == "close" or "HTTP/1.0" in self.words
 
     def response_framing(self, verb: str) -> Framing:
@@ -121,19 +105,15 @@ class Head:
         return "end" if framing == "none" and "content-length" not in self.headers else framing
 
 
-def request_framing(head: Head) -> Framing:
+def request_framing(head: _Head) -> Framing:
     """Return how the body of a request is delimited."""
     if "chunked" in head.headers.get("transfer-encoding", "").lower():
         return "chunked"
     return "length" if head.length else "none"
 
 
-def body_pieces(source: ByteReader, head: Head, framing: Framing) -> Iterator[bytes]:
-    """Yield the pieces of a body as they are received, without chunk sizes.
-
-    Raises:
-        EOFError: The connection ended in the body.
-    """
+def body_pieces(source: _ByteReader, head: _Head, framing: Framing) -> Iterator[bytes]:
+    """Yield a body as it is received, without chunk sizes. Raises `EOFError` if it is cut."""
     if framing == "length":
         yield from _read_exactly(source, head.length)
     elif framing == "end":
@@ -147,7 +127,7 @@ def body_pieces(source: ByteReader, head: Head, framing: Framing) -> Iterator[by
             continue  # Trailers are ignored.
 
 
-def _read_exactly(source: ByteReader, count: int) -> Iterator[bytes]:
+def _read_exactly(source: _ByteReader, count: int) -> Iterator[bytes]:
     while count:
         piece = source.read_some(min(count, _PIECE))
         if not piece:
@@ -195,7 +175,7 @@ class _ConnectionEnded(Exception):
 
 
 class Relay:
-    """Passes exchanges on between a client and a server, on a thread of its own.
+    """Passes exchanges on between a client and a server, on the thread of `run`.
 
     Attributes:
         idle: Whether no exchange is running. Guarded by `ExchangeLog.changed`.
@@ -208,7 +188,6 @@ class Relay:
         target: Callable[[], Address],
         tls: ssl.SSLContext | None,
         log: ExchangeLog,
-        on_end: Callable[[Relay], None],
     ) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.idle = False
@@ -216,27 +195,17 @@ class Relay:
         self._target = target
         self._tls = tls
         self._log = log
-        self._on_end = on_end
         self._client = accepted
         self._server: socket.socket | None = None
         self._address: Address | None = None  # of the server
-        self._from_client = ByteReader(self._receive_from_client)
-        self._from_server = ByteReader(self._receive_from_server)
+        self._from_client = _ByteReader(self._receive_from_client)
+        self._from_server = _ByteReader(self._receive_from_server)
         self._exchange: Exchange | None = None
         self._planned: Planned | None = None
         self._drip: Drip | None = None
         # Other threads set a flag and send a byte here to wake this one.
         self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
         self._closing = False
-        self._closing_when_idle = False
-        self.thread = threading.Thread(
-            target=self._run, name="syncmcp-testing-connection", daemon=True
-        )
-
-    def close_when_idle(self) -> None:
-        """Close the connection in order as soon as it is idle; called from any thread."""
-        self._closing_when_idle = True
-        self._wake_up()
 
     def abort(self) -> None:
         """Abort the connection now; called from any thread."""
@@ -252,7 +221,8 @@ class Relay:
 
     # The thread
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Pass on exchanges until the connection ends."""
         self._wakeup_receiver.setblocking(False)
         self._wakeup_sender.setblocking(False)
         how: Ending = "client left"
@@ -269,8 +239,7 @@ class Relay:
             self._end_connection("closed" if self._closing and how != "reset" else how)
 
     def _end_connection(self, how: Ending) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._close_server()
         if self._exchange is not None:
             # Recorded before the client can notice the end: the test may read it next.
             self._log.update(self._exchange, ended=how)
@@ -294,10 +263,9 @@ class Relay:
         self._client.close()
         self._wakeup_receiver.close()
         self._wakeup_sender.close()
-        self._on_end(self)
 
     def _open(self) -> None:
-        self._planned = self._log.take_connect_fault()
+        self._planned = self._log.take_fault(at_connect=True)
         if self._planned is not None:
             self._apply_fault(self._planned)
         self._planned = None
@@ -342,22 +310,20 @@ class Relay:
             self.idle = True
             self._log.changed.notify_all()
         while not self._from_client.has_buffered:
-            if self._closing_when_idle:
-                raise _ConnectionEnded("cut")
             if self._wait_ready(server=True):
-                self._close_idle_server()
+                # The server has closed an idle connection.
+                if self._target() == self._address:
+                    raise _ConnectionEnded("server left")
+                self._close_server()
         with self._log.changed:
-            self.idle = self._closing_when_idle = False
+            self.idle = False
 
-    def _close_idle_server(self) -> None:
-        """Handle that the server closed an idle connection; unless retargeted, close both."""
-        assert self._server is not None
-        if self._target() == self._address:
-            raise _ConnectionEnded("server left")
-        self._server.close()
-        self._server = None
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
-    def _read_request(self, head: Head) -> bytes:
+    def _read_request(self, head: _Head) -> bytes:
         framing = request_framing(head)
         incoming = body_pieces(self._from_client, head, framing)
         body = _collect(incoming, b"", _METHOD_SEARCH_BYTES)
@@ -379,11 +345,8 @@ class Relay:
 
     def _connect(self) -> socket.socket:
         address = self._target()
-        if self._server is not None and (
-            address != self._address or self._wait_ready(0, server=True)
-        ):
-            self._server.close()
-            self._server = None
+        if address != self._address or self._wait_ready(0, server=True):
+            self._close_server()
         if self._server is None:
             try:
                 self._server = socket.create_connection(address)
@@ -408,39 +371,26 @@ class Relay:
         framing = head.response_framing(exchange.verb)
         if self._left_before_fault("body") == 0:
             self._apply_fault_at("body")
-        body = body_pieces(self._from_server, head, framing)
-        if self._left_before_fault("event") is None:
-            self._pass_body(exchange, body, framing)
-        else:
-            self._pass_events(exchange, body, framing)
+        self._pass_body(exchange, body_pieces(self._from_server, head, framing), framing)
         self._write(frame_piece(b"", framing)[0])
         return framing != "end" and not head.closes
 
     def _pass_body(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
-        for piece in body:
-            left = self._left_before_fault("body", exchange.passed)
-            raw, begin = frame_piece(piece, framing)
-            if left is not None and 0 < left <= len(piece):
-                self._log.update(exchange, passed=exchange.passed + left)
-                self._write_with_fault(raw, begin + left)
-                self._log.update(exchange, passed=exchange.passed + len(piece) - left)
-            else:
-                self._write(raw)
-                self._log.update(exchange, passed=exchange.passed + len(piece))
-
-    def _pass_events(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
-        count = 0
-        for part, is_event in split_events(body):
+        by_event = self._left_before_fault("event") is not None
+        events = 0
+        for part, is_event in split_events(body) if by_event else ((one, False) for one in body):
             raw, begin = frame_piece(part, framing)
-            middle = len(part) // 2
-            if is_event and self._left_before_fault("event", count) == 0:
-                self._log.update(exchange, passed=exchange.passed + middle)
-                self._write_with_fault(raw, begin + middle)
-                self._log.update(exchange, passed=exchange.passed + len(part) - middle)
+            place = self._left_before_fault("body", exchange.passed)
+            if is_event and self._left_before_fault("event", events) == 0:
+                place = len(part) // 2
+            if place is not None and 0 < place <= len(part):
+                self._log.update(exchange, passed=exchange.passed + place)
+                self._write_with_fault(raw, begin + place)
+                self._log.update(exchange, passed=exchange.passed + len(part) - place)
             else:
                 self._write(raw)
                 self._log.update(exchange, passed=exchange.passed + len(part))
-            count += is_event
+            events += is_event
 
     # Faults
 

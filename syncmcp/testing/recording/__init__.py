@@ -70,24 +70,10 @@ class Entry(NamedTuple):
     status: int = 0
 
 
-class RecordedConnection(NamedTuple):
-    """The entries of one connection."""
-
-    entries: list[Entry]
-
-    def has(self, *kinds: str) -> bool:
-        """Return whether there is an entry of one of these kinds."""
-        return any(entry.kind in kinds for entry in self.entries)
-
-
 class RecordingFile:
     """A recording that is being written, from any thread.
 
     While there are connections the file is open, and locked against other writers.
-
-    Args:
-        path: The file; its directory is created if necessary, an existing file is replaced.
-        server: The label of the recorded server, without secrets.
     """
 
     def __init__(self, path: Path, server: str) -> None:
@@ -102,12 +88,7 @@ class RecordingFile:
         self._connections = 0
 
     def begin_connection(self) -> int:
-        """Begin a connection and return its number.
-
-        Raises:
-            UsageError: Another client is recording to the file.
-            OSError: The file cannot be written.
-        """
+        """Begin a connection and return its number. Raises `OSError`; `UsageError` if locked."""
         with self._lock:
             if self._process != os.getpid():
                 # After a fork: the file and its lock are the parent's.
@@ -127,11 +108,7 @@ class RecordingFile:
             return self._connections
 
     def write(self, connection: int, entry: Entry) -> None:
-        """Write a line to the file.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write a line to the file. Raises `OSError`."""
         line: dict[str, Any] = {"connection": connection, entry.kind: entry.value}
         if entry.id is not None:
             line["for"] = entry.id
@@ -172,10 +149,8 @@ class RecordingFile:
             left = left[os.write(self._file, left) :]
 
 
-def read(path: Path) -> list[RecordedConnection]:
-    """Read a recording.
-
-    An incomplete last line is skipped, with a warning in the log.
+def read(path: Path) -> list[list[Entry]]:
+    """Read the entries of each connection; skip an incomplete last line, with a warning.
 
     Raises:
         UsageError: The file cannot be read, or is no recording; the text names the line.
@@ -190,7 +165,7 @@ def read(path: Path) -> list[RecordedConnection]:
     lines = text.split("\n")
     ended = lines.pop() == "" if text.endswith("\n") else False
     _check_header(path, lines[0] if lines else "")
-    sessions: dict[int, RecordedConnection] = {}
+    sessions: dict[int, list[Entry]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
@@ -201,7 +176,7 @@ def read(path: Path) -> list[RecordedConnection]:
                 _log.warning("%s ends in the middle of line %d, which is left out", path, number)
                 break
             raise UsageError(f"{path}, line {number}: {error}") from error
-        sessions.setdefault(connection, RecordedConnection([])).entries.append(entry)
+        sessions.setdefault(connection, []).append(entry)
     return [session for _, session in sorted(sessions.items())]
 
 
@@ -209,14 +184,17 @@ def _check_header(path: Path, line: str) -> None:
     try:
         header = json.loads(line)
         version = header[_HEADER]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(f"{path} is no recording: its first line does not say so") from error
     if version != VERSION:
         raise UsageError(f"{path} is a recording of version {version!r}; this can read {VERSION}")
 
 
 def _entry(line: str) -> tuple[int, Entry]:
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict) or type(value.get("connection")) is not int:
         raise ValueError("it is no object with the number of a connection")
     kinds = _KINDS & value.keys()

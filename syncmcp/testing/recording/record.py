@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
 
 import pydantic_core
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact
 from syncmcp._client.opening import resolve_target
 from syncmcp.config import Http, Stdio
@@ -50,34 +52,37 @@ _KEYWORDS = frozenset(
 )
 
 
-class SecretMasks:
+class _SecretMasks:
     """Replaces each secret by a numbered mask, the same one wherever the secret occurs.
 
-    So different cursors, for example, stay different. Not thread-safe.
-
-    Args:
-        secrets: Values that are masked wherever they occur, also in names of members.
-        more: Called with each text; returns it with ``***`` in place of other secrets.
+    So different cursors, for example, stay different. Not thread-safe. `secrets` are masked in
+    names of members, too, those `of_target` are not.
     """
 
     def __init__(
-        self, secrets: Iterable[str] = (), more: Callable[[str], str] | None = None
+        self,
+        secrets: Iterable[str] = (),
+        of_target: Secrets | None = None,
+        more: Callable[[str], str] | None = None,
     ) -> None:
         self._secrets = frozenset(secrets)
         self._more = more
-        self._known = set(self._secrets)
+        self._known = Secrets(self._secrets)
+        if of_target is not None:
+            self._known.include(of_target)
         self._numbers: dict[str, int] = {}
 
-    def add_secrets(self, secrets: Iterable[str]) -> None:
-        """Add values to be masked, except in names of members."""
-        self._known.update(secrets)
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Have what is secret in headers masked, except in names of members."""
+        self._known.add_headers(headers)
 
     def mask_value(self, value: Any, member: str = "") -> Any:
         """Return a JSON value with its secrets masked; `member` is the name of its member."""
         if isinstance(value, str):
             if member in _KEYWORDS:
                 return value
-            return self._number(value, MASK) if self._is_secret(member) else self.mask_text(value)
+            secret = member and names_a_secret(member)
+            return self._number(value, MASK) if secret else self.mask_text(value)
         if isinstance(value, dict):
             return {self._name(name): self.mask_value(item, name) for name, item in value.items()}
         if isinstance(value, list):
@@ -86,11 +91,8 @@ class SecretMasks:
 
     def mask_text(self, text: str) -> str:
         """Return a text with its secrets masked."""
-        shown = redact(text, self._known)
+        shown = self._known.redact(text)
         return self._number(text, shown if self._more is None else self._more(shown))
-
-    def _is_secret(self, member: str) -> bool:
-        return bool(member) and names_a_secret(member)
 
     def _name(self, name: str) -> str:
         return self._number(name, redact(name, self._secrets)) if self._secrets else name
@@ -147,10 +149,10 @@ class Recording(TransportSource):
         self._secrets = _checked_secrets(secrets)
         self._mask = mask
         self._path = Path(path)
-        # Guards the masks, to which transports add secrets.
+        # Guards the masks, which learn from what is sent.
         self._lock = threading.RLock()
-        self._masks = SecretMasks(self._secrets, mask)
-        self._masks.add_secrets(_secrets_of(server))
+        known = server.secrets if isinstance(server, (Stdio, Http)) else None
+        self._masks = _SecretMasks(self._secrets, known, mask)
         self._file = RecordingFile(self._path, self._masks.mask_text(self.label))
 
     @property
@@ -169,27 +171,22 @@ class Recording(TransportSource):
         """See `TransportSource`."""
         return self._target
 
-    def transport(self, inner: Transport | None) -> Recorder:
+    def transport(self, inner: Transport | None) -> Transport:
         """See `TransportSource`."""
         assert inner is not None
-        return Recorder(inner, self._file, self._mask_secrets)
+        return _Recorder(inner, self._file, self._mask_secrets)
 
     def __repr__(self) -> str:
         return f"Recording({self._target!r}, {str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self._target, self._path, self._secrets, self._mask)
+        make = partial(Recording, secrets=self._secrets, mask=self._mask)
+        return make, (self._target, self._path)
 
-    def _mask_secrets(self, value: Any, secrets: Iterable[str]) -> Any:
+    def _mask_secrets(self, value: Any, headers: Mapping[str, str]) -> Any:
         with self._lock:
-            self._masks.add_secrets(secrets)
+            self._masks.add_headers(headers)
             return self._masks.mask_value(value)
-
-
-def _unpickle(
-    target: Any, path: Path, secrets: tuple[str, ...], mask: Callable[[str], str] | None
-) -> Recording:
-    return Recording(target, path, secrets=secrets, mask=mask)
 
 
 def _checked_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
@@ -201,45 +198,14 @@ def _checked_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def _secrets_of(server: Stdio | Http | InProcessServer) -> Iterator[str]:
-    """Yield the values in the settings of a target that are treated as secrets."""
-    if isinstance(server, Stdio):
-        yield from server.env.values()
-    if not isinstance(server, Http):
-        return
-    if isinstance(server.headers, Mapping):
-        yield from _header_secrets(server.headers.values())
-    if isinstance(server.auth, tuple):
-        yield from server.auth
-    if server.session is not None:
-        named = server.session.headers.items()
-        yield from _header_secrets(str(value) for name, value in named if names_a_secret(name))
-    for url in (server.url, *(server.proxies or {}).values()):
-        parts = urlsplit(url)
-        yield from (part for part in (parts.username, parts.password) if part)
-        yield from (value for _, value in parse_qsl(parts.query))
-
-
-def _header_secrets(values: Iterable[str]) -> Iterator[str]:
-    """Yield header values, and their words after the first: a token after its scheme."""
-    for value in values:
-        yield value
-        yield from value.split()[1:]
-
-
-class Recorder:
+class _Recorder:
     """Wraps a transport, and records what it sends and receives.
 
     To the connection it is a transport, to the transport it is the receiver.
-
-    Args:
-        inner: The transport, not opened yet.
-        file: The recording.
-        clean: Returns a value with its secrets masked, including those given as second argument.
     """
 
     def __init__(
-        self, inner: Transport, file: RecordingFile, clean: Callable[[Any, Iterable[str]], Any]
+        self, inner: Transport, file: RecordingFile, clean: Callable[[Any, Mapping[str, str]], Any]
     ) -> None:
         self._inner = inner
         self.label = inner.label
@@ -257,25 +223,18 @@ class Recorder:
 
     @property
     def session_id(self) -> str | None:
-        """See `Resumable`."""
         return self._inner.session_id if isinstance(self._inner, Resumable) else None
 
     @property
     def last_event_id(self) -> str | None:
-        """See `Resumable`."""
         return self._inner.last_event_id if isinstance(self._inner, Resumable) else None
 
     def wait_listening(self, deadline: Deadline) -> None:
-        """See `HasServerStream`."""
         if isinstance(self._inner, HasServerStream):
             self._inner.wait_listening(deadline)
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """See `Transport`.
-
-        Raises:
-            UsageError: The file is being recorded by another client.
-        """
+        """See `Transport`. Raises `UsageError` if another client is recording to the file."""
         self._receiver = receiver
         self._inner.label = self.label  # The connection may have changed the label.
         try:
@@ -291,36 +250,29 @@ class Recorder:
             raise
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`."""
         session = self.session_id
-        self._record(
-            "adopted", {"stateful": stateful}, secrets=() if session is None else [session]
-        )
+        sent = {} if session is None else {"Mcp-Session-Id": session}
+        self._record("adopted", {"stateful": stateful}, headers=sent)
         self._inner.adopt(headers, stateful=stateful)
 
     def send(self, out: Outgoing) -> None:
-        """See `Transport`."""
         self._record_sent(out)
         self._inner.send(out)
 
     def post(self, out: Outgoing) -> None:
-        """See `Transport`."""
         self._record_sent(out)
         self._inner.post(out)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`."""
         delivery = self._inner.cancel(out)
         if out.id is not None:
             self._record("withdrawn", out.id)
         return delivery
 
     def describe(self) -> str:
-        """See `Transport`."""
         return self._inner.describe()
 
     def close(self, deadline: Deadline) -> None:
-        """See `Transport`."""
         try:
             self._inner.close(deadline)
         finally:
@@ -333,7 +285,6 @@ class Recorder:
     # As a receiver
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
-        """See `Receiver`."""
         about = None if out is None else out.id
         status = 0 if out is None else out.status
         try:
@@ -343,34 +294,28 @@ class Recorder:
         return self._receiver.receive(frame, out)
 
     def alive(self, out: Outgoing | None) -> None:
-        """See `Receiver`."""
         self._receiver.alive(out)
 
     def settled(self, out: Outgoing) -> bool:
-        """See `Receiver`."""
         return self._receiver.settled(out)
 
     def server_stream_ended(self, *, opened: bool) -> None:
-        """See `Receiver`."""
         self._record("silent", opened)
         self._receiver.server_stream_ended(opened=opened)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """See `Receiver`."""
         if out.id is not None:  # Failed notifications are not recorded.
             self._record("failed", error_to_json(error), out.id)
         self._receiver.failed(out, error)
 
     def lost(self, error: McpError) -> None:
-        """See `Receiver`."""
         self._record("lost", error_to_json(error))
         self._receiver.lost(error)
 
     # Writing
 
     def _record_sent(self, out: Outgoing) -> None:
-        own = [value for name, value in out.headers.items() if not name.lower().startswith("mcp-")]
-        self._record("sent", pydantic_core.from_json(out.body), secrets=own)
+        self._record("sent", pydantic_core.from_json(out.body), headers=out.headers)
 
     def _record(
         self,
@@ -379,12 +324,12 @@ class Recorder:
         about: int | None = None,
         status: int = 0,
         *,
-        secrets: Iterable[str] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if not self._recording:
             return
         try:
-            cleaned = self._mask_secrets(value, secrets)
+            cleaned = self._mask_secrets(value, headers)
             self._file.write(self._connection, Entry(kind, cleaned, about, status))
         except Exception as error:  # The file system, or the program's `mask`.
             # A recording with a gap is useless: end the connection.

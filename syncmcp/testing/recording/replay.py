@@ -6,6 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from syncmcp.testing.recording.state import (
     Normalize,
     NotRecorded,
     ReplayState,
+    has,
     id_of,
     is_answer,
     member_at,
@@ -59,14 +61,8 @@ _METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
 _WITHDRAWN = threading.Event()
 
 
-class ReplayTransport:
-    """The transport of a recorded connection; one thread delivers its messages.
-
-    Args:
-        label: The name in errors.
-        state: The recorded connection.
-        note: Called with each error for a request that was not recorded.
-    """
+class _ReplayTransport:
+    """The transport of a recorded connection; one thread delivers its messages."""
 
     def __init__(self, label: str, state: ReplayState, note: Callable[[NotRecorded], None]) -> None:
         self.label = label
@@ -88,7 +84,6 @@ class ReplayTransport:
         self._tokens: dict[int | str, int | str] = {}
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """See `Transport`."""
         self._receiver = receiver
         refusal = self._state.refusal
         if refusal is not None:
@@ -103,7 +98,6 @@ class ReplayTransport:
         """See `Transport`. Does nothing."""
 
     def send(self, out: Outgoing) -> None:
-        """See `Transport`."""
         over = threading.Event()
         with self._lock:
             if self._closed:
@@ -119,12 +113,11 @@ class ReplayTransport:
                 pass
 
     def post(self, out: Outgoing) -> None:
-        """See `Transport`."""
         self._handle_sent(out)
+        out.leave()
         self._wake.put(True)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`."""
         with self._lock:
             if out.state is None:
                 out.state = _WITHDRAWN
@@ -134,11 +127,9 @@ class ReplayTransport:
         return "unknown"
 
     def describe(self) -> str:
-        """See `Transport`. There is no server to describe."""
         return ""
 
     def close(self, deadline: Deadline) -> None:
-        """See `Transport`."""
         with self._lock:
             self._closed = True
             outgoing = list(self._outgoing.values())
@@ -196,7 +187,7 @@ class ReplayTransport:
             if method != "server/discover":
                 raise
             recorded = {}
-        if method == "server/discover" and recorded.get("id") not in self._state.ended:
+        if method == "server/discover" and not self._state.has_end(recorded.get("id")):
             # No answer was recorded. With an error the client need not wait for its timeout.
             refusal = {"jsonrpc": "2.0", "id": id, "error": _METHOD_NOT_FOUND}
             self._local_replies.append((refusal, out))
@@ -342,7 +333,7 @@ class Replay(TransportSource):
         self._normalize = normalize
         sessions = read(self._path)
         # Connections without a negotiated revision are failed attempts to reach the server.
-        opened = [session for session in sessions if session.has("adopted")]
+        opened = [session for session in sessions if has(session, "adopted")]
         self._sessions = [with_endings(session) for session in opened or sessions]
         if not self._sessions:
             raise UsageError(f"{self._path} is the recording of nothing")
@@ -382,14 +373,14 @@ class Replay(TransportSource):
             rest += ReplayState(session, self._order, self._normalize).missing_requests
         return rest
 
-    def transport(self, inner: Transport | None) -> ReplayTransport:
+    def transport(self, inner: Transport | None) -> Transport:
         """See `TransportSource`."""
         assert inner is None
         with self._lock:
             session = self._sessions[min(len(self._states), len(self._sessions) - 1)]
             state = ReplayState(session, self._order, self._normalize)
             self._states.append(state)
-        return ReplayTransport(self.label, state, self._add_unexpected)
+        return _ReplayTransport(self.label, state, self._add_unexpected)
 
     def _add_unexpected(self, error: NotRecorded) -> None:
         with self._lock:
@@ -399,8 +390,4 @@ class Replay(TransportSource):
         return f"Replay({str(self._path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self._path, self._order, self._normalize)
-
-
-def _unpickle(path: Path, order: Order, normalize: Normalize | None) -> Replay:
-    return Replay(path, order=order, normalize=normalize)
+        return partial(Replay, order=self._order, normalize=self._normalize), (self._path,)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from syncmcp._base.text import redact
 from syncmcp.errors import UsageError
-from syncmcp.testing.recording import Entry, RecordedConnection
+from syncmcp.testing.recording import Entry
 from syncmcp.testing.recording.record import MASK_PATTERN
 
 # Comparison of the client's requests with the recorded ones.
@@ -143,6 +142,17 @@ def is_answer(message: dict[str, Any]) -> bool:
     return "method" not in message and ("result" in message or "error" in message)
 
 
+def requests_ended_by(entry: Entry) -> set[int]:
+    """Return the ids of the requests that an entry ends."""
+    if entry.kind == "sent":
+        return set()
+    answers = [message for message in messages(entry) if is_answer(message)]
+    ids = [entry.id if (id := id_of(answer)) is None else id for answer in answers]
+    if entry.kind == "failed":
+        ids.append(entry.id)
+    return {id for id in ids if type(id) is int}
+
+
 class ReplaySchedule:
     """Decides which entry is played next.
 
@@ -150,18 +160,30 @@ class ReplaySchedule:
         entries: The entries of one connection; each "sent" has one message.
         order: ``"causal"``, or ``"recorded"``: entries are played in the order of the recording,
             each after all actions of the client that were recorded before it.
+
+    Attributes:
+        done: The positions of the entries that the client has done, or that were played.
+        ended: The positions of the entries that end the requests with these ids.
+        owners: The ids of requests, by the id of an answered question that belongs to the request.
+        answers: The positions of the answers to questions, by the id of the question.
     """
 
     def __init__(self, entries: Sequence[Entry], order: Order = "causal") -> None:
+        self.done: set[int] = set()
+        self.ended: dict[int, int] = {}
+        self.owners: dict[int | str, int] = {}
+        self.answers: dict[int | str | None, int] = {}
         self._entries = entries
+        self._order = order
+        # Positions of requests by id. Ids of requests by progress token.
+        self._sent: dict[int, int] = {}
+        self._tokens: dict[Any, int] = {}
+        self._index_entries()
         # By position: how many entries it still waits for, and which entries wait for it.
         self._needs = [0] * len(entries)
         self._waiting: dict[int, list[int]] = {}
-        self._done: set[int] = set()
         self._ready: list[int] = []
-        self.owners: dict[int | str, int] = {}
-        """The ids of requests, by the id of an answered question that belongs to the request."""
-        for position, before in _Dependencies(entries, self.owners, order):
+        for position, before in self._dependencies():
             for other in before:
                 self._waiting.setdefault(other, []).append(position)
             self._needs[position] = len(before)
@@ -170,9 +192,9 @@ class ReplaySchedule:
 
     def mark_done(self, position: int) -> None:
         """Record that the client has done this entry, or that it was played."""
-        if position in self._done:
+        if position in self.done:
             return
-        self._done.add(position)
+        self.done.add(position)
         for other in self._waiting.pop(position, ()):
             self._needs[other] -= 1
             if self._needs[other] == 0:
@@ -182,48 +204,26 @@ class ReplaySchedule:
         """Remove and return the first position that is ready to be played, or `None`."""
         return heapq.heappop(self._ready) if self._ready else None
 
-
-class _Dependencies:
-    """Yields each entry that is played, and the entries that must have happened before it."""
-
-    def __init__(
-        self, entries: Sequence[Entry], owners: dict[int | str, int], order: Order
-    ) -> None:
-        self._entries = entries
-        self._owners = owners
-        self._order = order
-        # Positions by request id: where it was sent, where it was answered. Ids by progress token.
-        self._sent: dict[int, int] = {}
-        self._ended: dict[int, int] = {}
-        self._tokens: dict[Any, int] = {}
-        # By the id of a question of the server: the position of the answer.
-        self._answers: dict[Any, int] = {}
-        self._index_entries()
-
     def _index_entries(self) -> None:
         for position, entry in enumerate(self._entries):
-            for message in messages(entry):
-                id = id_of(message)
-                if entry.kind == "got":
-                    about = entry.id if id is None else id
-                    if is_answer(message) and type(about) is int:
-                        self._ended.setdefault(about, position)
-                elif is_answer(message):
-                    if id is not None:
-                        self._answers[id] = position
-                elif type(id) is int:
-                    self._sent[id] = position
+            for id in requests_ended_by(entry):
+                self.ended.setdefault(id, position)
+            for message in messages(entry) if entry.kind == "sent" else ():
+                sent = id_of(message)
+                if is_answer(message):
+                    self.answers[sent] = position
+                elif type(sent) is int:
+                    self._sent[sent] = position
                     token = member_at(message, "params", "_meta", "progressToken")
                     if isinstance(token, (str, int)):
-                        self._tokens[token] = id
-            if entry.kind == "failed" and entry.id is not None:
-                self._ended.setdefault(entry.id, position)
+                        self._tokens[token] = sent
 
-    def __iter__(self) -> Iterator[tuple[int, set[int]]]:
+    def _dependencies(self) -> Iterator[tuple[int, set[int]]]:
+        """Yield each entry that is played, and the entries that must have happened before it."""
         as_recorded = self._order == "recorded"
         in_flight: dict[int, None] = {}
-        last_received: int | None = None
-        last_action: int | None = None
+        previous: set[int] = set()  # The last entry received.
+        last_action: set[int] = set()
         actions_since: set[int] = set()
         # By request: the last entry played of it, and the answers to its questions since then.
         chains: dict[int, set[int]] = {}
@@ -234,7 +234,7 @@ class _Dependencies:
             if entry.kind == "sent":
                 message_sent = entry.value
                 if message_sent.get("method") not in _TIMED_METHODS:
-                    last_action = position
+                    last_action = {position}
                     actions_since.add(position)
                 if position in answered:
                     chains.setdefault(answered[position], set()).add(position)
@@ -243,28 +243,20 @@ class _Dependencies:
                     chains[id] = {position}
             if entry.kind not in RECEIVED_KINDS:
                 continue
-            before: set[int] = set()
-            previous = set() if last_received is None else {last_received}
             if as_recorded:
                 before, actions_since = previous | actions_since, set()
             elif entry.kind == "lost":
-                before = {self._sent[id] for id in in_flight} | previous
-                before |= set() if last_action is None else {last_action}
+                before = {self._sent[id] for id in in_flight} | previous | last_action
+            elif owners := self._owners_of(position, entry, in_flight):
+                before = set().union(*(chains.get(owner, ()) for owner in owners))
+                chains.update((owner, {position}) for owner in owners)
             else:
-                owners = self._owners_of(position, entry, in_flight)
-                for owner in owners:
-                    before |= chains.get(owner, set())
-                if not owners:
-                    before = previous | (set() if last_action is None else {last_action})
-                for owner in owners:
-                    chains[owner] = {position}
+                before = previous | last_action
             for message in messages(entry):
                 self._note_question(message, position, entry, in_flight, answered)
-                if is_answer(message) and type(id := id_of(message)) is int:
-                    in_flight.pop(id, None)
-            if entry.kind == "failed" and entry.id is not None:
-                in_flight.pop(entry.id, None)
-            last_received = position
+            for id in requests_ended_by(entry):
+                in_flight.pop(id, None)
+            previous = {position}
             yield position, before
 
     def _note_question(
@@ -279,10 +271,10 @@ class _Dependencies:
         if "method" not in message or id is None:
             return
         owners = self._owners_of(position, entry, in_flight)
-        if owners and id in self._answers:
+        if owners and id in self.answers:
             owner = min(owners)
-            answered[self._answers[id]] = owner
-            self._owners[id] = owner
+            answered[self.answers[id]] = owner
+            self.owners[id] = owner
 
     def _owners_of(self, position: int, entry: Entry, in_flight: dict[int, None]) -> set[int]:
         """Return the requests to which an entry belongs, as far as it is known or likely."""
@@ -304,15 +296,13 @@ class _Dependencies:
         after = position
         for message in messages(entry):
             if (id := id_of(message)) is not None:
-                after = max(after, self._answers.get(id, position))
+                after = max(after, self.answers.get(id, position))
         never = len(self._entries)
-        guesses = [id for id in in_flight if self._method_of(id) != _LISTEN or id in self._ended]
-        ends = {id: self._ended.get(id, never) for id in guesses}
-        likely = [id for id in guesses if ends[id] > after]
-        if not likely:
-            return set()
-        first = min(ends[id] for id in likely)
-        return {[id for id in likely if ends[id] == first][-1]}
+        guesses = [id for id in in_flight if self._method_of(id) != _LISTEN or id in self.ended]
+        ends = {id: self.ended.get(id, never) for id in guesses}
+        # Of those that were answered together or never, the last one sent.
+        likely = [id for id in reversed(guesses) if ends[id] > after]
+        return {min(likely, key=ends.__getitem__)} if likely else set()
 
     def _method_of(self, id: int) -> Any:
         return self._entries[self._sent[id]].value.get("method")
@@ -335,52 +325,42 @@ class NotRecorded(UsageError):
     differences: tuple[str, ...] = ()
 
 
-def with_endings(session: RecordedConnection) -> RecordedConnection:
-    """Return a connection with one message in each "sent", and with an end of each request."""
+def has(entries: Iterable[Entry], *kinds: str) -> bool:
+    """Return whether there is an entry of one of these kinds."""
+    return any(entry.kind in kinds for entry in entries)
+
+
+def with_endings(recorded: Iterable[Entry]) -> list[Entry]:
+    """Return the entries of a connection with one message in each "sent", and an end of each."""
     entries: list[Entry] = []
-    for entry in session.entries:
+    for entry in recorded:
         if entry.kind == "sent":
             entries += [Entry("sent", message) for message in messages(entry)]
         else:
             entries.append(entry)
-    if session.has("closed", "lost"):
-        return RecordedConnection(entries)
+    if has(entries, "closed", "lost"):
+        return entries
     ended = {entry.value for entry in entries if entry.kind == "withdrawn"}
     for entry in entries:
-        ended |= _requests_ended_by(entry)
+        ended |= requests_ended_by(entry)
     cut = {"class": "ConnectionLost", "message": "the recording ends before the answer"}
     sent = [entry.value for entry in entries if entry.kind == "sent" and "method" in entry.value]
     open_ones = [id for message in sent if type(id := id_of(message)) is int and id not in ended]
-    return RecordedConnection(entries + [Entry("failed", cut, id) for id in open_ones])
-
-
-def _requests_ended_by(entry: Entry) -> set[int]:
-    """Return the ids of the requests that an entry ends."""
-    answers = [message for message in messages(entry) if is_answer(message)]
-    ids = [entry.id if (id := id_of(answer)) is None else id for answer in answers]
-    if entry.kind == "failed":
-        ids.append(entry.id)
-    return {id for id in ids if type(id) is int} if entry.kind != "sent" else set()
+    return entries + [Entry("failed", cut, id) for id in open_ones]
 
 
 class ReplayState:
     """The state of one connection that is played. Not thread-safe."""
 
-    def __init__(
-        self, session: RecordedConnection, order: Order, normalize: Normalize | None
-    ) -> None:
-        self.entries = session.entries
+    def __init__(self, entries: list[Entry], order: Order, normalize: Normalize | None) -> None:
+        self.entries = entries
         self._schedule = ReplaySchedule(self.entries, order)
         self._normalize = normalize
-        # Positions that the client has not sent yet: by method; answers by the id of the question.
+        # Positions of what the client has sent, by method.
         self._requests: dict[str, list[int]] = {}
-        self._notifications: dict[str, deque[int]] = {}
-        self._answers: dict[int | str, int] = {}
+        self._notifications: dict[str, list[int]] = {}
         self._asked_by_server: dict[int | str, str] = {}
-        self._recorded: dict[str, list[int]] = {}
         self._recorded_params: dict[int, Any] = {}
-        self.ended: set[int] = set()
-        """The recorded ids of the requests that were answered or failed."""
         for position, entry in enumerate(self.entries):
             self._index(position, entry)
         opened = self._first("opened")
@@ -392,13 +372,20 @@ class ReplayState:
         self.refusal: Any = failed[0].value if failed else None
         """The error with which opening the connection failed, as JSON, or `None`."""
 
+    def has_end(self, recorded_id: Any) -> bool:
+        """Return whether the request with this recorded id was answered or failed."""
+        return recorded_id in self._schedule.ended
+
     @property
     def missing_requests(self) -> list[str]:
         """The methods of the recorded requests that the client has not sent."""
-        return [method for method, places in list(self._requests.items()) for _ in list(places)]
+        return [method for method, places in self._requests.items() for _ in self._left(places)]
+
+    def _left(self, places: Iterable[int]) -> Iterator[int]:
+        """Return those of these positions that the client has not done."""
+        return (position for position in places if position not in self._schedule.done)
 
     def _index(self, position: int, entry: Entry) -> None:
-        self.ended |= _requests_ended_by(entry)
         for message in messages(entry):
             id, method = id_of(message), message.get("method")
             if entry.kind == "got":
@@ -406,56 +393,41 @@ class ReplayState:
                     self._asked_by_server[id] = str(method)
             elif isinstance(method, str) and id is not None:
                 self._requests.setdefault(method, []).append(position)
-                self._recorded.setdefault(method, []).append(position)
             elif isinstance(method, str):
-                self._notifications.setdefault(method, deque()).append(position)
-            elif id is not None:
-                self._answers[id] = position
+                self._notifications.setdefault(method, []).append(position)
 
     def _first(self, kind: str) -> Any:
         return next((entry.value for entry in self.entries if entry.kind == kind), {})
 
     def request(self, method: str, params: Any) -> dict[str, Any]:
-        """Return the recorded request that matches, and record that it was sent.
-
-        Raises:
-            NotRecorded: None matches, or all that match were sent before.
-        """
-        places = self._requests.get(method, [])
+        """Return the recorded request that matches, and mark it as sent. Raises `NotRecorded`."""
         asked = self._comparable(method, params)
         fitting: int | None = None
-        for position in places:
+        for position in self._left(self._requests.get(method, ())):
             recorded = self._comparable_recorded(position, method)
-            if next(differences(recorded, asked), None) is not None:
-                continue
-            # An equal request is better than one that matches only by its masks.
-            exact = recorded == asked
-            if fitting is None or exact:
-                fitting = position
-            if exact:
-                break
+            if not any(differences(recorded, asked)):
+                # An equal request is better than one that matches only by its masks.
+                if recorded == asked:
+                    fitting = position
+                    break
+                fitting = position if fitting is None else fitting
         if fitting is None:
             raise self._no_match_error(method, asked)
-        places.remove(fitting)
         self._schedule.mark_done(fitting)
         message: dict[str, Any] = self.entries[fitting].value
         return message
 
     def notification(self, method: str) -> None:
         """Record that the client has sent a notification, if one was recorded."""
-        places = self._notifications.get(method)
-        if places:
-            self._schedule.mark_done(places.popleft())
+        position = next(self._left(self._notifications.get(method, ())), None)
+        if position is not None:
+            self._schedule.mark_done(position)
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Record that the client has answered a question.
-
-        Raises:
-            NotRecorded: The answer differs from the recorded one.
-        """
+        """Record that the client has answered a question. Raises `NotRecorded` if it differs."""
         id = id_of(message)
-        position = None if id is None else self._answers.pop(id, None)
-        if id is None or position is None:
+        position = self._schedule.answers.get(id)
+        if id is None or position is None or position in self._schedule.done:
             return
         method = self._asked_by_server.get(id, "")
         recorded = self._outcome(method, self.entries[position].value)
@@ -499,14 +471,12 @@ class ReplayState:
             self._recorded_params[position] = self._comparable(method, params)
         return self._recorded_params[position]
 
-    def _differences_to(self, position: int, method: str, asked: Any) -> list[str]:
-        return list(differences(self._comparable_recorded(position, method), asked))
-
     def _no_match_error(self, method: str, asked: Any) -> NotRecorded:
-        if not (recorded := self._recorded.get(method, ())):
-            known = ", ".join(sorted(self._recorded)) or "nothing"
+        if not (places := self._requests.get(method, ())):
+            known = ", ".join(sorted(self._requests)) or "nothing"
             return NotRecorded(f"it was not recorded; recorded are: {known}")
-        found = [self._differences_to(position, method, asked) for position in recorded]
+        recorded = [self._comparable_recorded(position, method) for position in places]
+        found = [list(differences(each, asked)) for each in recorded]
         if often := found.count([]):
             times = "once" if often == 1 else f"{often} times"
             return NotRecorded(f"it was recorded {times}, and has been asked as often already")

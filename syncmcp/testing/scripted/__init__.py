@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
 
@@ -41,6 +43,7 @@ class Transcript:
         self._changed = threading.Condition(threading.RLock())
         self._received: list[Received] = []
         self._events: list[str] = []
+        self._gates: set[str] = set()
 
     @property
     def received(self) -> list[Received]:
@@ -54,7 +57,7 @@ class Transcript:
 
         "connected", "disconnected" (the client ended a connection), "finished" (a script was
         played to its end), "failed: REASON" (a step was invalid where it was played), and of child
-        processes "started: PID", "grandchild: PID", "sigterm", "exited".
+        processes "started: PID", "exited".
         """
         with self._changed:
             return list(self._events)
@@ -100,38 +103,48 @@ class Transcript:
             self._changed.notify_all()
 
 
-def method_of(message: Any) -> str:
-    """Return the method of a message, or "response", "batch" or "invalid"."""
-    if isinstance(message, list):
-        return "batch"
-    if isinstance(message, dict):
-        method = message.get("method")
-        if isinstance(method, str):
-            return method
-        if "result" in message or "error" in message:
-            return "response"
-    return "invalid"
+def open_gate(transcript: Transcript, name: str) -> None:
+    """Let all scripts of a peer pass a gate."""
+    with transcript._changed:
+        transcript._gates.add(name)
+        transcript._changed.notify_all()
 
 
-class Channel(Protocol):
-    """Sends the answers to one message of the client."""
+class Channel:
+    """Sends the answers to one message of the client. Here: as lines, in memory and over stdio.
 
-    def frame(self, value: Any, final: bool) -> bytes:
-        """Return the bytes that carry a JSON value; `final` ends an HTTP response."""
-        ...
+    Its methods have the names of the steps that it plays, and return the bytes to write.
+
+    Attributes:
+        place: Where it is, for error messages.
+    """
+
+    place = "in memory"
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.inbox = inbox
 
     def write(self, data: bytes) -> None:
         """Write bytes unchanged. Raises `OSError` if the client has disconnected."""
+        raise NotImplementedError
 
     def wait(self, seconds: float | None) -> None:
         """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`; over HTTP `ClientGone`."""
+        self.inbox.wait(seconds)
 
-    def cut(self, step: Step) -> None:
-        """End the connection."""
+    # Steps
 
-    def play(self, step: Step) -> bytes:
-        """Play a step of this transport; return the bytes to write. Raises `ScriptError`."""
-        ...
+    def message(self, value: Any, final: bool) -> bytes:
+        """Send a JSON value; `final` ends an HTTP response."""
+        return encode(value) + b"\n"
+
+    def raw(self, data: bytes) -> bytes:
+        """Write bytes unchanged."""
+        return data
+
+    def accept(self, status: int) -> bytes:
+        """Answer with a status, over HTTP."""
+        return b""
 
 
 @dataclass(frozen=True)
@@ -156,66 +169,58 @@ class ClientGone(Exception):
 
 
 class Inbox:
-    """The messages that no `expect` has taken yet, and the open gates."""
+    """The messages for one script that no `expect` has taken yet."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        self._changed = transcript._changed  # Guards all attributes below.
         self._waiting: list[Incoming] = []
-        self._open_gates: set[str] = set()
         self._ended = False
 
+    def receive(self, frame: bytes, channel: Channel, number: int) -> None:
+        """Record a frame of the connection with this number, and keep it for the script."""
+        message, method = read_frame(frame)
+        self.transcript.add_received(Received(message, method, number))
+        self.put(Incoming(message, method, channel))
+
     def put(self, incoming: Incoming) -> None:
-        """Add a message."""
+        """Keep a message for the script."""
         with self._changed:
             self._waiting.append(incoming)
             self._changed.notify_all()
 
-    def open_gate(self, name: str) -> None:
-        """Let `pass_gate(name)` return."""
+    def close(self) -> bool:
+        """Have waiting methods raise `ScriptEnded`; return whether this was the first call."""
         with self._changed:
-            self._open_gates.add(name)
+            was_open, self._ended = not self._ended, True
             self._changed.notify_all()
-
-    def close(self) -> None:
-        """Close the inbox: waiting methods raise `ScriptEnded`."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+            return was_open
 
     def take(self, method: str) -> Incoming:
         """Wait for a message of `method` and remove it. Raises `ScriptEnded`."""
         with self._changed:
-            while True:
-                for incoming in self._waiting:
-                    if incoming.method == method:
-                        self._waiting.remove(incoming)
-                        return incoming
-                if self._ended:
-                    raise ScriptEnded
-                self._changed.wait()
+            self._wait_for(lambda: any(each.method == method for each in self._waiting))
+            incoming = next(each for each in self._waiting if each.method == method)
+            self._waiting.remove(incoming)
+            return incoming
 
     def pass_gate(self, name: str) -> None:
         """Wait until the gate is open. Raises `ScriptEnded`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or name in self._open_gates)
-            if name not in self._open_gates:
-                raise ScriptEnded
+        self._wait_for(lambda: name in self.transcript._gates)
 
     def wait(self, seconds: float | None) -> None:
         """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`."""
+        self._wait_for(lambda: False, seconds)
+
+    def _wait_for(self, happened: Callable[[], bool], seconds: float | None = None) -> None:
         with self._changed:
-            if self._changed.wait_for(lambda: self._ended, seconds):
+            self._changed.wait_for(lambda: happened() or self._ended, seconds)
+            if self._ended and not happened():
                 raise ScriptEnded
 
 
 class Player:
-    """Plays one script.
-
-    Args:
-        script: The steps.
-        inbox: The client's messages.
-        channel: Where steps write before the first `expect`; `None` over HTTP.
-    """
+    """Plays one script."""
 
     def __init__(self, script: Script, inbox: Inbox, channel: Channel | None) -> None:
         self._script = script
@@ -225,12 +230,7 @@ class Player:
         self._labels: dict[str, Incoming] = {}
 
     def play(self) -> None:
-        """Play the script to its end on this thread.
-
-        Raises:
-            ScriptEnded: The connection ended before the script did.
-            ScriptError: A step is invalid.
-        """
+        """Play the script to its end on this thread. Raises `ScriptEnded` and `ScriptError`."""
         for step in self._script:
             # The transcript has the disconnection; the script goes on with its next step.
             with suppress(ClientGone):
@@ -249,64 +249,57 @@ class Player:
         elif kind == "silence":
             self._wait(None)
         elif kind == "repeat":
-            self._repeat(step, write)
+            times = step["times"]
+            for _ in itertools.count() if times is None else range(times):
+                for inner in step["steps"]:
+                    self._play(inner, write)
         elif kind == "drip":
-            self._play(step["step"], self._dripper(step["every"]))
-        elif kind == "part":
-            size = step["size"]
-            self._play(step["step"], lambda channel, data: write(channel, data[:size]))
+            self._play(step["step"], partial(_drip, step["every"]))
         else:
-            self._send(step, write)
+            self._send(write, **step)
 
-    def _send(self, step: Step, write: Callable[[Channel, bytes], None]) -> None:
-        incoming = self._labels[step["to"]] if step.get("to") else self._current
-        channel = incoming.channel if incoming is not None else self._start
+    def _send(
+        self, write: Callable[[Channel, bytes], None], do: str, to: str | None = None, **given: Any
+    ) -> None:
+        incoming = self._current if to is None else self._labels[to]
+        channel = self._start if incoming is None else incoming.channel
         if channel is None:
-            raise ScriptError(f"{step['do']} before any expect")
-        if step["do"] == "cut":
-            channel.cut(step)
-            return
-        if step["do"] == "message":
-            data = channel.frame(_fill_placeholders(step["value"], incoming), step["final"])
-        elif step["do"] == "raw":
-            data = step["data"].encode("latin-1")
-        else:
-            filled = {**step, "value": _fill_placeholders(step.get("value"), incoming)}
-            data = channel.play(filled)
-        if data:
-            try:
+            raise ScriptError(f"{do} before any expect")
+        if not hasattr(channel, do):
+            raise ScriptError(f"{do} has no meaning {channel.place}")
+        if "value" in given:
+            given["value"] = _fill_placeholders(given["value"], incoming)
+        try:
+            if data := getattr(channel, do)(**given):
                 write(channel, data)
-            except OSError as error:
-                raise ClientGone from error
+        except OSError as error:
+            raise ClientGone from error
 
     def _wait(self, seconds: float | None) -> None:
-        channel = self._current.channel if self._current is not None else self._start
+        channel = self._start if self._current is None else self._current.channel
         (channel or self._inbox).wait(seconds)
 
-    def _repeat(self, step: Step, write: Callable[[Channel, bytes], None]) -> None:
-        left = step["times"]
-        while left is None or left > 0:
-            for inner in step["steps"]:
-                self._play(inner, write)
-            if left is not None:
-                left -= 1
 
-    def _dripper(self, every: float) -> Callable[[Channel, bytes], None]:
-        def write(channel: Channel, data: bytes) -> None:
-            for position in range(len(data)):
-                channel.write(data[position : position + 1])
-                channel.wait(every)
-
-        return write
+def _drip(every: float, channel: Channel, data: bytes) -> None:
+    for position in range(len(data)):
+        channel.write(data[position : position + 1])
+        channel.wait(every)
 
 
-def read_frame(frame: bytes, channel: Channel) -> Incoming:
-    """Return a received frame as a message; if it is not JSON, as text with "invalid"."""
+def read_frame(frame: bytes) -> tuple[Any, str]:
+    """Return a received frame and its method; if it is not JSON, its text and "invalid"."""
     try:
         message: Any = json.loads(frame)
     except ValueError:
-        return Incoming(frame.decode("latin-1"), "invalid", channel)
-    return Incoming(message, method_of(message), channel)
+        return frame.decode("latin-1"), "invalid"
+    if isinstance(message, list):
+        return message, "batch"
+    if isinstance(message, dict):
+        if isinstance(message.get("method"), str):
+            return message, message["method"]
+        if "result" in message or "error" in message:
+            return message, "response"
+    return message, "invalid"
 
 
 def encode(value: Any) -> bytes:

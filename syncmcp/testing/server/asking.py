@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from syncmcp.testing.server import wire
@@ -33,41 +36,18 @@ _USED = "used before"
 _GIVEN_UP = "no longer waited for"
 
 
+@dataclass(frozen=True, eq=False)
 class Round:
-    """One `input_required` result and the thread that waits for the retry.
+    """An `input_required` result with its `requestState`, and the retry that is waited for."""
 
-    Attributes:
-        state: Its `requestState`, which identifies it.
-        keys: The keys of its questions.
-        call: The request that it answers.
-    """
-
-    def __init__(self, call: Call, keys: frozenset[str]) -> None:
-        self.state = secrets.token_urlsafe(24)
-        self.keys = keys
-        self.call = call
-        self._inbox: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
-
-    def put(self, item: Call | Exception) -> None:
-        """Wake the thread that waits: with the retry, or with an exception to raise."""
-        self._inbox.put(item)
-
-    def wait(self, timeout: float | None) -> Call:
-        """Return the retry. Raises an exception that was put, or `queue.Empty`."""
-        item = self._inbox.get(timeout=timeout)
-        if isinstance(item, Exception):
-            raise item
-        return item
+    call: Call
+    keys: frozenset[str]
+    state: str = field(default_factory=partial(secrets.token_urlsafe, 24))
+    retry: Future[Call] = field(default_factory=Future)
 
 
 class Rounds:
-    """The open rounds of one server, over all its transports.
-
-    Args:
-        stats: The server's counters.
-        info: The server's name and version, which every result carries.
-        answer: Answers a call and counts it; returns whether the call was still open.
-    """
+    """The open rounds of one server, over all its transports."""
 
     def __init__(
         self, stats: Stats, info: Message, answer: Callable[[Call, Message], bool]
@@ -89,18 +69,13 @@ class Rounds:
         return opened
 
     def wait(self, opened: Round, timeout: float) -> Call:
-        """Wait for the retry.
-
-        Raises:
-            TimeoutError: It did not come within `timeout` seconds.
-            Withdrawn: The session or the server has ended.
-        """
+        """Wait for the retry. Raises `TimeoutError`; `Withdrawn` if no retry can come."""
         try:
-            return opened.wait(timeout)
-        except queue.Empty:
+            return opened.retry.result(timeout)
+        except FutureTimeout:
             if self.remove(opened):
                 raise TimeoutError(f"no retry of the request within {timeout} s") from None
-        return opened.wait(None)  # Another thread has removed the round and puts its outcome.
+        return opened.retry.result()  # Another thread has removed the round and sets its outcome.
 
     def remove(self, opened: Round, why: str = _GIVEN_UP) -> bool:
         """Remove a round; return whether it was open: then the caller sets its outcome."""
@@ -118,7 +93,7 @@ class Rounds:
             rounds = list(self._open.values())
         for opened in rounds:
             if (session is None or opened.call.session is session) and self.remove(opened):
-                opened.put(Withdrawn("nobody is left to send the request again"))
+                opened.retry.set_exception(Withdrawn("nobody is left to send the request again"))
 
     def is_open(self, call: Call) -> bool:
         """Return whether the request has the state of an open round."""
@@ -126,11 +101,7 @@ class Rounds:
             return str(call.params.get(STATE)) in self._open
 
     def resume(self, call: Call) -> None:
-        """Pass a retry to the thread that waits for it.
-
-        Raises:
-            RpcError: It belongs to no open round of this client (code -32602).
-        """
+        """Pass a retry to the thread that waits for it. Raises `RpcError` if no thread does."""
         state = call.params.get(STATE)
         with self._lock:
             opened = self._open.get(state) if isinstance(state, str) else None
@@ -138,7 +109,7 @@ class Rounds:
         if problem is None and opened is not None and self.remove(opened, _USED):
             for fault in _retry_problems(opened, call):
                 self.stats.blame(fault)
-            opened.put(call)
+            opened.retry.set_result(call)
             return
         problem = problem or _state_error(_USED)
         if problem != _state_error(_GIVEN_UP):
@@ -174,9 +145,7 @@ def _retry_key(call: Call) -> tuple[str, Message]:
 def _retry_problems(opened: Round, call: Call) -> list[str]:
     """Return the violations of the protocol in a retry that can be served all the same."""
     faults: list[str] = []
-    if opened.call.session is not None and wire.id_key(call.request_id) == wire.id_key(
-        opened.call.request_id
-    ):
+    if opened.call.session is not None and call.request_id == opened.call.request_id:
         faults.append(f"{call.method}: the retry has the id of the request before")
     given = responses(call)
     lacking, unasked = opened.keys - given.keys(), given.keys() - opened.keys
@@ -196,51 +165,38 @@ Asked = tuple[str, "Message | None"]
 
 
 class Asker:
-    """Sends the questions of one handler.
-
-    Attributes:
-        call: The request that the handler serves: after a round, the retry.
-        cancelled: Set when the request was cancelled, or its retry did not come.
-    """
+    """Sends the questions of one handler; the base class of `ToolContext`."""
 
     def __init__(self, call: Call, rounds: Rounds) -> None:
         self.call = call
         self.cancelled = threading.Event()
         self._rounds = rounds
-        self._lock = threading.Lock()  # Guards `_questions`.
-        self._questions: set[Question] = set()
         # Held for a whole round: there is only one request to answer.
         self._round_lock = threading.Lock()
         call.add_done_callback(self._call_ended)
 
-    def check(self, method: str, params: Message | None) -> None:
+    def _check(self, method: str, params: Message | None) -> None:
         """Raise `MissingCapability` unless the client declared what the question needs."""
         call = self.call
         missing = missing_for(method, params or {}, call.client_capabilities, call.revision)
         if missing is not None:
             raise MissingCapability(missing, call.revision)
 
-    def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
+    def _ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
         """Ask one question and wait for the result."""
-        self.check(*asked)
-        if self.call.revision in STATELESS:
-            return self._ask_in_rounds({"question": asked}, timeout)["question"]
-        question = self.send(*asked, progress)
-        try:
-            return self._checked(asked, question.result(timeout))
-        finally:
-            self.discard(question)
+        return self._ask_all({"question": asked}, timeout, progress)["question"]
 
-    def ask_all(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
-        """Ask several questions at once and wait for all results."""
+    def _ask_all(
+        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None = None
+    ) -> dict[str, Message]:
         for asked in questions.values():
-            self.check(*asked)
+            self._check(*asked)
         if self.call.revision in STATELESS:
             return self._ask_in_rounds(questions, timeout)
         sent: dict[str, Question] = {}
         try:
             for key, asked in questions.items():
-                sent[key] = self.send(*asked, None)
+                sent[key] = self.call.question(*asked, progress)
             return {
                 key: self._checked(questions[key], question.result(timeout))
                 for key, question in sent.items()
@@ -248,34 +204,11 @@ class Asker:
         finally:
             for question in sent.values():
                 question.cancel("another question failed")
-                self.discard(question)
 
-    def send(self, method: str, params: Message | None, progress: Progress | None) -> Question:
-        """Send a request on the stream of the call (up to 2025-11-25), unchecked."""
-        call, session = self.call, self.call.session
-        if session is None or session.revision != call.revision:
-            raise RpcError(wire.INTERNAL_ERROR, f"{call.revision} has no requests from servers")
-        question = session.question(method, params, send=call.send, progress=progress)
-        with self._lock:
-            self._questions.add(question)
-        if not call.open:
-            self._call_ended(call)
-        return question
-
-    def discard(self, question: Question) -> None:
-        """Forget a question that was sent; the end of the call no longer withdraws it."""
-        with self._lock:
-            self._questions.discard(question)
-
-    def round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
+    def _round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
         """Answer the request with `input_required` and wait for the retry, which replaces it.
 
-        Returns:
-            The answers in the retry, by key.
-
-        Raises:
-            TimeoutError: No retry came in time.
-            Withdrawn: The call ended first.
+        Returns the answers in the retry by key. Raises `TimeoutError` and `Withdrawn`.
         """
         rounds = self._rounds
         with self._round_lock:
@@ -311,7 +244,7 @@ class Asker:
         results: dict[str, Message] = {}
         missing = dict(questions)
         while missing:
-            given = self.round(missing, timeout)
+            given = self._round(missing, timeout)
             for key in given.keys() & missing.keys():
                 results[key] = self._checked(missing.pop(key), given[key])
         return {key: results[key] for key in questions}
@@ -325,7 +258,3 @@ class Asker:
     def _call_ended(self, call: Call) -> None:
         if call.cancelled.is_set():
             self.cancelled.set()
-        with self._lock:
-            waiting = list(self._questions)
-        for question in waiting:
-            question.cancel("the call has ended")

@@ -7,16 +7,17 @@ import hashlib
 import itertools
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
+from syncmcp.testing.listener import HOST, LOOPBACK
 from syncmcp.testing.server.events import HttpReply
+from syncmcp.testing.server.http_listener import HttpRequest, find_foreign_host, listen_http
 
 _METADATA = "/.well-known/oauth-authorization-server"
 _RESOURCES = "/resources/"
@@ -43,14 +44,15 @@ class AuthorizationServer:
     """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
 
     It registers every client and grants authorization without a password. It checks PKCE with
-    S256, the redirect URI and the resource; codes and refresh tokens are valid once. It is not
-    safe enough for anything but tests.
+    S256, the redirect URI and the resource; codes and refresh tokens are valid once. A
+    request with another `Host` or `Origin` than loopback gets 403. It is not safe enough for
+    anything but tests.
 
     ::
 
         with AuthorizationServer() as issuer:
             with serve_http(server, authorization_server=issuer) as http:
-                syncmcp.connect(syncmcp.Http(http.url, auth=OAuth()))
+                syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(allow=issuer.issuer)))
 
     Args:
         port: The port; 0 picks a free one.
@@ -79,15 +81,8 @@ class AuthorizationServer:
         self._codes: dict[str, _Grant] = {}
         self._access: dict[str, _Grant] = {}
         self._refresh: dict[str, _Grant] = {}
-        self._listener = _Listener(self, port)
-        self.issuer = f"http://127.0.0.1:{self._listener.server_address[1]}"
-        self._thread = threading.Thread(
-            target=self._listener.serve_forever,
-            kwargs={"poll_interval": 0.02},
-            name="syncmcp-testing-authorization",
-            daemon=True,
-        )
-        self._thread.start()
+        self._listener = listen_http(self._answer, port)
+        self.issuer = f"http://{HOST}:{self._listener.port}"
 
     def expire(self) -> None:
         """Invalidate all access tokens, as their lifetime does."""
@@ -102,19 +97,12 @@ class AuthorizationServer:
 
     def close(self) -> None:
         """Stop listening, and wait for the requests being answered."""
-        self._listener.shutdown()
-        self._listener.server_close()
-        self._thread.join()
+        self._listener.close(socket.SHUT_RD)
 
     def __enter__(self) -> AuthorizationServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def refusal(self, headers: Mapping[str, str], resource: str) -> HttpReply | None:
@@ -138,25 +126,27 @@ class AuthorizationServer:
 
     # Requests
 
-    def _get(self, path: str, query: Mapping[str, str]) -> HttpReply:
-        if path == _METADATA:
-            return _reply(200, self._metadata())
-        if path == "/authorize":
-            return self._authorize(query)
-        with self._lock:
-            found = [resource for resource, place in self._resources.items() if place == path]
-        if not found:
-            return HttpReply(404)
-        return _reply(200, {"resource": found[0], "authorization_servers": [self.issuer]})
-
-    def _post(self, path: str, body: bytes) -> HttpReply:
-        answers: dict[str, Callable[[bytes], HttpReply]] = {
-            "/register": self._register,
-            "/token": self._token,
-            "/revoke": self._revoke,
+    def _answer(self, request: HttpRequest) -> HttpReply:
+        foreign = find_foreign_host(request.headers, LOOPBACK)
+        if foreign is not None:
+            return HttpReply(403, {"content-type": "text/plain"}, foreign.encode())
+        path, query = request.path, dict(parse_qsl(request.query))
+        answers: dict[tuple[str, str], Callable[[], HttpReply]] = {
+            ("GET", _METADATA): lambda: _reply(200, self._metadata()),
+            ("GET", "/authorize"): lambda: self._authorize(query),
+            ("POST", "/register"): lambda: self._register(request.body),
+            ("POST", "/token"): lambda: self._token(request.body),
+            ("POST", "/revoke"): lambda: self._revoke(request.body),
         }
+        answer = answers.get((request.verb, path))
+        if answer is None:
+            with self._lock:
+                found = [resource for resource, place in self._resources.items() if place == path]
+            if not found:
+                return HttpReply(404)
+            return _reply(200, {"resource": found[0], "authorization_servers": [self.issuer]})
         try:
-            return answers[path](body) if path in answers else HttpReply(404)
+            return answer()
         except _OAuthError as refused:
             return _reply(400, {"error": str(refused)})
         except (KeyError, ValueError):
@@ -242,31 +232,3 @@ class AuthorizationServer:
 
 def _reply(status: int, value: object) -> HttpReply:
     return HttpReply(status, _JSON, json.dumps(value).encode())
-
-
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = False
-
-    def __init__(self, server: AuthorizationServer, port: int) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                self._write(server._get(parts.path, dict(parse_qsl(parts.query))))
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                self._write(server._post(urlsplit(self.path).path, body))
-
-            def _write(self, reply: HttpReply) -> None:
-                assert isinstance(reply.body, bytes)
-                self.send_response(reply.status)
-                for name, value in reply.headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Log nothing: tests read `granted`."""
-
-        super().__init__(("127.0.0.1", port), Handler)

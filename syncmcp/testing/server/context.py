@@ -9,7 +9,7 @@ from typing import Any
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Asked, Asker
 from syncmcp.testing.server.questions import Progress, Question, declared
-from syncmcp.testing.server.session import Call, Session
+from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, since
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -19,17 +19,13 @@ QUESTION_TIMEOUT = 300.0
 
 
 def check_level(level: object) -> str:
-    """Return `level` if it is a log level of the protocol.
-
-    Raises:
-        RpcError: It is not (code -32602).
-    """
+    """Return `level` if it is a log level of the protocol. Raises `RpcError` (-32602)."""
     if not isinstance(level, str) or level not in LEVELS:
         raise RpcError(INVALID_PARAMS, f"Unknown log level: {level!r}")
     return level
 
 
-class ToolContext:
+class ToolContext(Asker):
     """The context of a request that is being served.
 
     A parameter annotated `ToolContext` of a tool, prompt or resource function receives it. Its
@@ -43,19 +39,11 @@ class ToolContext:
     from then on `request_id`, `meta`, the progress token and the stream are those of the retry.
 
     Attributes:
+        call: The request: the latest retry, if the client has sent it again (2026-07-28).
         cancelled: Set when the client has cancelled the request: by `notifications/cancelled`, by
             closing the response stream (2026-07-28 over HTTP), by ending the session, or by not
             sending the retry in time.
     """
-
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self.cancelled = asker.cancelled
-
-    @property
-    def call(self) -> Call:
-        """The request: the latest retry, if the client has sent it again (2026-07-28)."""
-        return self._asker.call
 
     @property
     def method(self) -> str:
@@ -226,7 +214,7 @@ class ToolContext:
         asked: Message = {"messages": messages, "maxTokens": max_tokens, **params}
         more = {"systemPrompt": system_prompt, "tools": tools, "toolChoice": tool_choice}
         asked |= {name: value for name, value in more.items() if value is not None}
-        return self._asker.ask(("sampling/createMessage", asked), timeout, progress)
+        return self._ask(("sampling/createMessage", asked), timeout, progress)
 
     def elicit(
         self,
@@ -254,7 +242,7 @@ class ToolContext:
         params: Message = {"message": message, "requestedSchema": dict(schema)}
         if since(self.revision, "2025-11-25"):
             params["mode"] = "form"
-        return self._asker.ask(("elicitation/create", params), timeout, progress)
+        return self._ask(("elicitation/create", params), timeout, progress)
 
     def elicit_url(
         self,
@@ -285,7 +273,7 @@ class ToolContext:
         params: Message = {"message": message, "mode": "url", "url": url}
         if self.revision == "2025-11-25":
             params["elicitationId"] = elicitation_id or str(uuid.uuid4())
-        return self._asker.ask(("elicitation/create", params), timeout, progress)
+        return self._ask(("elicitation/create", params), timeout, progress)
 
     def complete_elicitation(self, elicitation_id: str) -> None:
         """Send `notifications/elicitation/complete` (2025-11-25; otherwise does nothing).
@@ -306,7 +294,7 @@ class ToolContext:
             MissingCapability: The client did not declare roots.
             RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
         """
-        roots = self._asker.ask(("roots/list", None), timeout, None).get("roots")
+        roots = self._ask(("roots/list", None), timeout, None).get("roots")
         return roots if isinstance(roots, list) else []
 
     def ask(
@@ -327,8 +315,8 @@ class ToolContext:
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
         """
-        self._asker.check(method, params)
-        return self._asker.send(method, params, progress)
+        self._check(method, params)
+        return self.call.question(method, params, progress)
 
     def ask_all(
         self,
@@ -352,7 +340,7 @@ class ToolContext:
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
         """
-        return self._asker.ask_all(questions, timeout)
+        return self._ask_all(questions, timeout)
 
     def pause_round(self, *, timeout: float = QUESTION_TIMEOUT) -> None:
         """Have the client retry its request, without a question (2026-07-28).
@@ -368,7 +356,7 @@ class ToolContext:
             Withdrawn: The call has ended.
         """
         if self.revision in STATELESS:
-            self._asker.round({}, timeout)
+            self._round({}, timeout)
 
     def request(
         self, method: str, params: Message | None = None, *, timeout: float = 30.0
@@ -390,9 +378,5 @@ class ToolContext:
             Withdrawn: The call has ended.
             ConnectionError: The session has ended.
         """
-        question = self._asker.send(method, params, None)
-        try:
-            result = question.result(timeout)
-            return result if isinstance(result, dict) else {}
-        finally:
-            self._asker.discard(question)
+        result = self.call.question(method, params, None).result(timeout)
+        return result if isinstance(result, dict) else {}

@@ -5,29 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import RESPONSES, STATE, Asker, Rounds
+from syncmcp.testing.server.asking import RESPONSES, STATE, Rounds
 from syncmcp.testing.server.context import ToolContext, check_level
 from syncmcp.testing.server.features import Features, Tool
 from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.tasks import Tasks
-from syncmcp.testing.server.wire import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    STATELESS,
-    Message,
-    Outlet,
-    RpcError,
-    Stats,
-)
+from syncmcp.testing.server.wire import Message, Outlet, RpcError, Stats
 
 _logger = logging.getLogger(__name__)
 
@@ -53,97 +41,49 @@ _CACHEABLE = frozenset(
 )
 
 
-class ServerProfile(Protocol):
-    """The facts of a server that the dispatcher sends to clients, and its counters.
+class _Server(Protocol):
+    """What the dispatcher needs of its `Server`."""
 
-    Attributes:
-        handlers: The handlers of `Server.on_request`, by method.
-    """
-
-    stats: Stats
+    info: Message
+    instructions: str | None
+    revisions: tuple[str, ...]
+    stateful: tuple[str, ...]
+    stateless: tuple[str, ...]
+    ttl_ms: int | None
+    cache_scope: Literal["private", "public"] | None
     handlers: dict[str, Handler]
+    stats: Stats
+    features: Features
+    tasks: Tasks
+    rounds: Rounds
 
-    @property
-    def info(self) -> Message:
-        """The server's name and version."""
-        ...
+    def capabilities(self, revision: str) -> Message: ...
 
-    @property
-    def instructions(self) -> str | None:
-        """The instructions for clients."""
-        ...
+    def run_job(self, job: Callable[[], None]) -> None: ...
 
-    @property
-    def revisions(self) -> tuple[str, ...]:
-        """The supported revisions, oldest first."""
-        ...
+    def answer(self, call: Call, message: Message) -> bool: ...
 
-    @property
-    def stateful(self) -> tuple[str, ...]:
-        """The supported revisions with a handshake."""
-        ...
-
-    @property
-    def stateless(self) -> tuple[str, ...]:
-        """The supported revisions without a handshake."""
-        ...
-
-    @property
-    def ttl_ms(self) -> int | None:
-        """The `ttlMs` of cacheable results."""
-        ...
-
-    @property
-    def cache_scope(self) -> str | None:
-        """The `cacheScope` of cacheable results."""
-        ...
-
-    def capabilities(self, revision: str) -> Message:
-        """The capabilities declared under `revision`."""
-        ...
-
-    def answer(self, call: Call, message: Message) -> bool:
-        """Answer a call and count it."""
-        ...
-
-    def call_ended(self, call: Call) -> None:
-        """Count a call that was answered or cancelled."""
+    def call_ended(self, call: Call) -> None: ...
 
 
 class Dispatcher:
-    """Admits requests and has each answered by the handler of its method.
+    """Admits requests and has each answered by the handler of its method."""
 
-    Args:
-        server: The facts and counters of the server.
-        features: Handles the methods of tools, resources and prompts.
-        tasks: Handles `tools/call` and the methods of tasks.
-        rounds: The open rounds, to which retries belong.
-        workers: The threads of handlers that may block.
-        listen: Handles `subscriptions/listen`.
-    """
-
-    def __init__(
-        self,
-        server: ServerProfile,
-        features: Features,
-        tasks: Tasks,
-        rounds: Rounds,
-        workers: Workers,
-        listen: Callable[[Call], None],
-    ) -> None:
+    def __init__(self, server: _Server, listen: Callable[[Call], None]) -> None:
         self._server = server
-        self._rounds = rounds
-        self._workers = workers
         self._listen = listen
+        features, tasks = server.features, server.tasks
         shared: dict[str, Handler] = {
             "tools/list": features.list_tools,
             "tools/call": tasks.call_tool,
             "tasks/get": tasks.get,
             "tasks/cancel": tasks.cancel,
-            "resources/list": features.list_resources,
-            "resources/templates/list": features.list_templates,
+            "resources/list": partial(features.page, "resources", features.resources),
+            "resources/templates/list": partial(
+                features.page, "resourceTemplates", features.templates
+            ),
             "resources/read": features.read_resource,
-            "prompts/list": features.list_prompts,
+            "prompts/list": partial(features.page, "prompts", features.prompts),
             "prompts/get": features.get_prompt,
             "completion/complete": features.complete,
         }
@@ -166,11 +106,7 @@ class Dispatcher:
     # Admission
 
     def negotiate(self, wanted: object) -> tuple[str, Message]:
-        """Return the revision and the result of an `initialize` that asks for `wanted`.
-
-        Raises:
-            RpcError: The server speaks no revision with a handshake (code -32022).
-        """
+        """Return the revision and the result of an `initialize`. Raises `RpcError` (-32022)."""
         server = self._server
         if not server.stateful:
             raise self.unsupported(wanted)
@@ -186,11 +122,7 @@ class Dispatcher:
         return revision, result
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
-        """Decide the revision of a session's request and return the request as a call.
-
-        Raises:
-            RpcError: The session is not initialized, or see `admit_stateless`.
-        """
+        """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
         server, method = self._server, message["method"]
         declares = wire.PROTOCOL_VERSION in wire.meta_of(wire.params_of(message))
         if server.stateless and (declares or self._only_stateless(method, session)):
@@ -198,9 +130,9 @@ class Dispatcher:
         revision = session.revision
         if revision is None:
             if method == "server/discover":
-                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
             if method != "ping":
-                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
+                raise RpcError(wire.INVALID_REQUEST, f"{method} before initialize")
             revision = server.stateful[-1]
         return Call(
             message,
@@ -216,22 +148,22 @@ class Dispatcher:
     ) -> Call:
         """Check what 2026-07-28 demands of every request and return the request as a call.
 
-        Raises:
-            RpcError: `_meta` lacks something (-32602) or names a version this server does not
-                speak (-32022, `data.supported` and `data.requested`).
+        Raises `RpcError` if `_meta` lacks something (-32602) or names another version (-32022).
         """
         meta = wire.meta_of(wire.params_of(message))
         version = meta.get(wire.PROTOCOL_VERSION)
         if not isinstance(version, str):
-            raise RpcError(INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
+            raise RpcError(wire.INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
         if version not in self._server.stateless:
             raise self.unsupported(version)
         capabilities = meta.get(wire.CLIENT_CAPABILITIES)
         if not isinstance(capabilities, dict):
-            raise RpcError(INVALID_PARAMS, f"_meta needs the object {wire.CLIENT_CAPABILITIES}")
+            raise RpcError(
+                wire.INVALID_PARAMS, f"_meta needs the object {wire.CLIENT_CAPABILITIES}"
+            )
         client_info = meta.get(wire.CLIENT_INFO)
         if client_info is not None and not isinstance(client_info, dict):
-            raise RpcError(INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
+            raise RpcError(wire.INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
         level = meta.get(wire.LOG_LEVEL)
         return Call(
             message,
@@ -262,7 +194,7 @@ class Dispatcher:
         return not self._server.stateful or method in ("server/discover", LISTEN)
 
     def _table(self, call: Call) -> dict[str, Handler]:
-        return self._stateless if call.revision in STATELESS else self._stateful
+        return self._stateless if call.revision in wire.STATELESS else self._stateful
 
     # Handling
 
@@ -277,19 +209,21 @@ class Dispatcher:
             stats.running += 1
         table = self._table(call)
         custom = server.handlers.get(call.method)
-        if self._is_retry(call, custom is not None):
-            self._resume(call)
-        elif custom is not None:
-            self._workers.run(partial(self._serve, call, custom))
-        elif call.method == LISTEN and call.revision in STATELESS:
-            self._listen(call)
-        elif call.method not in table:
-            error = RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        try:
+            if self._is_retry(call, custom is not None):
+                server.rounds.resume(call)
+            elif custom is not None:
+                server.run_job(partial(self._serve, call, custom))
+            elif call.method == LISTEN and call.revision in wire.STATELESS:
+                self._listen(call)
+            elif call.method not in table:
+                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
+            elif call.method in _BLOCKING:
+                server.run_job(partial(self._serve, call, table[call.method]))
+            else:
+                self._serve(call, table[call.method])
+        except RpcError as error:
             server.answer(call, wire.error_reply(call.request_id, error))
-        elif call.method in _BLOCKING:
-            self._workers.run(partial(self._serve, call, table[call.method]))
-        else:
-            self._serve(call, table[call.method])
 
     def _is_retry(self, call: Call, custom: bool) -> bool:
         """Return whether a request answers an `input_required` result."""
@@ -297,23 +231,17 @@ class Dispatcher:
             return False
         if STATE not in call.params and RESPONSES not in call.params:
             return False
-        if call.revision not in STATELESS:
+        if call.revision not in wire.STATELESS:
             self._server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
             return False
         # A custom handler may use a `requestState` of its own.
-        return not custom or self._rounds.is_open(call)
-
-    def _resume(self, call: Call) -> None:
-        try:
-            self._rounds.resume(call)
-        except RpcError as error:
-            self._server.answer(call, wire.error_reply(call.request_id, error))
+        return not custom or self._server.rounds.is_open(call)
 
     def _serve(self, call: Call, handler: Handler) -> None:
-        context = ToolContext(Asker(call, self._rounds))
+        context = ToolContext(call, self._server.rounds)
         try:
             result = handler(call.params, context)
-            if call.revision in STATELESS:
+            if call.revision in wire.STATELESS:
                 result = self._complete(call.method, result)
             message = wire.reply(context.request_id, result)
         except RpcError as error:
@@ -364,100 +292,13 @@ def _set_level(params: Message, context: ToolContext) -> Message:
 
 
 def _subscribe(params: Message, context: ToolContext) -> Message:
-    _session(context).subscribe(wire.string_member(params, "uri"))
+    _session(context).subscriptions.add(wire.string_member(params, "uri"))
     return {}
 
 
 def _unsubscribe(params: Message, context: ToolContext) -> Message:
-    _session(context).unsubscribe(wire.string_member(params, "uri"))
+    _session(context).subscriptions.discard(wire.string_member(params, "uri"))
     return {}
-
-
-# Daemon threads that run handlers: one per call, kept for a moment for the next call.
-
-
-_IDLE_SECONDS = 0.1
-
-Job = Callable[[], None]
-
-
-class Workers:
-    """Runs each job at once on a thread of its own, so that a blocked job delays no other.
-
-    Idle threads are reused, which is several times faster than starting a thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-        self._generation = 0
-
-    def run(self, job: Job) -> None:
-        """Start `job` on an idle thread or a new one. It must not raise."""
-        with self._lock:
-            worker = self._idle.pop() if self._idle else None
-            generation = self._generation
-        if worker is None:
-            worker = _Worker(self._name, self._park, self._retire)
-        worker.jobs.put((job, generation))
-
-    def stop_idle(self) -> None:
-        """Stop the idle threads and wait for them; busy threads stop after their job."""
-        with self._lock:
-            self._generation += 1
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            worker.jobs.put(None)
-        for worker in idle:
-            if worker.thread is not threading.current_thread():
-                worker.thread.join()
-
-    def _park(self, worker: _Worker, generation: int) -> bool:
-        """Keep a worker for the next job; false if `stop_idle` was called since its job began."""
-        with self._lock:
-            if generation != self._generation:
-                return False
-            self._idle.append(worker)
-            return True
-
-    def _retire(self, worker: _Worker) -> bool:
-        """Remove an idle worker; false if it was given a job meanwhile."""
-        with self._lock:
-            if worker not in self._idle:
-                return False
-            self._idle.remove(worker)
-            return True
-
-
-class _Worker:
-    def __init__(
-        self,
-        name: str,
-        park: Callable[[_Worker, int], bool],
-        retire: Callable[[_Worker], bool],
-    ) -> None:
-        self.jobs: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
-        self._park = park
-        self._retire = retire
-        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
-        self.thread.start()
-
-    def _loop(self) -> None:
-        while True:
-            try:
-                order = self.jobs.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                if self._retire(self):
-                    return
-                continue
-            if order is None:
-                return
-            job, generation = order
-            job()
-            del order, job  # An idle thread must not keep the last call alive.
-            if not self._park(self, generation):
-                return
 
 
 # The request headers of 2026-07-28, which repeat parts of the body.
@@ -477,11 +318,7 @@ _START, _END = "=?base64?", "?="
 
 
 def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
-    """Compare the headers (names in lower case) with the body, a request or notification.
-
-    Raises:
-        RpcError: A header is missing or differs from the body (code -32020).
-    """
+    """Compare the headers (names in lower case) with the body. Raises `RpcError` (-32020)."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
@@ -526,7 +363,7 @@ def _header_parameters(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str
 def _require_equal(name: str, given: str | None, expected: object) -> None:
     if given != expected:
         problem = "missing" if given is None else f"{given!r}, but the body says {expected!r}"
-        raise RpcError(HEADER_MISMATCH, f"{name} is {problem}")
+        raise RpcError(wire.HEADER_MISMATCH, f"{name} is {problem}")
 
 
 def _decode(name: str, value: str | None) -> str | None:
@@ -536,4 +373,4 @@ def _decode(name: str, value: str | None) -> str | None:
     try:
         return base64.b64decode(value[len(_START) : -len(_END)], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise RpcError(HEADER_MISMATCH, f"{name} is not valid Base64") from error
+        raise RpcError(wire.HEADER_MISMATCH, f"{name} is not valid Base64") from error

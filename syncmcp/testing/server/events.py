@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from syncmcp.testing.http_text import format_event
 
 KEEP_ALIVE = b": still here\n\n"
 
 # The interval at which a waiting stream checks whether its client is still connected.
 _POLL_SECONDS = 0.05
-
-
-def format_event(
-    data: bytes | None,
-    event_id: str | None = None,
-    retry: int | None = None,
-    event: str | None = None,
-) -> bytes:
-    """Return an event as bytes."""
-    lines: list[bytes] = []
-    if event is not None:
-        lines.append(b"event: " + event.encode())
-    if event_id is not None:
-        lines.append(b"id: " + event_id.encode())
-    if retry is not None:
-        lines.append(b"retry: %d" % retry)
-    if data is not None:
-        # JSON has no raw line ends; other data needs a `data:` line for each of its lines.
-        whole = b"\n" not in data and b"\r" not in data
-        pieces = [data] if whole else re.split(rb"\r\n|\r|\n", data)
-        lines.extend(b"data: " + piece for piece in pieces)
-    return b"\n".join(lines) + b"\n\n"
 
 
 @dataclass(frozen=True)
@@ -61,14 +40,14 @@ Item = Event | Pause | None
 class EventStream:
     """One ordered stream of messages with at most one reader at a time.
 
-    A reader that attaches later, or again, receives the stored messages that it missed.
+    A reader that attaches later, or again, receives the messages that it missed, of which `limit`
+    are stored. The ids of events begin with `name`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, limit: int = 0) -> None:
         self.name = name
         self._lock = threading.Lock()  # Guards all attributes below.
-        self._events: deque[Event] = deque()
-        self._store: EventStore | None = None
+        self._events: deque[Event] = deque(maxlen=limit)
         self._last = 0
         self._delivered = 0
         self._finished = False
@@ -83,25 +62,19 @@ class EventStream:
             event = Event(data, self._last, final)
             self._finished = final
             self._events.append(event)
-            store = self._store
-            if self._reader is not None:
-                self._reader.put(event)
-        if store is not None:
-            store.count_events(self, 1)
+            self._put(event)
 
     def finish(self) -> None:
         """End the stream without a final message."""
         with self._lock:
             self._finished = True
-            if self._reader is not None:
-                self._reader.put(None)
+            self._put(None)
 
     def pause(self, retry_ms: int | None) -> None:
         """End the stream for its reader; it goes on and can be resumed."""
         with self._lock:
-            if self._reader is not None:
-                self._reader.put(Pause(retry_ms))
-                self._reader = None
+            self._put(Pause(retry_ms))
+            self._reader = None
 
     def attach(self, after: int | None) -> queue.SimpleQueue[Item]:
         """Return a queue of the stored messages after number `after`, and of all later messages.
@@ -110,15 +83,12 @@ class EventStream:
         """
         reader: queue.SimpleQueue[Item] = queue.SimpleQueue()
         with self._lock:
-            if self._reader is not None:
-                self._reader.put(None)
+            self._put(None)
             start = self._delivered if after is None else after
-            ended = self._finished
-            for event in self._events:
-                if event.number > start:
-                    reader.put(event)
-                    ended = ended and not event.final
-            if ended:
+            missed = [event for event in self._events if event.number > start]
+            for event in missed:
+                reader.put(event)
+            if self._finished and not any(event.final for event in missed):
                 reader.put(None)
             self._reader = reader
         return reader
@@ -140,76 +110,18 @@ class EventStream:
         with self._lock:
             return self._delivered
 
-    def set_store(self, store: EventStore) -> int:
-        """Let `store` limit the stored messages from now on; return their number."""
-        with self._lock:
-            self._store = store
-            return len(self._events)
-
-    def discard_oldest(self) -> bool:
-        """Discard the oldest message; return whether the stream has ended and is empty."""
-        with self._lock:
-            if self._events:
-                self._events.popleft()
-            return self._finished and not self._events
-
-
-class EventStore:
-    """The streams of one session, with a limit on the messages stored for replay."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()  # Guards both tables; acquired before a stream's lock.
-        self._streams: OrderedDict[str, EventStream] = OrderedDict()
-        self._order: deque[EventStream] = deque()
-
-    def add(self, stream: EventStream) -> None:
-        """Store the messages of `stream`."""
-        with self._lock:
-            self._streams[stream.name] = stream
-        self.count_events(stream, stream.set_store(self))
-
-    def count_events(self, stream: EventStream, messages: int) -> None:
-        """Count new messages of `stream`; discard the oldest of all streams beyond the limit."""
-        with self._lock:
-            self._order.extend([stream] * messages)
-            while len(self._order) > self._limit:
-                oldest = self._order.popleft()
-                if oldest.discard_oldest():
-                    self._streams.pop(oldest.name, None)
-
-    def find(self, event_id: str) -> tuple[EventStream, int] | None:
-        """Return the stream of an event id and the event's number there, or `None`."""
-        name, _, number = event_id.rpartition("-")
-        with self._lock:
-            stream = self._streams.get(name)
-        if stream is None or not number.isdecimal():
-            return None
-        return stream, int(number)
-
-    def close(self) -> None:
-        """End all streams and discard their messages."""
-        with self._lock:
-            streams = list(self._streams.values())
-            self._streams.clear()
-            self._order.clear()
-        for stream in streams:
-            stream.finish()
+    def _put(self, item: Item) -> None:
+        if self._reader is not None:
+            self._reader.put(item)
 
 
 class EventBody(Iterator[bytes]):
     """The body of an event-stream response: an iterator of chunks, each of whole events.
 
-    Args:
-        stream: The stream to read.
-        after: The number of the message after which to start; `None` for the last one read.
-        gone: Called every 50 ms while the iterator waits; returns whether the client has closed
-            the connection.
-        keep_alive: Seconds without an event after which a comment is sent; `None` for never.
-
-    Attributes:
-        stream: The stream.
-        ended: Whether there are no more chunks.
+    It starts after message number `after`, `None`: after the last one read. While it waits, `gone`
+    is called every 50 ms and returns whether the client has closed the connection; after
+    `keep_alive` seconds without an event a comment is sent. `prelude` is sent first. `ended` says
+    that there are no more chunks.
     """
 
     def __init__(
@@ -226,7 +138,7 @@ class EventBody(Iterator[bytes]):
         self._keep_alive = keep_alive
         self._queue = stream.attach(after)
         self._first: list[Item] = []
-        self._prelude = b""
+        self.prelude = b""
         self._with_ids = False
         self._lock = threading.Lock()  # Guards `_closed` and `_at_close`.
         self._closed = False
@@ -235,24 +147,18 @@ class EventBody(Iterator[bytes]):
     def enable_ids(self, *, priming: bool, retry_ms: int | None) -> None:
         """Send an id with each event, so that the stream can be resumed.
 
-        Args:
-            priming: Whether to begin with an event that has an id and no data (2025-11-25).
-            retry_ms: The reconnection time to send, in milliseconds.
+        With `priming` it begins with an event that has an id and no data (2025-11-25).
         """
         self._with_ids = True
         if priming:
-            self._prelude = format_event(b"", self._id(self.stream.position), retry_ms)
+            self.prelude = format_event(b"", self._id(self.stream.position), retry_ms)
         elif retry_ms is not None:
-            self._prelude = format_event(None, retry=retry_ms)
-
-    def set_prelude(self, prelude: bytes) -> None:
-        """Send these bytes first."""
-        self._prelude = prelude
+            self.prelude = format_event(None, retry=retry_ms)
 
     @property
     def ready(self) -> bool:
         """Whether the next chunk is available without waiting."""
-        return bool(self._prelude or self._first) or not self._queue.empty()
+        return bool(self.prelude or self._first) or not self._queue.empty()
 
     def at_close(self, function: Callable[[bool], None]) -> None:
         """Call `function(whole)` once, when the body was read to its end (true) or closed."""
@@ -262,10 +168,6 @@ class EventBody(Iterator[bytes]):
                 return
         function(False)
 
-    def mark_read(self) -> None:
-        """Close the body as one that was read to its end (by `wait_first` or `wait_final`)."""
-        self._close_once(whole=True)
-
     def wait_first(self) -> Item:
         """Wait for the first item without consuming it; `None` if the stream ends first."""
         item = self._next_item(None)
@@ -273,16 +175,17 @@ class EventBody(Iterator[bytes]):
         return item
 
     def wait_final(self) -> Event | None:
-        """Wait for the answer, discard earlier messages; `None` if the stream ends first."""
+        """Wait for the answer, discard the rest; `None` if the stream ends first."""
         item = self._first.pop() if self._first else self._next_item(None)
         while isinstance(item, Event) and not item.final:
             item = self._next_item(None)
+        self._close_once(whole=True)
         return item if isinstance(item, Event) else None
 
     def __next__(self) -> bytes:
         if self.ended:
             raise StopIteration
-        chunk, self._prelude = self._prelude, b""
+        chunk, self.prelude = self.prelude, b""
         if chunk and not self._first and self._queue.empty():
             return chunk
         try:

@@ -9,7 +9,6 @@ import base64
 import dataclasses
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_origin, get_type_hints
 
@@ -19,16 +18,7 @@ from typing_extensions import is_typeddict
 from syncmcp.templates import UriTemplate
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    RESOURCE_NOT_FOUND,
-    STATELESS,
-    Message,
-    RpcError,
-    encode,
-    since,
-    string_member,
-)
+from syncmcp.testing.server.wire import Message, RpcError
 
 # From a function's signature to a JSON Schema, and from JSON arguments to a call.
 
@@ -38,50 +28,58 @@ class InvalidArguments(Exception):
 
 
 class Binding:
-    """A function and the pydantic model of its parameters.
+    """A function with its name and texts for people, and the pydantic model of its parameters.
 
-    A parameter annotated `ToolContext` is not in the schema and receives the context. `**kwargs`
-    accepts any other argument.
+    The base of tools, resources and prompts. A parameter annotated `ToolContext` is not in the
+    schema and receives the context. `**kwargs` accepts any other argument.
 
     Attributes:
-        function: The function.
-        returns: Its return annotation (`Any` when there is none).
+        name: The name of the feature.
+        returns: The function's return annotation (`Any` when there is none).
         parameters: By the name of each parameter but the context: whether it is required.
-        description: Its docstring, or `None`.
+        description: The description, by default the docstring, or `None`.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> None:
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"{function.__name__} is a coroutine function; give a plain one")
         hints = get_type_hints(function, include_extras=True)
-        self.function = function
+        self.name = name or function.__name__
+        self.description = description or inspect.getdoc(function)
         self.returns = hints.get("return", Any)
-        self.description = inspect.getdoc(function)
         self.parameters: dict[str, bool] = {}
+        self._function = function
+        self._title = title
         self._context: str | None = None
         self._fields: dict[str, str] = {}
         extra: Any = "ignore"
         fields: dict[str, Any] = {}
         for parameter in inspect.signature(function).parameters.values():
-            name = parameter.name
-            hint = hints.get(name, Any)
+            hint = hints.get(parameter.name, Any)
             required = parameter.default is inspect.Parameter.empty
             if hint is ToolContext:
-                self._context = name
+                self._context = parameter.name
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = "allow"
             elif parameter.kind not in (
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 inspect.Parameter.KEYWORD_ONLY,
             ):
-                raise TypeError(f"{function.__name__}: {name} cannot be given by name")
+                raise TypeError(f"{function.__name__}: {parameter.name} cannot be given by name")
             else:
                 # A parameter may have a name that pydantic does not allow: `schema`, `_private`.
                 field = f"parameter_{len(fields)}"
                 default = ... if required else parameter.default
-                fields[field] = (hint, Field(default, alias=name))
-                self._fields[field] = name
-                self.parameters[name] = required
+                fields[field] = (hint, Field(default, alias=parameter.name))
+                self._fields[field] = parameter.name
+                self.parameters[parameter.name] = required
         config = ConfigDict(extra=extra, arbitrary_types_allowed=True)
         self._model: type[BaseModel] = create_model(
             f"{function.__name__}Arguments", __config__=config, **fields
@@ -91,12 +89,8 @@ class Binding:
         """Return the JSON Schema of the arguments; its root is an object."""
         return self._model.model_json_schema(by_alias=True)
 
-    def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Check `arguments` and call the function on the current thread.
-
-        Raises:
-            InvalidArguments: They do not match; the function was not called.
-        """
+    def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Check `arguments`, which raises `InvalidArguments`, and call the function."""
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
@@ -105,7 +99,13 @@ class Binding:
         values.update(model.model_extra or {})
         if self._context is not None:
             values[self._context] = context
-        return self.function(**values)
+        return self._function(**values)
+
+    def _entry(self, revision: str, **members: Any) -> Message:
+        """Return an entry of a list with these members, except those that are `None`."""
+        title = self._title if wire.since(revision, "2025-06-18") else None
+        named = {"name": self.name, "title": title, "description": self.description, **members}
+        return {member: value for member, value in named.items() if value is not None}
 
 
 def _explain(error: ValidationError) -> str:
@@ -123,57 +123,40 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 _logger = logging.getLogger(__name__)
 
 
-class Tool:
-    """A function offered as a tool.
-
-    Attributes:
-        name: The tool's name.
-        input_schema: The JSON Schema of its arguments.
-        output_schema: The JSON Schema of its structured result, or `None`.
-        task_support: Whether it runs as a task; `None` (not sent to clients) means "forbidden".
-    """
+class Tool(Binding):
+    """A function offered as a tool; a `task_support` of `None` means "forbidden"."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         annotations: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         task_support: TaskSupport | None = None,
+        **named: str | None,
     ) -> None:
-        self._binding = Binding(function)
-        self.name = name or function.__name__
-        self.input_schema: Message = dict(input_schema or self._binding.schema())
+        super().__init__(function, **named)
+        self.input_schema: Message = dict(input_schema or self.schema())
         self.output_schema = (
-            dict(output_schema) if output_schema is not None else _schema_of(self._binding.returns)
+            dict(output_schema) if output_schema is not None else _schema_of(self.returns)
         )
-        self._title = title
-        self._description = description or self._binding.description
         self._annotations = dict(annotations) if annotations else None
         self._meta = dict(meta) if meta else None
         self.task_support = task_support
 
     def describe(self, revision: str) -> Message:
         """Return the tool's entry in `tools/list` as `revision` has it."""
-        entry: Message = {"name": self.name, "inputSchema": self.input_schema}
-        if self._description is not None:
-            entry["description"] = self._description
-        if self._annotations is not None and since(revision, "2025-03-26"):
-            entry["annotations"] = self._annotations
-        if self._title is not None and since(revision, "2025-06-18"):
-            entry["title"] = self._title
-        if self.output_schema is not None and self._structured(revision):
-            entry["outputSchema"] = self.output_schema
-        if self._meta is not None and since(revision, "2025-06-18"):
-            entry["_meta"] = self._meta
-        if self.task_support is not None and revision == "2025-11-25":
-            entry["execution"] = {"taskSupport": self.task_support}
-        return entry
+        tasks = self.task_support if revision == "2025-11-25" else None
+        return self._entry(
+            revision,
+            inputSchema=self.input_schema,
+            annotations=self._annotations if wire.since(revision, "2025-03-26") else None,
+            outputSchema=self.output_schema if self._structured(revision) else None,
+            _meta=self._meta if wire.since(revision, "2025-06-18") else None,
+            execution=None if tasks is None else {"taskSupport": tasks},
+        )
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
         """Run the tool on the current thread and return its `tools/call` result.
@@ -184,7 +167,7 @@ class Tool:
             RpcError: The function raised it.
         """
         try:
-            value = self._binding.call(arguments, context)
+            value = self.run(arguments, context)
         except RpcError:
             raise
         except InvalidArguments as error:
@@ -197,9 +180,9 @@ class Tool:
 
     def _structured(self, revision: str) -> bool:
         """Return whether the revision has structured output, with a root of this type."""
-        if self.output_schema is None or not since(revision, "2025-06-18"):
+        if self.output_schema is None or not wire.since(revision, "2025-06-18"):
             return False
-        return self.output_schema.get("type") == "object" or since(revision, "2026-07-28")
+        return self.output_schema.get("type") == "object" or wire.since(revision, "2026-07-28")
 
     def _result(self, value: Any, revision: str) -> Message:
         value = _to_json_value(value)
@@ -257,7 +240,7 @@ Completer = Callable[[str, Mapping[str, str]], Sequence[str]]
 _MAX_COMPLETIONS = 100
 
 
-class Resource:
+class Resource(Binding):
     """A resource, or a resource template."""
 
     def __init__(
@@ -266,42 +249,32 @@ class Resource:
         function: Callable[..., Any],
         *,
         template: bool,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         mime_type: str | None = None,
+        **named: str | None,
     ) -> None:
+        super().__init__(function, **named)
         self.uri = uri
         self.mime_type = mime_type
-        self._binding = Binding(function)
-        self._template = template
-        self._name = name or function.__name__
-        self._title = title
-        self._description = description or self._binding.description
         self._uri_template = UriTemplate(uri) if template else None
         if self._uri_template is not None and self._uri_template.ambiguity is not None:
             raise ValueError(f"{uri} cannot be offered: {self._uri_template.ambiguity}")
 
     def match(self, uri: str) -> Mapping[str, str] | None:
         """Return the values of the template's variables in `uri`, `None` if it does not match."""
-        if self._uri_template is None:
+        template = self._uri_template
+        if template is None:
             return {} if uri == self.uri else None
-        return self._uri_template.match(uri)
+        # A server meets URIs that no client of ours makes.
+        return template.match(uri, unchecked=template.variables)
 
     def describe(self, revision: str) -> Message:
         """Return the entry in the list of resources or templates."""
-        entry: Message = {"uriTemplate" if self._template else "uri": self.uri, "name": self._name}
-        if self._title is not None and since(revision, "2025-06-18"):
-            entry["title"] = self._title
-        if self._description is not None:
-            entry["description"] = self._description
-        if self.mime_type is not None:
-            entry["mimeType"] = self.mime_type
-        return entry
+        kind = "uri" if self._uri_template is None else "uriTemplate"
+        return self._entry(revision, **{kind: self.uri}, mimeType=self.mime_type)
 
     def read(self, uri: str, variables: Mapping[str, Any], context: ToolContext) -> list[Any]:
         """Run the function on the current thread and return `contents`."""
-        value = self._binding.call(variables, context)
+        value = self.run(variables, context)
         if isinstance(value, list):
             return value
         entry: Message = {"uri": uri}
@@ -310,49 +283,29 @@ class Resource:
         if isinstance(value, bytes):
             entry["blob"] = base64.b64encode(value).decode()
         else:
-            entry["text"] = value if isinstance(value, str) else encode(value).decode()
+            entry["text"] = value if isinstance(value, str) else wire.encode(value).decode()
         return [entry]
 
 
-class Prompt:
+class Prompt(Binding):
     """A prompt; its arguments are the function's parameters."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-    ) -> None:
-        self._binding = Binding(function)
-        self.name = name or function.__name__
-        self._title = title
-        self._description = description or self._binding.description
 
     def describe(self, revision: str) -> Message:
         """Return the entry in `prompts/list`."""
-        entry: Message = {"name": self.name}
-        if self._title is not None and since(revision, "2025-06-18"):
-            entry["title"] = self._title
-        if self._description is not None:
-            entry["description"] = self._description
-        if self._binding.parameters:
-            entry["arguments"] = [
-                {"name": name, "required": required}
-                for name, required in self._binding.parameters.items()
-            ]
-        return entry
+        arguments = [
+            {"name": name, "required": required} for name, required in self.parameters.items()
+        ]
+        return self._entry(revision, arguments=arguments or None)
 
     def get(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
         """Run the function on the current thread and return the `prompts/get` result."""
-        value = self._binding.call(arguments, context)
+        value = self.run(arguments, context)
         if isinstance(value, dict) and "messages" in value:
             return value
         messages = value if isinstance(value, list) else [value]
         result: Message = {"messages": [_prompt_message(message) for message in messages]}
-        if self._description is not None:
-            result["description"] = self._description
+        if self.description is not None:
+            result["description"] = self.description
         return result
 
 
@@ -363,22 +316,12 @@ class Features:
         if page_size is not None and page_size < 1:
             raise ValueError("page_size must be at least 1")
         self._page_size = page_size
-        self._lock = threading.Lock()  # Guards the registries below.
+        # Copied before they are iterated over: features come and go on other threads.
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completers: dict[tuple[str, str, str], Completer] = {}
-
-    def add(self, registry: dict[Any, Any], key: Any, value: Any) -> None:
-        """Add or replace an entry."""
-        with self._lock:
-            registry[key] = value
-
-    def remove(self, registry: dict[Any, Any], key: Any) -> None:
-        """Remove an entry; raises `KeyError` if there is none."""
-        with self._lock:
-            del registry[key]
 
     def capabilities(self, revision: str) -> Message:
         """Return the capability objects for the registered features."""
@@ -389,7 +332,7 @@ class Features:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
         if self.prompts:
             capabilities["prompts"] = {"listChanged": True}
-        if self.completers and since(revision, "2025-03-26"):
+        if self.completers and wire.since(revision, "2025-03-26"):
             capabilities["completions"] = {}
         return capabilities
 
@@ -397,65 +340,54 @@ class Features:
         """Answer `tools/list`."""
         return self.page("tools", self.tools, params, context)
 
-    def list_resources(self, params: Message, context: ToolContext) -> Message:
-        """Answer `resources/list`."""
-        return self.page("resources", self.resources, params, context)
-
-    def list_templates(self, params: Message, context: ToolContext) -> Message:
-        """Answer `resources/templates/list`."""
-        return self.page("resourceTemplates", self.templates, params, context)
-
-    def list_prompts(self, params: Message, context: ToolContext) -> Message:
-        """Answer `prompts/list`."""
-        return self.page("prompts", self.prompts, params, context)
-
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`; the tool runs on the current thread."""
-        name = string_member(params, "name")
+        name = wire.string_member(params, "name")
         tool = self.tools.get(name)
         if tool is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+            raise RpcError(wire.INVALID_PARAMS, f"Unknown tool: {name}")
         return tool.call(_arguments(params), context)
 
     def read_resource(self, params: Message, context: ToolContext) -> Message:
         """Answer `resources/read`."""
-        uri = string_member(params, "uri")
-        with self._lock:
-            candidates = [*self.resources.values(), *self.templates.values()]
-        for resource in candidates:
+        uri = wire.string_member(params, "uri")
+        for resource in [*self.resources.copy().values(), *self.templates.copy().values()]:
             variables = resource.match(uri)
             if variables is not None:
                 return {"contents": resource.read(uri, variables, context)}
-        code = INVALID_PARAMS if context.revision in STATELESS else RESOURCE_NOT_FOUND
+        stateless = context.revision in wire.STATELESS
+        code = wire.INVALID_PARAMS if stateless else wire.RESOURCE_NOT_FOUND
         raise RpcError(code, f"Resource not found: {uri}", {"uri": uri})
 
     def get_prompt(self, params: Message, context: ToolContext) -> Message:
         """Answer `prompts/get`."""
-        name = string_member(params, "name")
+        name = wire.string_member(params, "name")
         prompt = self.prompts.get(name)
         if prompt is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
+            raise RpcError(wire.INVALID_PARAMS, f"Unknown prompt: {name}")
         try:
             return prompt.get(_arguments(params), context)
         except InvalidArguments as error:
-            raise RpcError(INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from error
+            raise RpcError(wire.INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from error
 
     def complete(self, params: Message, context: ToolContext) -> Message:
         """Answer `completion/complete`; without a completer there are no values."""
         ref, argument = params.get("ref"), params.get("argument")
         if not isinstance(ref, dict) or not isinstance(argument, dict):
-            raise RpcError(INVALID_PARAMS, "params.ref and params.argument must be objects")
-        kind = string_member(ref, "type")
+            raise RpcError(wire.INVALID_PARAMS, "params.ref and params.argument must be objects")
+        kind = wire.string_member(ref, "type")
         if kind not in ("ref/prompt", "ref/resource"):
-            raise RpcError(INVALID_PARAMS, f"Unknown reference type: {kind}")
-        target = string_member(ref, "name" if kind == "ref/prompt" else "uri")
+            raise RpcError(wire.INVALID_PARAMS, f"Unknown reference type: {kind}")
+        target = wire.string_member(ref, "name" if kind == "ref/prompt" else "uri")
         known = self.prompts if kind == "ref/prompt" else {**self.templates, **self.resources}
         if target not in known:
-            raise RpcError(INVALID_PARAMS, f"Unknown reference: {target}")
-        completer = self.completers.get((kind, target, string_member(argument, "name")))
+            raise RpcError(wire.INVALID_PARAMS, f"Unknown reference: {target}")
+        completer = self.completers.get((kind, target, wire.string_member(argument, "name")))
         given = params.get("context")
         earlier = given.get("arguments", {}) if isinstance(given, dict) else {}
-        values = list(completer(string_member(argument, "value"), earlier)) if completer else []
+        values = (
+            list(completer(wire.string_member(argument, "value"), earlier)) if completer else []
+        )
         return {
             "completion": {
                 "values": values[:_MAX_COMPLETIONS],
@@ -465,11 +397,10 @@ class Features:
         }
 
     def page(
-        self, name: str, registry: Mapping[str, Any], params: Message, context: ToolContext
+        self, name: str, registry: dict[str, Any], params: Message, context: ToolContext
     ) -> Message:
         """Answer a list request with a page of the descriptions of `registry`'s values."""
-        with self._lock:
-            entries = [entry.describe(context.revision) for entry in registry.values()]
+        entries = [entry.describe(context.revision) for entry in registry.copy().values()]
         return self.paginate(name, entries, params)
 
     def paginate(self, name: str, entries: list[Message], params: Message) -> Message:
@@ -478,31 +409,24 @@ class Features:
         end = len(entries) if self._page_size is None else start + self._page_size
         result: Message = {name: entries[start:end]}
         if end < len(entries):
-            result["nextCursor"] = _cursor(name, end)
+            result["nextCursor"] = f"{name}:{end}"
         return result
 
 
 def _arguments(params: Message) -> Message:
     arguments = params.get("arguments", {})
     if not isinstance(arguments, dict):
-        raise RpcError(INVALID_PARAMS, "params.arguments must be an object")
+        raise RpcError(wire.INVALID_PARAMS, "params.arguments must be an object")
     return arguments
-
-
-def _cursor(name: str, position: int) -> str:
-    return base64.urlsafe_b64encode(f"{name}:{position}".encode()).decode()
 
 
 def _position(name: str, cursor: object) -> int:
     if cursor is None:
         return 0
-    try:
-        kind, position = base64.urlsafe_b64decode(str(cursor)).decode("ascii").split(":")
-        if kind == name and position.isdecimal():
-            return int(position)
-    except ValueError:
-        pass  # The error below is also that for cursors of another list.
-    raise RpcError(INVALID_PARAMS, "Invalid cursor")
+    kind, _, position = str(cursor).partition(":")
+    if kind != name or not position.isdecimal():
+        raise RpcError(wire.INVALID_PARAMS, "Invalid cursor")
+    return int(position)
 
 
 def _prompt_message(message: Any) -> Message:

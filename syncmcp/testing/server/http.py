@@ -8,29 +8,18 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from syncmcp.testing.http_text import format_event
 from syncmcp.testing.server import dispatch, wire
-from syncmcp.testing.server.events import (
-    Event,
-    EventBody,
-    EventStore,
-    EventStream,
-    HttpReply,
-    format_event,
-)
+from syncmcp.testing.server.events import Event, EventBody, EventStream, HttpReply
+from syncmcp.testing.server.http_listener import find_foreign_host
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.session import Session
-from syncmcp.testing.server.wire import (
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    STATELESS,
-    Message,
-    RpcError,
-    since,
-)
+from syncmcp.testing.server.wire import Message, RpcError
 
 SESSION = "mcp-session-id"
 JSON = "application/json"
@@ -40,14 +29,81 @@ Gone = Callable[[], bool]
 
 # The HTTP statuses of JSON-RPC errors in 2026-07-28; up to 2025-11-25 the status is 200.
 _STATUSES = {
-    METHOD_NOT_FOUND: 404,
+    wire.METHOD_NOT_FOUND: 404,
     wire.HEADER_MISMATCH: 400,
     wire.MISSING_CAPABILITY: 400,
     wire.UNSUPPORTED_VERSION: 400,
 }
 
 
-class HttpEndpoint:
+class _Refused(Exception):
+    """A request is answered with this error."""
+
+    def __init__(self, status: int, text: str | RpcError, identifier: Any = None) -> None:
+        super().__init__(status, text)
+        error = RpcError(wire.INVALID_REQUEST, text) if isinstance(text, str) else text
+        self.reply = _json(status, wire.error_reply(identifier, error))
+
+
+class _Endpoint:
+    """What the two transports have in common: sessions by id, and the check of each request."""
+
+    def __init__(
+        self, server: Server, keep_alive: float | None, allowed_hosts: Iterable[str] | None
+    ) -> None:
+        self.server = server
+        self._keep_alive = keep_alive
+        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
+        self._lock = threading.Lock()  # Guards `_sessions`.
+        self._sessions: dict[str, _HttpSession] = {}
+
+    def _answer(
+        self, headers: Mapping[str, str], handle: Callable[[dict[str, str]], HttpReply]
+    ) -> HttpReply:
+        """Answer a request, whose headers `handle` receives with their names in lower case."""
+        given = {name.lower(): value.strip(" \t") for name, value in headers.items()}
+        foreign = None
+        if self._allowed_hosts is not None:
+            foreign = find_foreign_host(given, self._allowed_hosts)
+        try:
+            if foreign is not None:
+                raise _Refused(403, foreign)
+            return handle(given)
+        except _Refused as refused:
+            return refused.reply
+
+    def _add_session(self, session: _HttpSession) -> None:
+        with self._lock:
+            self._sessions[session.id] = session
+
+    def _end_session(self, session: _HttpSession) -> None:
+        with self._lock:
+            self._sessions.pop(session.id, None)
+        session.close()
+
+    def _end_all_sessions(self) -> None:
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            self._end_session(session)
+
+    def _body(self, stream: EventStream, after: int | None, gone: Gone | None) -> EventBody:
+        return EventBody(stream, after=after, gone=gone, keep_alive=self._keep_alive)
+
+    def _events(self, body: EventBody) -> HttpReply:
+        stats = self.server.stats
+        with stats:
+            stats.streams += 1
+
+        def done(whole: bool) -> None:
+            with stats:
+                stats.streams -= 1
+
+        body.at_close(done)
+        return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
+
+
+class HttpEndpoint(_Endpoint):
     """The Streamable HTTP endpoint of a server, to be called by any HTTP server, from any thread.
 
     Args:
@@ -59,7 +115,8 @@ class HttpEndpoint:
             which can be resumed; `None` sends none.
         keep_alive: Seconds without an event after which a comment is sent on event streams; `None`
             for never.
-        event_limit: The number of messages stored for replay in each session.
+        event_limit: The number of messages stored for replay in each event stream, and of the
+            streams of a session that can be resumed.
         allowed_hosts: The host names accepted in `Host` and `Origin`; `None` accepts all.
     """
 
@@ -73,14 +130,10 @@ class HttpEndpoint:
         event_limit: int = 1000,
         allowed_hosts: Iterable[str] | None = None,
     ) -> None:
-        self.server = server
+        super().__init__(server, keep_alive, allowed_hosts)
         self._response = response
         self._retry_ms = retry_ms
-        self._keep_alive = keep_alive
         self._event_limit = event_limit
-        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
-        self._lock = threading.Lock()  # Guards `_sessions`.
-        self._sessions: dict[str, _HttpSession] = {}
         self._streams = itertools.count(1)
 
     def handle_post(
@@ -94,23 +147,7 @@ class HttpEndpoint:
             gone: Called every 50 ms while waiting; returns whether the client has closed the
                 connection. Without it that is noticed only when writing fails.
         """
-        headers = lower_names(headers)
-        refused = refuse_host(headers, self._allowed_hosts) or _check_post(headers)
-        if refused is not None:
-            return refused
-        try:
-            message = wire.decode(body)
-        except RpcError as error:
-            return _error(400, None, error)
-        if (
-            not isinstance(message, list)
-            and wire.expects_answer(message)
-            and not _is_request(message)
-        ):
-            return _json(400, wire.refuse(message, "Not a JSON-RPC 2.0 message"))
-        if self._is_stateless(headers, message):
-            return self._post_stateless(headers, message, gone)
-        return self._post_stateful(headers, message, gone)
+        return self._answer(headers, partial(self._post, body, gone))
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
         """Answer a GET: the session's own event stream, or, with `Last-Event-ID`, a resumed one.
@@ -119,56 +156,69 @@ class HttpEndpoint:
             headers: The request's headers.
             gone: See `handle_post`.
         """
-        headers = lower_names(headers)
-        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
-        if refused is not None:
-            return refused
-        if not _accepts(headers, EVENTS):
-            return _error(406, None, RpcError(INVALID_REQUEST, f"Accept must list {EVENTS}"))
-        found = self._find_session(headers, None)
-        if isinstance(found, HttpReply):
-            return found
-        stream, after = found.standalone, None
-        last = headers.get("last-event-id")
-        if last is not None:
-            place = found.store.find(last)
-            if place is None:
-                return _error(400, None, RpcError(INVALID_REQUEST, "Unknown Last-Event-ID"))
-            stream, after = place
-        return self._resumable(found, self._body(stream, after, gone))
+        return self._answer(headers, partial(self._get, gone))
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
         """Answer a DELETE: end the session, its calls and streams."""
-        headers = lower_names(headers)
-        refused = refuse_host(headers, self._allowed_hosts) or self._refuse_stateless(headers)
-        if refused is not None:
-            return refused
-        found = self._find_session(headers, None)
-        if isinstance(found, HttpReply):
-            return found
-        self._end_session(found)
-        return HttpReply(204)
+        return self._answer(headers, self._delete)
 
     def close(self) -> None:
         """End every session of this endpoint, and the server's subscriptions and open rounds."""
         self.forget_sessions()
         self.server.listeners.end()
         self.server.rounds.close()
-        self.server.workers.stop_idle()
+        self.server.end_idle_workers()
 
     def forget_sessions(self) -> None:
         """End every session, as a restart of the server would: their ids become unknown."""
-        with self._lock:
-            sessions = list(self._sessions.values())
-        for session in sessions:
-            self._end_session(session)
+        self._end_all_sessions()
+
+    def _post(self, body: bytes, gone: Gone | None, headers: Mapping[str, str]) -> HttpReply:
+        _check_post(headers)
+        try:
+            message = wire.decode(body)
+        except RpcError as error:
+            raise _Refused(400, error) from None
+        if (
+            not isinstance(message, list)
+            and wire.expects_answer(message)
+            and not _is_request(message)
+        ):
+            raise _Refused(400, "Not a JSON-RPC 2.0 message", wire.id_of(message))
+        if self._is_stateless(headers, message):
+            return self._post_stateless(headers, message, gone)
+        return self._post_stateful(headers, message, gone)
+
+    def _get(self, gone: Gone | None, headers: Mapping[str, str]) -> HttpReply:
+        if self._has_only_post(headers):
+            return HttpReply(405, {"allow": "POST"})
+        if not _accepts(headers, EVENTS):
+            raise _Refused(406, f"Accept must list {EVENTS}")
+        found = self._find_session(headers)
+        stream, after = found.standalone, None
+        last = headers.get("last-event-id")
+        if last is not None:
+            place = found.find(last)
+            if place is None:
+                raise _Refused(400, "Unknown Last-Event-ID")
+            stream, after = place
+        return self._resumable(found, self._body(stream, after, gone))
+
+    def _delete(self, headers: Mapping[str, str]) -> HttpReply:
+        if self._has_only_post(headers):
+            return HttpReply(405, {"allow": "POST"})
+        self._end_session(self._find_session(headers))
+        return HttpReply(204)
 
     # 2026-07-28
+
+    def _has_only_post(self, headers: Mapping[str, str]) -> bool:
+        return not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS
 
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
         if not self.server.stateless:
             return False
-        if not self.server.stateful or headers.get(dispatch.VERSION) in STATELESS:
+        if not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS:
             return True
         if not isinstance(message, dict):
             return False
@@ -185,7 +235,7 @@ class HttpEndpoint:
     ) -> HttpReply:
         server = self.server
         if not isinstance(message, dict) or "method" not in message:
-            return _json(400, wire.refuse(message, "Send one request or notification"))
+            raise _Refused(400, "Send one request or notification", wire.id_of(message))
         identifier = message.get("id")
         if identifier is None:
             with server.stats as stats:
@@ -202,12 +252,12 @@ class HttpEndpoint:
             dispatch.check_headers(headers, message, server.features.tools)
             call = server.dispatcher.admit_stateless(message, outlet)
             if not server.dispatcher.has_handler(call):
-                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             with server.stats as stats:
                 stats.replies += 1
                 stats.errors += 1
-            return _error(_STATUSES.get(error.code, 400), identifier, error)
+            raise _Refused(_STATUSES.get(error.code, 400), error, identifier) from None
 
         def closed(whole: bool) -> None:
             # In 2026-07-28 the end of the stream is the cancellation.
@@ -231,15 +281,13 @@ class HttpEndpoint:
         if starts and SESSION not in headers:
             return self._initialize(message, gone)
         found = self._find_session(headers, message)
-        if isinstance(found, HttpReply):
-            return found
         if isinstance(message, list):
             try:
                 wire.check_batch(message, found.session.revision, self.server.batches)
             except RpcError as error:
-                return _error(400, None, error)
+                raise _Refused(400, error) from None
         members = message if isinstance(message, list) else [message]
-        stream = self._new_stream()
+        stream = self._new_stream(self._event_limit)
         body = self._body(stream, None, gone)
         outlet = _PostOutlet(stream, {}, pausable=found.polling and self._response != "json")
         found.session.take(message, outlet, together=self._response == "json")
@@ -248,8 +296,8 @@ class HttpEndpoint:
         return self._reply(body, outlet, lambda body: self._resumable(found, body))
 
     def _initialize(self, message: Message, gone: Gone | None) -> HttpReply:
-        found = _HttpSession(self.server, self._new_stream(), EventStore(self._event_limit))
-        stream = self._new_stream()
+        found = _HttpSession(self.server, self._new_stream(self._event_limit), self._event_limit)
+        stream = self._new_stream(self._event_limit)
         outlet = _PostOutlet(stream, {})
         body = self._body(stream, None, gone)
         found.session.take(message, outlet)
@@ -257,42 +305,30 @@ class HttpEndpoint:
             found.session.close()
             outlet.status = 400
             return self._json_reply(body, outlet)
-        with self._lock:
-            self._sessions[found.id] = found
+        self._add_session(found)
         reply = self._reply(body, outlet, lambda body: self._resumable(found, body))
         reply.headers["mcp-session-id"] = found.id
         return reply
 
-    def _find_session(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
-        """Return the session that the headers name, or an error."""
+    def _find_session(self, headers: Mapping[str, str], message: Any = None) -> _HttpSession:
+        """Return the session that the headers name."""
         identifier = message.get("id") if isinstance(message, dict) else None
         session_id = headers.get(SESSION)
         if session_id is None:
-            error = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing; initialize first")
-            return _error(400, identifier, error)
+            raise _Refused(400, "Mcp-Session-Id is missing; initialize first", identifier)
         with self._lock:
             found = self._sessions.get(session_id)
         if found is None:
-            return _error(404, identifier, RpcError(INVALID_REQUEST, "Session not found"))
+            raise _Refused(404, "Session not found", identifier)
         version = headers.get(dispatch.VERSION)
         if version is not None and version not in self.server.stateful:
-            error = RpcError(INVALID_REQUEST, f"Unsupported MCP-Protocol-Version: {version}")
-            return _error(400, identifier, error)
+            raise _Refused(400, f"Unsupported MCP-Protocol-Version: {version}", identifier)
         return found
-
-    def _end_session(self, session: _HttpSession) -> None:
-        with self._lock:
-            self._sessions.pop(session.id, None)
-        session.session.close()
-        session.store.close()
 
     # Answers
 
-    def _new_stream(self) -> EventStream:
-        return EventStream(f"{next(self._streams)}")
-
-    def _body(self, stream: EventStream, after: int | None, gone: Gone | None) -> EventBody:
-        return EventBody(stream, after=after, gone=gone, keep_alive=self._keep_alive)
+    def _new_stream(self, limit: int = 0) -> EventStream:
+        return EventStream(f"{next(self._streams)}", limit)
 
     def _reply(
         self, body: EventBody, outlet: _PostOutlet, as_events: Callable[[EventBody], HttpReply]
@@ -308,7 +344,6 @@ class HttpEndpoint:
 
     def _json_reply(self, body: EventBody, outlet: _PostOutlet) -> HttpReply:
         answer = body.wait_final()
-        body.mark_read()
         if answer is None:
             # Cancelled: an event stream that ends without an answer.
             return HttpReply(200, {"content-type": EVENTS})
@@ -316,63 +351,64 @@ class HttpEndpoint:
 
     def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
         """Answer with an event stream that can be resumed."""
-        found.store.add(body.stream)
+        found.add(body.stream)
         body.enable_ids(priming=found.polling, retry_ms=self._retry_ms)
         return self._events(body)
 
-    def _events(self, body: EventBody) -> HttpReply:
-        stats = self.server.stats
-        with stats:
-            stats.streams += 1
-
-        def done(whole: bool) -> None:
-            with stats:
-                stats.streams -= 1
-
-        body.at_close(done)
-        return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
-
-    # Errors
-
-    def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
-        """Return the error for a method that 2026-07-28 does not have; it has only POST."""
-        if self.server.stateful and headers.get(dispatch.VERSION) not in STATELESS:
-            return None
-        return HttpReply(405, {"allow": "POST"})
-
 
 class _HttpSession:
-    """A session with its own event stream and the messages stored for replay."""
+    """A session with its own event stream, and the latest streams that can be resumed."""
 
-    def __init__(self, server: Server, standalone: EventStream, store: EventStore) -> None:
+    def __init__(self, server: Server, standalone: EventStream, limit: int = 0) -> None:
         self.id = secrets.token_urlsafe(32)
         self.standalone = standalone
-        self.store = store
-        store.add(standalone)
+        self._limit = limit
+        self._lock = threading.Lock()  # Guards `_streams`.
+        self._streams: dict[str, EventStream] = {}
         self.session: Session = server.open_session(
             lambda message: standalone.append(wire.encode(message)), self.id
         )
+
+    def close(self) -> None:
+        """End the session and its streams."""
+        self.session.close()
+        with self._lock:
+            streams = [self.standalone, *self._streams.values()]
+        for stream in streams:
+            stream.finish()
+
+    def add(self, stream: EventStream) -> None:
+        """Make a stream resumable; beyond the limit, the oldest stream no longer is."""
+        with self._lock:
+            self._streams[stream.name] = stream
+            if len(self._streams) > self._limit:
+                del self._streams[next(iter(self._streams))]
+
+    def find(self, event_id: str) -> tuple[EventStream, int] | None:
+        """Return the stream of an event id and the event's number there, or `None`."""
+        name, _, number = event_id.rpartition("-")
+        with self._lock:
+            stream = {**self._streams, self.standalone.name: self.standalone}.get(name)
+        return (stream, int(number)) if stream is not None and number.isdecimal() else None
 
     @property
     def polling(self) -> bool:
         """Whether streams begin with a priming event and may be closed early (2025-11-25)."""
         revision = self.session.revision
-        return revision is not None and since(revision, "2025-11-25")
+        return revision is not None and wire.since(revision, "2025-11-25")
 
 
-class _PostOutlet:
+class _PostOutlet(wire.Outlet):
     """Sends the messages that belong to one POST to its event stream."""
 
     def __init__(
         self, stream: EventStream, statuses: Mapping[int, int], *, pausable: bool = False
     ) -> None:
+        super().__init__(lambda message: stream.append(wire.encode(message)))
         self.status = 200
         self._stream = stream
         self._statuses = statuses
         self._pausable = pausable
-
-    def send(self, message: Message) -> None:
-        self._stream.append(wire.encode(message))
 
     def finish(self, message: Message | list[Message] | None) -> None:
         if message is None:
@@ -387,32 +423,15 @@ class _PostOutlet:
             self._stream.pause(retry_ms)
 
 
-def refuse_host(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
-    """Refuse other hosts and origins (DNS rebinding): web pages must not reach a local server."""
-    if allowed is None:
-        return None
-    host = urlsplit(f"//{headers.get('host', '')}").hostname
-    origin = headers.get("origin")
-    if host not in allowed:
-        return _error(403, None, RpcError(INVALID_REQUEST, f"Host not allowed: {host}"))
-    if origin is not None and urlsplit(origin).hostname not in allowed:
-        return _error(403, None, RpcError(INVALID_REQUEST, f"Origin not allowed: {origin}"))
-    return None
-
-
-def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with their names in lower case."""
-    return {name.lower(): value.strip(" \t") for name, value in headers.items()}
-
-
-def _check_post(headers: Mapping[str, str]) -> HttpReply | None:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        return _error(415, None, RpcError(INVALID_REQUEST, f"Content-Type must be {JSON}"))
+def _check_post(headers: Mapping[str, str]) -> None:
+    if not _is_json(headers):
+        raise _Refused(415, f"Content-Type must be {JSON}")
     if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
-        text = f"Accept must list {JSON} and {EVENTS}"
-        return _error(406, None, RpcError(INVALID_REQUEST, text))
-    return None
+        raise _Refused(406, f"Accept must list {JSON} and {EVENTS}")
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
 
 
 def _accepts(headers: Mapping[str, str], kind: str) -> bool:
@@ -430,10 +449,6 @@ def _is_request(message: Any) -> bool:
     )
 
 
-def _error(status: int, identifier: Any, error: RpcError) -> HttpReply:
-    return _json(status, wire.error_reply(identifier, error))
-
-
 def _json(status: int, message: Message) -> HttpReply:
     return HttpReply(status, {"content-type": JSON}, wire.encode(message))
 
@@ -444,7 +459,7 @@ def _json(status: int, message: Message) -> HttpReply:
 _SESSION_PARAMETER = "session"
 
 
-class SseEndpoint:
+class SseEndpoint(_Endpoint):
     """The two HTTP+SSE endpoints of a server, to be called by any HTTP server, from any thread.
 
     Args:
@@ -462,12 +477,8 @@ class SseEndpoint:
         keep_alive: float | None = 15.0,
         allowed_hosts: Iterable[str] | None = None,
     ) -> None:
-        self.server = server
+        super().__init__(server, keep_alive, allowed_hosts)
         self._messages = messages
-        self._keep_alive = keep_alive
-        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
-        self._lock = threading.Lock()  # Guards `_sessions`.
-        self._sessions: dict[str, tuple[Session, EventStream]] = {}
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
         """Answer a GET: open a session, whose event stream is the response.
@@ -476,26 +487,7 @@ class SseEndpoint:
             headers: The request's headers.
             gone: See `HttpEndpoint.handle_post`.
         """
-        refused = refuse_host(lower_names(headers), self._allowed_hosts)
-        if refused is not None:
-            return refused
-        if not self.server.stateful:
-            return HttpReply(405)
-        identifier = secrets.token_urlsafe(32)
-        stream = EventStream(identifier)
-        EventStore(0).add(stream)  # No message is stored for replay.
-        body = EventBody(stream, after=None, gone=gone, keep_alive=self._keep_alive)
-        address = f"{self._messages}?{_SESSION_PARAMETER}={identifier}"
-        body.set_prelude(format_event(address.encode(), event="endpoint"))
-        session = self.server.open_session(
-            lambda message: stream.append(wire.encode(message)), identifier
-        )
-        with self._lock:
-            self._sessions[identifier] = session, stream
-        with self.server.stats as stats:
-            stats.streams += 1
-        body.at_close(self._end_session(identifier))
-        return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
+        return self._answer(headers, lambda _: self._open(gone))
 
     def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
         """Answer a POST: process a message; its answer is sent on the session's event stream.
@@ -505,33 +497,30 @@ class SseEndpoint:
             body: The request's body.
             query: The query string of the request's URL.
         """
-        headers = lower_names(headers)
-        refused = refuse_host(headers, self._allowed_hosts)
-        if refused is not None:
-            return refused
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        return self._answer(headers, partial(self._post, body, query))
+
+    def close(self) -> None:
+        """End every session of this endpoint."""
+        self._end_all_sessions()
+
+    def _open(self, gone: Gone | None) -> HttpReply:
+        if not self.server.stateful:
+            return HttpReply(405)
+        found = _HttpSession(self.server, EventStream("sse"))
+        body = self._body(found.standalone, None, gone)
+        address = f"{self._messages}?{_SESSION_PARAMETER}={found.id}"
+        body.prelude = format_event(address.encode(), event="endpoint")
+        self._add_session(found)
+        reply = self._events(body)
+        body.at_close(lambda _: self._end_session(found))
+        return reply
+
+    def _post(self, body: bytes, query: str, headers: Mapping[str, str]) -> HttpReply:
+        if not _is_json(headers):
             return HttpReply(415)
         with self._lock:
             found = self._sessions.get("".join(parse_qs(query).get(_SESSION_PARAMETER, ())))
         if found is None:
             return HttpReply(404, {"content-type": "text/plain"}, b"Session not found")
-        found[0].receive(body)
+        found.session.receive(body)
         return HttpReply(202, {"content-type": "text/plain"}, b"Accepted")
-
-    def close(self) -> None:
-        """End every session of this endpoint."""
-        with self._lock:
-            sessions = list(self._sessions.values())
-        for session, stream in sessions:
-            session.close()
-            stream.finish()
-
-    def _end_session(self, identifier: str) -> Callable[[bool], None]:
-        def end(whole: bool) -> None:
-            with self._lock:
-                session, _ = self._sessions.pop(identifier)
-            with self.server.stats as stats:
-                stats.streams -= 1
-            session.close()
-
-        return end

@@ -6,15 +6,8 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-from syncmcp.testing.server.wire import (
-    INVALID_REQUEST,
-    MISSING_CAPABILITY,
-    STATELESS,
-    URL_ELICITATION_REQUIRED,
-    Message,
-    RpcError,
-    since,
-)
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.wire import Message, RpcError
 
 # The capabilities of a client that a question requires.
 
@@ -40,9 +33,9 @@ class MissingCapability(RpcError):
         data: Any = None
         for step in reversed(feature.split(".")):
             data = {step: data or {}}
-        stateless = revision in STATELESS
+        stateless = revision in wire.STATELESS
         super().__init__(
-            MISSING_CAPABILITY if stateless else INVALID_REQUEST,
+            wire.MISSING_CAPABILITY if stateless else wire.INVALID_REQUEST,
             f"The client did not declare {feature}",
             {"requiredCapabilities": data} if stateless else None,
         )
@@ -68,12 +61,12 @@ class UrlElicitationRequired(RpcError):
             {"mode": "url", "elicitationId": identifier, "message": text, "url": url}
             for identifier, (text, url) in elicitations.items()
         ]
-        super().__init__(URL_ELICITATION_REQUIRED, message, {"elicitations": entries})
+        super().__init__(wire.URL_ELICITATION_REQUIRED, message, {"elicitations": entries})
 
 
 def declared(capabilities: Message, feature: str, revision: str) -> bool:
     """Return whether the client declared `feature`, a path, and the revision has it."""
-    if not since(revision, _SINCE.get(feature, revision)):
+    if not wire.since(revision, _SINCE.get(feature, revision)):
         return False
     if feature.startswith("elicitation.") and not declared(capabilities, "elicitation", revision):
         return False
@@ -243,10 +236,10 @@ def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
     if not isinstance(answer.get("stopReason", ""), str):
         found.append("stopReason is not a string")
     content = answer.get("content")
-    if isinstance(content, list) and not since(revision, "2025-11-25"):
+    if isinstance(content, list) and not wire.since(revision, "2025-11-25"):
         found.append(f"content is an array, which {revision} does not have")
     kinds = ["text", "image"]
-    if since(revision, "2025-03-26"):
+    if wire.since(revision, "2025-03-26"):
         kinds.append("audio")
     if params.get("tools"):
         kinds.append("tool_use")

@@ -8,25 +8,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Rounds
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.dispatch import Dispatcher, Workers
+from syncmcp.testing.server.dispatch import Dispatcher
 from syncmcp.testing.server.features import Completer, Features, Prompt, Resource, TaskSupport, Tool
 from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
-from syncmcp.testing.server.wire import (
-    DEFAULT_BATCHES,
-    INVALID_PARAMS,
-    REVISIONS,
-    STATELESS,
-    Batches,
-    Message,
-    RpcError,
-    Stats,
-    sort_revisions,
-)
+from syncmcp.testing.server.wire import Batches, Message, RpcError, Stats
 
 # Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
 
@@ -50,32 +41,26 @@ class Listeners:
     def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
         """Acknowledge a listen request and keep it open until it is cancelled or ended.
 
-        Args:
-            call: The request.
-            known_tasks: Returns which of the requested task ids the client may listen for; may
-                raise `RpcError`.
+        `known_tasks` returns which of the requested tasks the client may listen for.
+
+        Raises:
+            RpcError: The request is invalid.
         """
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
-            error = RpcError(INVALID_PARAMS, "params.notifications must be an object")
-            call.answer(wire.error_reply(call.request_id, error))
-            return
+            raise RpcError(wire.INVALID_PARAMS, "params.notifications must be an object")
         honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
         if isinstance(wanted.get(_URIS), list):
             honoured[_URIS] = wanted[_URIS]
         if isinstance(wanted.get(_TASKS), list):
-            try:
-                honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
-            except RpcError as error:
-                call.answer(wire.error_reply(call.request_id, error))
-                return
+            honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
         with self._lock:
             self._open[call] = honoured
             self._unacknowledged[call] = []
         with self._stats as stats:
             stats.listeners += 1
         call.add_done_callback(self._remove)
-        # The acknowledgement is sent first; `_notify` queues notifications until it was.
+        # The acknowledgement is sent first; `notify` queues notifications until it was.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         while True:
             with self._lock:
@@ -87,41 +72,28 @@ class Listeners:
             for method, params in early:
                 call.notify(method, params)
 
-    def notify_list_changed(self, kind: str, method: str) -> None:
-        """Notify the listeners for `kind` that a list has changed."""
-        for call, honoured in self._snapshot():
-            if honoured.get(kind):
-                self._notify(call, method, _tag(call))
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify the listeners for `uri` that the resource has changed."""
-        for call, honoured in self._snapshot():
-            if uri in honoured.get(_URIS, ()):
-                params = {"uri": uri, **_tag(call)}
-                self._notify(call, "notifications/resources/updated", params)
-
-    def notify_task_changed(self, task: Message) -> None:
-        """Notify the listeners for a task of its status."""
-        for call, honoured in self._snapshot():
-            if task["taskId"] in honoured.get(_TASKS, ()):
-                self._notify(call, "notifications/tasks", {**task, **_tag(call)})
+    def notify(self, method: str, params: Message, kind: str, value: object = True) -> None:
+        """Notify the listeners for events of a kind: all of them, or those about a URI or task."""
+        with self._lock:
+            wishes = [(call, honoured.get(kind)) for call, honoured in self._open.items()]
+        for call, wish in wishes:
+            if value not in (wish if isinstance(wish, list) else [wish]):
+                continue
+            tagged = {**params, **_tag(call)}
+            with self._lock:
+                early = self._unacknowledged.get(call)
+                if early is not None:
+                    early.append((method, tagged))
+                    continue
+            call.notify(method, tagged)
 
     def end(self) -> None:
         """End every subscription in order: each listen request is answered with its result."""
-        for call, _ in self._snapshot():
+        with self._lock:
+            calls = list(self._open)
+        for call in calls:
             result: Message = {"resultType": "complete", **_tag(call)}
             call.answer(wire.reply(call.request_id, result))
-
-    def _notify(self, call: Call, method: str, params: Message) -> None:
-        with self._lock:
-            if call in self._unacknowledged:
-                self._unacknowledged[call].append((method, params))
-                return
-        call.notify(method, params)
-
-    def _snapshot(self) -> list[tuple[Call, Message]]:
-        with self._lock:
-            return list(self._open.items())
 
     def _remove(self, call: Call) -> None:
         with self._lock:
@@ -134,6 +106,10 @@ class Listeners:
 
 def _tag(call: Call) -> Message:
     return {"_meta": {wire.SUBSCRIPTION_ID: call.request_id}}
+
+
+def _new_pool() -> DaemonPool:
+    return DaemonPool("syncmcp-testing-tool", sys.maxsize, linger=0.1)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -177,41 +153,38 @@ class Server:
         version: str = "1.0",
         title: str | None = None,
         instructions: str | None = None,
-        revisions: Iterable[str] = REVISIONS,
+        revisions: Iterable[str] = wire.REVISIONS,
         page_size: int | None = None,
         capabilities: Mapping[str, Any] | None = None,
         ttl_ms: int | None = 0,
         cache_scope: Literal["private", "public"] | None = "private",
-        batches: Batches = DEFAULT_BATCHES,
+        batches: Batches = wire.DEFAULT_BATCHES,
     ) -> None:
         self.info: Message = {"name": name, "version": version}
         if title is not None:
             self.info["title"] = title
         self.instructions = instructions
-        self.revisions = sort_revisions(revisions)
-        self.stateful = tuple(r for r in self.revisions if r not in STATELESS)
-        self.stateless = tuple(r for r in self.revisions if r in STATELESS)
+        self.revisions = wire.sort_revisions(revisions)
+        self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
+        self.stateless = tuple(r for r in self.revisions if r in wire.STATELESS)
         self.ttl_ms = ttl_ms
-        self.cache_scope = cache_scope
+        self.cache_scope: Literal["private", "public"] | None = cache_scope
         self.batches = batches
         self.stats = Stats()
         self.features = Features(page_size)
-        self.workers = Workers("syncmcp-testing-tool")
+        self._workers = _new_pool()
         self.rounds = Rounds(self.stats, self.info, self.answer)
         self.listeners = Listeners(self.stats)
         self.tasks = Tasks(
             self.features,
             self.rounds,
-            run=self.workers.run,
-            notify_listeners=self.listeners.notify_task_changed,
+            run=self.run_job,
+            notify_listeners=lambda task: self.listeners.notify(
+                "notifications/tasks", task, _TASKS, task["taskId"]
+            ),
         )
         self.dispatcher = Dispatcher(
-            self,
-            self.features,
-            self.tasks,
-            self.rounds,
-            self.workers,
-            listen=lambda call: self.listeners.open(call, self.tasks.known_tasks),
+            self, lambda call: self.listeners.open(call, self.tasks.known_tasks)
         )
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
@@ -274,12 +247,12 @@ class Server:
     def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
         """Register `function` as a tool, as `tool` does; `options` are the arguments of `tool`."""
         tool = Tool(function, **options)
-        self.features.add(self.features.tools, tool.name, tool)
+        self.features.tools[tool.name] = tool
         self.list_changed("tools")
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool; raises `KeyError` if there is none of that name."""
-        self.features.remove(self.features.tools, name)
+        del self.features.tools[name]
         self.list_changed("tools")
 
     def resource(
@@ -312,8 +285,9 @@ class Server:
         """Register the decorated function as a resource template (RFC 6570).
 
         The variables of the template are the function's arguments, which are strings. The
-        parameter of a variable that may be absent (`{?name}`) needs a default. The function returns
-        what it may return for `resource`.
+        parameter of a variable that may be absent (`{?name}`) needs a default. No value is refused
+        (``..``, a host), so that the function checks them. It returns what it may return for
+        `resource`.
 
         Raises:
             ValueError: `template` is no URI template, or its URIs cannot be matched; see
@@ -325,7 +299,7 @@ class Server:
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource; raises `KeyError` if there is none with this URI."""
-        self.features.remove(self.features.resources, uri)
+        del self.features.resources[uri]
         self.list_changed("resources")
 
     def prompt(
@@ -344,7 +318,7 @@ class Server:
 
         def register(function: F) -> F:
             prompt = Prompt(function, name=name, title=title, description=description)
-            self.features.add(self.features.prompts, prompt.name, prompt)
+            self.features.prompts[prompt.name] = prompt
             self.list_changed("prompts")
             return function
 
@@ -352,7 +326,7 @@ class Server:
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt; raises `KeyError` if there is none of that name."""
-        self.features.remove(self.features.prompts, name)
+        del self.features.prompts[name]
         self.list_changed("prompts")
 
     def completion(
@@ -373,10 +347,11 @@ class Server:
         """
         if (prompt is None) == (template is None):
             raise ValueError("give exactly one of prompt and template")
-        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
+        kind = "ref/resource" if prompt is None else "ref/prompt"
+        target = str(template) if prompt is None else prompt
 
         def register(function: C) -> C:
-            self.features.add(self.features.completers, (kind, target, argument), function)
+            self.features.completers[(kind, target, argument)] = function
             return function
 
         return register
@@ -404,7 +379,9 @@ class Server:
             listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
         """
         if self._skills is None:
-            self._skills = SkillRegistry(self.features, self._publish_file)
+            self._skills = SkillRegistry(
+                self.features, lambda uri, name, read: self.resource(uri, name=name)(read)
+            )
             for method, handler in self._skills.handlers.items():
                 self.on_request(method, handler)
         self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
@@ -472,7 +449,7 @@ class Server:
             self._sessions.discard(session)
             last = not self._sessions
         if last:
-            self.workers.stop_idle()
+            self.end_idle_workers()
         with self.stats as stats:
             stats.sessions -= 1
 
@@ -494,6 +471,15 @@ class Server:
         with self.stats as stats:
             stats.running -= 1
             stats.cancelled += call.cancelled.is_set()
+
+    def run_job(self, job: Callable[[], None]) -> None:
+        """Run `job` at once on a thread of its own, so that it may block."""
+        self._workers.run(job)
+
+    def end_idle_workers(self) -> None:
+        """End the idle threads of `run_job`, which are kept for a moment for later jobs."""
+        idle, self._workers = self._workers, _new_pool()
+        idle.close()
 
     @property
     def sessions(self) -> list[Session]:
@@ -536,7 +522,7 @@ class Server:
         self.tasks.close()
         for session in self.sessions:
             session.close()
-        self.workers.stop_idle()
+        self.end_idle_workers()
 
     # Notifications
 
@@ -547,14 +533,15 @@ class Server:
         """
         method = f"notifications/{kind}/list_changed"
         self.broadcast(method)
-        self.listeners.notify_list_changed(f"{kind}ListChanged", method)
+        self.listeners.notify(method, {}, f"{kind}ListChanged")
 
     def resource_updated(self, uri: str) -> None:
         """Notify the clients that subscribed to `uri` that the resource has changed."""
+        method, params = "notifications/resources/updated", {"uri": uri}
         for session in self.sessions:
-            if session.subscribed(uri):
-                session.notify("notifications/resources/updated", {"uri": uri})
-        self.listeners.notify_resource_updated(uri)
+            if uri in session.subscriptions:
+                session.notify(method, params)
+        self.listeners.notify(method, params, _URIS, uri)
 
     def broadcast(self, method: str, params: Message | None = None) -> None:
         """Send a notification to every initialized session (stateful revisions)."""
@@ -562,14 +549,11 @@ class Server:
             if session.initialized:
                 session.notify(method, params)
 
-    def _publish_file(self, uri: str, name: str, read: Callable[[], str | bytes]) -> None:
-        self.resource(uri, name=name)(read)
-
     def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
         registry = self.features.templates if template else self.features.resources
 
         def register(function: F) -> F:
-            self.features.add(registry, uri, Resource(uri, function, template=template, **options))
+            registry[uri] = Resource(uri, function, template=template, **options)
             self.list_changed("resources")
             return function
 

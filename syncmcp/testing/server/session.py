@@ -11,46 +11,30 @@ from typing import Any, Protocol
 
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.questions import Progress, Question, Withdrawn
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    Batches,
-    Message,
-    Outlet,
-    RpcError,
-    Stats,
-)
+from syncmcp.testing.server.wire import Batches, Message, Outlet, RpcError, Stats
 
 
-class Dispatcher(Protocol):
-    """Admits the requests of a session and has them answered."""
-
-    def negotiate(self, wanted: object) -> tuple[str, Message]:
-        """Return the revision and the result of an `initialize` that asks for `wanted`."""
-        ...
-
-    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
-        """Return a request as a call. Raises `RpcError`."""
-        ...
-
-    def start(self, call: Call) -> None:
-        """Serve a call; never waits for a tool."""
-
-
-class SessionServer(Protocol):
-    """What a session needs of its server."""
+class _Server(Protocol):
+    """What a session needs of its `Server`."""
 
     stats: Stats
     batches: Batches
     notification_handlers: dict[str, Callable[[Message], None]]
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Serves the requests."""
-        ...
+    def run_job(self, job: Callable[[], None]) -> None: ...
 
-    def session_closed(self, session: Session) -> None:
-        """Forget a session that has ended."""
+    def session_closed(self, session: Session) -> None: ...
+
+    @property
+    def dispatcher(self) -> _Dispatcher: ...
+
+
+class _Dispatcher(Protocol):
+    def negotiate(self, wanted: object) -> tuple[str, Message]: ...
+
+    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call: ...
+
+    def start(self, call: Call) -> None: ...
 
 
 class Call:
@@ -101,7 +85,7 @@ class Call:
         # a message may call back into this session.
         self._lock = threading.Lock()
         self._open = True
-        self._done_callbacks: list[Callable[[Call], None]] = []
+        self._done_callbacks: list[Callable[[Call], object]] = []
 
     @property
     def open(self) -> bool:
@@ -119,6 +103,16 @@ class Call:
     def notify(self, method: str, params: Message | None = None) -> bool:
         """Send a notification as `send` does."""
         return self.send(wire.notification(method, params))
+
+    def question(self, method: str, params: Message | None, progress: Progress | None) -> Question:
+        """Send the client a request on the stream of this call, whose end withdraws it."""
+        session = self.session
+        if session is None or session.revision != self.revision:
+            text = f"{self.revision} has no requests from servers"
+            raise RpcError(wire.INTERNAL_ERROR, text)
+        question = session.question(method, params, send=self.send, progress=progress)
+        self.add_done_callback(lambda _: question.cancel("the call has ended"))
+        return question
 
     def interrupt(self, retry_ms: int | None) -> None:
         """Close the event stream before the answer, if the client can resume it."""
@@ -139,7 +133,7 @@ class Call:
         self._outlet.finish(None)
         return True
 
-    def add_done_callback(self, function: Callable[[Call], None]) -> None:
+    def add_done_callback(self, function: Callable[[Call], object]) -> None:
         """Call `function(call)` when the call is answered or cancelled.
 
         It runs on the thread that ends the call, before the answer is sent; if the call has ended,
@@ -184,11 +178,12 @@ class Session:
         log_level: The level of the last `logging/setLevel`; "info" before the first.
         initialized: Whether `notifications/initialized` has come.
         closed: Set when the session has ended.
+        subscriptions: The URIs of the resources that it subscribed to.
     """
 
     def __init__(
         self,
-        server: SessionServer,
+        server: _Server,
         push: Callable[[Any], None],
         session_id: str | None = None,
     ) -> None:
@@ -199,24 +194,25 @@ class Session:
         self.log_level = "info"
         self.initialized = False
         self.closed = threading.Event()
+        self.subscriptions: set[str] = set()
         self._server = server
         self._push = push
-        self._direct = _DirectOutlet(push)
+        self._direct = Outlet(push)
         self._numbers = itertools.count(1)
-        # Guards the next five attributes.
+        # Guards the next four attributes.
         self._lock = threading.Lock()
-        self._running: dict[tuple[type, str | int], Call] = {}
+        self._running: dict[str | int, Call] = {}
         self._questions: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
         # Over HTTP `notifications/cancelled` may arrive before its request.
-        self._early_cancels: deque[tuple[type, str | int]] = deque(maxlen=_MAX_EARLY_CANCELS)
-        self._subscriptions: set[str] = set()
+        self._early_cancels: deque[str | int] = deque(maxlen=_MAX_EARLY_CANCELS)
         self._at_close: list[Callable[[], None]] = []
 
     def receive(self, frame: bytes) -> None:
         """Process one frame of the client: JSON without a newline. Never waits for a tool.
 
-        Requests that call no function of the server's author are answered before this returns.
+        Requests that call no function of the server's author are answered before this returns,
+        unless they are in a batch whose requests run one after another.
         """
         try:
             message = wire.decode(frame)
@@ -247,7 +243,7 @@ class Session:
             running = list(self._running.values())
             asked = list(self._questions.values())
             self._questions.clear()
-            self._subscriptions.clear()
+        self.subscriptions.clear()
         # Before the calls are cancelled, which would withdraw their questions.
         for question in asked:
             question.end(ConnectionError("the session has ended"))
@@ -343,21 +339,6 @@ class Session:
             raise Withdrawn("the call has ended")
         return question
 
-    def subscribe(self, uri: str) -> None:
-        """Send this session a notification for each `Server.resource_updated(uri)`."""
-        with self._lock:
-            self._subscriptions.add(uri)
-
-    def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`; does nothing if the client did not subscribe."""
-        with self._lock:
-            self._subscriptions.discard(uri)
-
-    def subscribed(self, uri: str) -> bool:
-        """Return whether the client subscribed to `uri`."""
-        with self._lock:
-            return uri in self._subscriptions
-
     def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
         batches = self._server.batches
         try:
@@ -366,44 +347,41 @@ class Session:
             outlet.finish(wire.error_reply(None, error))
             return
         answered = [message for message in messages if wire.expects_answer(message)]
-        turns = wire.StepQueue()
-        batch = wire.BatchOutlet(
-            outlet,
-            answered,
-            together=batches.together or together,
-            on_settled=lambda: None if batches.parallel else turns.run_next(),
-        )
+        batch = wire.Batch(outlet, len(answered), together=batches.together or together)
         if batches.timeout is not None and answered:
-            batch.expire_after(batches.timeout, self._cancel_expired)
-        position = 0
-        for message in messages:
-            if wire.expects_answer(message):
-                member_outlet, place = batch.member_outlet(position), (position, len(answered))
-                position += 1
-                turns.steps.append(partial(self._take_member, message, member_outlet, place))
-            else:
-                turns.steps.append(partial(self._take_unanswered, message, outlet, turns))
-        for _ in range(len(turns.steps) if batches.parallel else 1):
-            turns.run_next()
+            self._server.run_job(partial(self._expire, batch, answered, batches.timeout))
 
-    def _take_member(self, message: Any, member_outlet: Outlet, place: tuple[int, int]) -> None:
-        if isinstance(message, dict) and message.get("method") == "initialize":
-            member_outlet.finish(wire.refuse(message, "initialize may not stand in a batch"))
+        def take() -> None:
+            members = iter(batch.members)
+            for message in messages:
+                if not wire.expects_answer(message):
+                    self._take_one(message, outlet, None)
+                    continue
+                member = next(members)
+                if isinstance(message, dict) and message.get("method") == "initialize":
+                    member.finish(wire.refuse(message, "initialize may not stand in a batch"))
+                else:
+                    self._take_one(message, member, (member.index, len(answered)))
+                if not batches.parallel:
+                    member.settled.wait()
+
+        if batches.parallel:
+            take()
         else:
-            self._take_one(message, member_outlet, place)
+            self._server.run_job(take)
 
-    def _take_unanswered(self, message: Any, outlet: Outlet, turns: wire.StepQueue) -> None:
-        """Process a member that is not answered: a notification or a response."""
-        self._take_one(message, outlet, None)
-        if not self._server.batches.parallel:
-            turns.run_next()
-
-    def _cancel_expired(self, request: Any) -> None:
-        """Cancel the call of a request that was answered because its batch has timed out."""
-        with self._lock:
-            call = self._running.get(wire.id_key(request["id"]))
-        if call is not None:
-            call.cancel("the batch took too long")
+    def _expire(self, batch: wire.Batch, requests: list[Any], seconds: float) -> None:
+        """After some seconds, answer the open requests of a batch with an error and cancel them."""
+        if batch.complete.wait(seconds):
+            return
+        error = RpcError(wire.INTERNAL_ERROR, f"The batch took longer than {seconds:g} s")
+        for member, request in zip(batch.members, requests, strict=True):
+            if not member.settled.is_set():
+                member.finish(wire.error_reply(wire.id_of(request), error))
+                with self._lock:
+                    call = self._running.get(request["id"])
+                if call is not None:
+                    call.cancel("the batch took too long")
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -432,44 +410,42 @@ class Session:
                 return
             call = self._server.dispatcher.admit(message, outlet, self)
             call.batch = place
-            self._register(call)
+            cancelled = self._register(call)
         except RpcError as error:
             with self._server.stats as stats:
                 stats.replies += 1
                 stats.errors += 1
             outlet.finish(wire.error_reply(identifier, error))
             return
-        if self._was_cancelled_early(call):
+        if cancelled:
             call.cancel()
         else:
             self._server.dispatcher.start(call)
 
-    def _register(self, call: Call) -> None:
-        key = wire.id_key(call.request_id)
+    def _register(self, call: Call) -> bool:
+        """Return whether the call was cancelled before it came."""
         with self._lock:
             if self.closed.is_set():
-                raise RpcError(INVALID_REQUEST, "The session has ended")
-            if key in self._running:
-                raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
-            self._running[key] = call
+                raise RpcError(wire.INVALID_REQUEST, "The session has ended")
+            if call.request_id in self._running:
+                raise RpcError(wire.INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
+            self._running[call.request_id] = call
+            cancelled = call.request_id in self._early_cancels
         call.add_done_callback(self._unregister)
-
-    def _was_cancelled_early(self, call: Call) -> bool:
-        with self._lock:
-            return wire.id_key(call.request_id) in self._early_cancels
+        return cancelled
 
     def _unregister(self, call: Call) -> None:
         with self._lock:
-            self._running.pop(wire.id_key(call.request_id), None)
+            self._running.pop(call.request_id, None)
 
     def _initialize(self, message: Message, outlet: Outlet) -> None:
         params = wire.params_of(message)
         wanted = wire.string_member(params, "protocolVersion")
         capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
         if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
-            raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
+            raise RpcError(wire.INVALID_PARAMS, "capabilities and clientInfo must be objects")
         if self.revision is not None:
-            raise RpcError(INVALID_REQUEST, "The session is initialized already")
+            raise RpcError(wire.INVALID_REQUEST, "The session is initialized already")
         revision, result = self._server.dispatcher.negotiate(wanted)
         self.client_capabilities = capabilities
         self.client_info = client_info
@@ -508,11 +484,10 @@ class Session:
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
-        key = wire.id_key(identifier)
         with self._lock:
-            call = self._running.get(key)
+            call = self._running.get(identifier)
             if call is None:
-                self._early_cancels.append(key)
+                self._early_cancels.append(identifier)
         if call is not None:
             call.cancel(reason if isinstance(reason, str) else None)
 
@@ -543,20 +518,3 @@ class Session:
         with self._lock:
             question = self._questions.pop(number, None) if take else self._questions.get(number)
             return question, number in self._withdrawn
-
-
-class _DirectOutlet:
-    """The outlet of a connection that has one stream for all messages."""
-
-    def __init__(self, push: Callable[[Any], None]) -> None:
-        self._push = push
-
-    def send(self, message: Message) -> None:
-        self._push(message)
-
-    def finish(self, message: Message | list[Message] | None) -> None:
-        if message is not None:
-            self._push(message)
-
-    def interrupt(self, retry_ms: int | None) -> None:
-        """Do nothing: the request has no stream of its own."""

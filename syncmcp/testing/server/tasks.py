@@ -11,18 +11,12 @@ from functools import partial
 from typing import Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Asked, Asker, Rounds
+from syncmcp.testing.server.asking import Asked, Rounds
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.features import Features, Tool
-from syncmcp.testing.server.questions import Progress, Question, Withdrawn
+from syncmcp.testing.server.questions import Progress, Withdrawn
 from syncmcp.testing.server.session import Call
-from syncmcp.testing.server.wire import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    STATELESS,
-    Message,
-    RpcError,
-)
+from syncmcp.testing.server.wire import Message, RpcError
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -53,7 +47,8 @@ class Task:
         self.answer: Message | RpcError | None = None
         self.call = Call(
             {"id": call.request_id, "method": call.method, "params": call.params},
-            _TaskOutlet(self),
+            # Its request has been answered with the task; `finish` keeps the answer of the tool.
+            wire.Outlet(self.send),
             revision=call.revision,
             session=call.session,
             client_capabilities=call.client_capabilities,
@@ -78,7 +73,7 @@ class Task:
 
     def describe(self) -> Message:
         """Return the task as its revision writes it, without the members of a status."""
-        stateless = self.call.revision in STATELESS
+        stateless = self.call.revision in wire.STATELESS
         entry: Message = {
             "taskId": self.id,
             "status": self.status,
@@ -121,7 +116,7 @@ class Task:
     def finish(self, answer: Message | RpcError) -> None:
         """End the task with the result of its tool, or with the error that it raised."""
         failed = isinstance(answer, RpcError)
-        if self.call.revision not in STATELESS and isinstance(answer, dict):
+        if self.call.revision not in wire.STATELESS and isinstance(answer, dict):
             failed = answer.get("isError") is True
         with self._changed:
             if not self.ended:
@@ -140,7 +135,7 @@ class Task:
 
         Notifications are sent on the session's own stream otherwise.
         """
-        if self.call.revision in STATELESS:
+        if self.call.revision in wire.STATELESS:
             return False  # There is no stream for it.
         params = message.get("params", {})
         message = {
@@ -172,7 +167,7 @@ class Task:
         if isinstance(self.answer, RpcError):
             raise self.answer
         if self.answer is None:
-            raise RpcError(INVALID_PARAMS, f"The task is {self.status}")
+            raise RpcError(wire.INVALID_PARAMS, f"The task is {self.status}")
         return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.related}}
 
     def _wake(self) -> None:
@@ -228,41 +223,25 @@ class Task:
         return faults
 
 
-class _TaskOutlet:
-    """The outlet of a task's call, whose request has been answered with the task."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def send(self, message: Message) -> None:
-        self._task.send(message)
-
-    def finish(self, message: Message | list[Message] | None) -> None:
-        """Do nothing: `Task.finish` keeps the answer."""
-
-    def interrupt(self, retry_ms: int | None) -> None:
-        """Do nothing: there is no stream."""
-
-
-class _TaskAsker(Asker):
+class _TaskContext(ToolContext):
     """Asks while a task runs: on the stream of `tasks/result`, or by `inputRequests`."""
 
     def __init__(self, task: Task, rounds: Rounds) -> None:
         super().__init__(task.call, rounds)
         self._task = task
 
-    def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
-        return self.ask_all({"question": asked}, timeout, progress)["question"]
+    def describe_task(self, message: str) -> None:
+        self._task.set_status("working", message)
 
-    def ask_all(
+    def _ask_all(
         self,
         questions: Mapping[str, Asked],
         timeout: float,
         progress: Progress | None = None,
     ) -> dict[str, Message]:
         for asked in questions.values():
-            self.check(*asked)
-        if self.call.revision in STATELESS:
+            self._check(*asked)
+        if self.call.revision in wire.STATELESS:
             with self._rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())
             given = self._task.ask(questions, timeout)
@@ -283,13 +262,8 @@ class _TaskAsker(Asker):
         end = time.monotonic() + timeout
         while True:
             channel = self._task.channel(max(end - time.monotonic(), 0.0))
-            session = channel.session
-            if session is None:
-                raise RpcError(wire.INTERNAL_ERROR, "there is nobody to ask")
             try:
-                question = session.question(method, params, send=channel.send, progress=progress)
-                channel.add_done_callback(partial(_withdraw_question, question))
-                answer = question.result(timeout)
+                answer = channel.question(method, params, progress).result(timeout)
             except Withdrawn:
                 if self._task.ended:
                     raise
@@ -297,15 +271,6 @@ class _TaskAsker(Asker):
             if wire.meta_of(answer).get(RELATED) != self._task.related[RELATED]:
                 self._rounds.stats.blame(f"{method}: the answer does not name its task")
             return self._checked(asked, answer)
-
-
-class _TaskContext(ToolContext):
-    def __init__(self, task: Task, rounds: Rounds) -> None:
-        super().__init__(_TaskAsker(task, rounds))
-        self._task = task
-
-    def describe_task(self, message: str) -> None:
-        self._task.set_status("working", message)
 
 
 class Tasks:
@@ -335,7 +300,6 @@ class Tasks:
         self._rounds = rounds
         self._run_on_worker = run
         self._notify_listeners = notify_listeners
-        self._lock = threading.Lock()  # Guards the table.
         self._tasks: dict[str, Task] = {}
 
     def capabilities(self, revision: str) -> Message:
@@ -343,7 +307,7 @@ class Tasks:
         tools = self._features.tools.values()
         if not any(tool.task_support in ("optional", "required") for tool in tools):
             return {}
-        if revision in STATELESS:
+        if revision in wire.STATELESS:
             return {"extensions": {EXTENSION: {}}}
         if revision == CORE_REVISION:
             return {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
@@ -352,14 +316,12 @@ class Tasks:
     @property
     def all(self) -> list[Task]:
         """Every task, oldest first."""
-        with self._lock:
-            return list(self._tasks.values())
+        return list(self._tasks.copy().values())
 
     def forget(self, task: Task) -> None:
         """Cancel and remove a task, as if its time to live had passed."""
         task.cancel()
-        with self._lock:
-            self._tasks.pop(task.id, None)
+        self._tasks.pop(task.id, None)
 
     def close(self) -> None:
         """Cancel every task."""
@@ -371,19 +333,14 @@ class Tasks:
         if not self.notify:
             return
         session = task.call.session
-        if task.call.revision in STATELESS:
+        if task.call.revision in wire.STATELESS:
             self._notify_listeners(task.describe_detailed())
         elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
 
     def known_tasks(self, ids: list[Any], call: Call) -> list[str]:
-        """Return which of these tasks a client may listen for (2026-07-28).
-
-        Raises:
-            RpcError: The client did not declare the extension.
-        """
-        if not _declares(call):
-            raise _undeclared()
+        """Return which of these tasks a client may listen for (2026-07-28). Raises `RpcError`."""
+        _require_extension(call)
         known = {task.id for task in self.all} if self.notify else set()
         return [id for id in ids if id in known]
 
@@ -392,20 +349,19 @@ class Tasks:
         tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
-        if context.revision in STATELESS:
+        if context.revision in wire.STATELESS:
             if "task" in params:
                 self.stats.blame("tools/call: task, which the extension does not have")
-            declared = _declares(context)
-            if support == "required" and not declared:
-                raise _undeclared()
-            wanted = runs and declared
+            if support == "required":
+                _require_extension(context)
+            wanted = runs and _declares(context)
         else:
             wanted = context.revision == CORE_REVISION and "task" in params
             if wanted and not runs:
                 self.stats.blame(f"{params.get('name')} was called as a task")
-                raise RpcError(METHOD_NOT_FOUND, "The tool does not run as a task")
+                raise RpcError(wire.METHOD_NOT_FOUND, "The tool does not run as a task")
             if support == "required" and not wanted:
-                raise RpcError(METHOD_NOT_FOUND, "The tool runs as a task only")
+                raise RpcError(wire.METHOD_NOT_FOUND, "The tool runs as a task only")
         if tool is None or not wanted:
             return self._features.call_tool(params, context)
         return self._start(tool, context)
@@ -414,15 +370,14 @@ class Tasks:
         wish = context.params.get("task")
         ttl = wish.get("ttl") if isinstance(wish, dict) else None
         task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
-        with self._lock:
-            self._tasks[task.id] = task
+        self._tasks[task.id] = task
         with self.stats as stats:
             stats.tasks += 1
         # A client that cancels the request never learns the task's id (2026-07-28).
         context.call.add_done_callback(partial(_cancel_task, task))
         described = task.describe()  # Before the tool can change it.
         self._run_on_worker(lambda: self._run(tool, task))
-        if context.revision in STATELESS:
+        if context.revision in wire.STATELESS:
             return {"resultType": "task", **described}
         return {"task": described}
 
@@ -441,7 +396,7 @@ class Tasks:
         task.polls += 1
         with self.stats:  # Wakes tests that wait for `polls`.
             pass
-        return task.describe_detailed() if context.revision in STATELESS else task.describe()
+        return task.describe_detailed() if context.revision in wire.STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
         """Answer `tasks/result` (2025-11-25)."""
@@ -451,10 +406,10 @@ class Tasks:
         """Answer `tasks/cancel`."""
         task = self._find(params, context)
         cancelled = task.cancel()
-        if context.revision in STATELESS:
+        if context.revision in wire.STATELESS:
             return {}
         if not cancelled:
-            raise RpcError(INVALID_PARAMS, f"The task is {task.status}")
+            raise RpcError(wire.INVALID_PARAMS, f"The task is {task.status}")
         return task.describe()
 
     def update(self, params: Message, context: ToolContext) -> Message:
@@ -462,7 +417,7 @@ class Tasks:
         task = self._find(params, context)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
-            raise RpcError(INVALID_PARAMS, "params.inputResponses must be an object")
+            raise RpcError(wire.INVALID_PARAMS, "params.inputResponses must be an object")
         for fault in task.update(responses):
             self.stats.blame(fault)
         return {}
@@ -474,19 +429,17 @@ class Tasks:
 
     def _find(self, params: Message, context: ToolContext) -> Task:
         _check_era(context)
-        with self._lock:
-            task = self._tasks.get(wire.string_member(params, "taskId"))
+        task = self._tasks.get(wire.string_member(params, "taskId"))
         if task is None:
-            raise RpcError(INVALID_PARAMS, "There is no such task")
+            raise RpcError(wire.INVALID_PARAMS, "There is no such task")
         return task
 
 
 def _check_era(context: ToolContext) -> None:
-    if context.revision in STATELESS:
-        if not _declares(context):
-            raise _undeclared()
+    if context.revision in wire.STATELESS:
+        _require_extension(context)
     elif context.revision != CORE_REVISION:
-        raise RpcError(METHOD_NOT_FOUND, f"{context.revision} has no tasks")
+        raise RpcError(wire.METHOD_NOT_FOUND, f"{context.revision} has no tasks")
 
 
 def _declares(asking: ToolContext | Call) -> bool:
@@ -494,16 +447,13 @@ def _declares(asking: ToolContext | Call) -> bool:
     return isinstance(extensions, dict) and EXTENSION in extensions
 
 
-def _undeclared() -> RpcError:
-    return RpcError(
-        wire.MISSING_CAPABILITY,
-        f"The client did not declare {EXTENSION}",
-        {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
-    )
-
-
-def _withdraw_question(question: Question, _: Call) -> None:
-    question.cancel("nobody waits any more")
+def _require_extension(asking: ToolContext | Call) -> None:
+    if not _declares(asking):
+        raise RpcError(
+            wire.MISSING_CAPABILITY,
+            f"The client did not declare {EXTENSION}",
+            {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+        )
 
 
 def _cancel_task(task: Task, call: Call) -> None:

@@ -6,10 +6,10 @@ It shares no code with the client, so that each is an independent check of the o
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pydantic_core
 
@@ -61,11 +61,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(frame: bytes) -> Any:
-    """Return the JSON value in `frame`.
-
-    Raises:
-        RpcError: It is not UTF-8 JSON, or holds NaN or an infinity (code -32700).
-    """
+    """Return the JSON value in `frame`. Raises `RpcError` (-32700), also for NaN and infinities."""
     try:
         return pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
@@ -103,17 +99,8 @@ def is_identifier(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def id_key(identifier: str | int) -> tuple[type, str | int]:
-    """Return a dictionary key for a request id; `1` and `"1"` have different keys."""
-    return type(identifier), identifier
-
-
 def params_of(message: Message) -> Message:
-    """Return the message's params, `{}` when it has none.
-
-    Raises:
-        RpcError: They are not an object (code -32602).
-    """
+    """Return the message's params, `{}` when it has none. Raises `RpcError` (-32602)."""
     params = message.get("params", {})
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "params must be an object")
@@ -127,11 +114,7 @@ def meta_of(params: Message) -> Message:
 
 
 def string_member(params: Message, name: str) -> str:
-    """Return the string member `name` of `params`.
-
-    Raises:
-        RpcError: It is absent or not a string (code -32602).
-    """
+    """Return the string member `name` of `params`. Raises `RpcError` (-32602)."""
     value = params.get(name)
     if not isinstance(value, str):
         raise RpcError(INVALID_PARAMS, f"params.{name} must be a string")
@@ -229,11 +212,7 @@ BATCH_REVISION = "2025-03-26"
 
 
 def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
-    """Return `revisions` from the oldest to the newest.
-
-    Raises:
-        ValueError: One of them is unknown, or there are none.
-    """
+    """Return `revisions` from the oldest to the newest. Raises `ValueError`."""
     wanted = set(revisions)
     unknown = wanted.difference(REVISIONS)
     if unknown or not wanted:
@@ -246,14 +225,20 @@ def since(revision: str, first: str) -> bool:
     return REVISIONS.index(revision) >= REVISIONS.index(first)
 
 
-class Outlet(Protocol):
-    """Sends the messages that belong to one request."""
+class Outlet:
+    """Sends the messages that belong to one request, here on the stream of the connection."""
+
+    def __init__(self, push: Callable[[Any], object]) -> None:
+        self._push = push
 
     def send(self, message: Message) -> None:
         """Send a message before the answer."""
+        self._push(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
         """Send the answer; `None` means that there will be none."""
+        if message is not None:
+            self._push(message)
 
     def interrupt(self, retry_ms: int | None) -> None:
         """Close the event stream before the answer, if the client can resume it."""
@@ -288,11 +273,7 @@ DEFAULT_BATCHES: Final = Batches()
 
 
 def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> None:
-    """Refuse a batch as a whole.
-
-    Raises:
-        RpcError: The revision has no batches, or it is empty or too long (code -32600).
-    """
+    """Raise `RpcError` if the revision has no batches, or it is empty or too long."""
     if revision != BATCH_REVISION:
         raise RpcError(INVALID_REQUEST, f"Batches exist in {BATCH_REVISION} only")
     if not messages:
@@ -301,114 +282,57 @@ def check_batch(messages: list[Any], revision: str | None, batches: Batches) -> 
         raise RpcError(INVALID_REQUEST, f"More than {batches.max_size} messages in a batch")
 
 
-class BatchOutlet:
-    """Collects the answers of one batch.
+class Batch:
+    """Collects the answers of one batch; `complete` is set when its members are answered."""
 
-    Args:
-        outlet: Sends the answers.
-        requests: The members of the batch that are answered.
-        together: Whether all answers are sent in one array.
-        on_settled: Called after each answer.
-    """
-
-    def __init__(
-        self,
-        outlet: Outlet,
-        requests: Sequence[Any],
-        *,
-        together: bool,
-        on_settled: Callable[[], None],
-    ) -> None:
-        self._outlet = outlet
-        self._requests = requests
+    def __init__(self, outlet: Outlet, size: int, *, together: bool) -> None:
+        self.outlet = outlet
+        self.members = [BatchMember(self, index) for index in range(size)]
+        self.complete = threading.Event()
         self._together = together
-        self._on_settled = on_settled
-        self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()  # Guards `_answers` and `_pending`.
-        self._answers: list[Message | None] = [None] * len(requests)
-        self._pending = set(range(len(requests)))
+        self._lock = threading.Lock()  # Guards `_open`, and the answers of all members.
+        self._open = size
 
-    def member_outlet(self, index: int) -> Outlet:
-        """Return the outlet of the request at `index`."""
-        return _MemberOutlet(self, self._outlet, index)
-
-    def expire_after(self, seconds: float, cancel: Callable[[Any], None]) -> None:
-        """After `seconds`, answer each open request with an error, and `cancel(request)` it."""
-
-        def end() -> None:
-            with self._lock:
-                late = sorted(self._pending)
-            error = RpcError(INTERNAL_ERROR, f"The batch took longer than {seconds:g} s")
-            for index in late:
-                request = self._requests[index]
-                self.settle(index, error_reply(_id_of(request), error))
-                cancel(request)
-
-        self._timer = threading.Timer(seconds, end)
-        self._timer.name = "syncmcp-testing-batch"
-        self._timer.daemon = True
-        self._timer.start()
-
-    def settle(self, index: int, message: Any) -> None:
+    def settle(self, member: BatchMember, message: Any) -> None:
         """Keep or send one answer, unless the request has one; the last one completes the batch."""
         with self._lock:
-            if index not in self._pending:
+            if member.answered:
                 return
-            self._pending.remove(index)
-            self._answers[index] = message
-            last = not self._pending
-        if last and self._timer is not None:
-            self._timer.cancel()
-        if self._together:
-            if last:
-                self._outlet.finish([each for each in self._answers if each is not None] or None)
-        elif last:
-            self._outlet.finish(message)
-        elif message is not None:
-            self._outlet.send(message)
-        self._on_settled()
+            self._open -= 1
+            member.answered, member.answer = True, message
+            last = not self._open
+        if last and self._together:
+            message = [each.answer for each in self.members if each.answer is not None] or None
+        if last:
+            self.complete.set()
+            self.outlet.finish(message)
+        elif message is not None and not self._together:
+            self.outlet.send(message)
+        member.settled.set()
 
 
-class StepQueue:
-    """Runs steps one after another, without recursion if a step runs the next one."""
+class BatchMember(Outlet):
+    """The outlet of one request of a batch, at position `index` of the requests.
 
-    def __init__(self) -> None:
-        self.steps: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()  # Guards `_requested` and `_busy`.
-        self._requested = 0
-        self._busy = False
+    `settled` is set when its answer was sent, or kept for the array. The answer is `None` if the
+    request was cancelled.
+    """
 
-    def run_next(self) -> None:
-        """Run the next step: on this thread, or on the thread that is running a step now."""
-        with self._lock:
-            self._requested += 1
-            if self._busy:
-                return
-            self._busy = True
-        while True:
-            with self._lock:
-                if not self._requested or not self.steps:
-                    self._busy = False
-                    return
-                self._requested -= 1
-                step = self.steps.popleft()
-            step()
-
-
-class _MemberOutlet:
-    def __init__(self, batch: BatchOutlet, outlet: Outlet, index: int) -> None:
+    def __init__(self, batch: Batch, index: int) -> None:
+        super().__init__(batch.outlet.send)
+        self.index = index
+        self.settled = threading.Event()
+        self.answered = False
+        self.answer: Any = None
         self._batch = batch
-        self._outlet = outlet
-        self._index = index
-
-    def send(self, message: Message) -> None:
-        self._outlet.send(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        self._batch.settle(self._index, message)
+        """Keep or send the answer."""
+        self._batch.settle(self, message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        self._outlet.interrupt(retry_ms)
+        """Close the event stream of the batch."""
+        self._batch.outlet.interrupt(retry_ms)
 
 
 def expects_answer(message: Any) -> bool:
@@ -422,9 +346,10 @@ def expects_answer(message: Any) -> bool:
 
 def refuse(message: Any, reason: str) -> Message:
     """Return the -32600 error response to an invalid message, or to one not allowed here."""
-    return error_reply(_id_of(message), RpcError(INVALID_REQUEST, reason))
+    return error_reply(id_of(message), RpcError(INVALID_REQUEST, reason))
 
 
-def _id_of(message: Any) -> str | int | None:
+def id_of(message: Any) -> str | int | None:
+    """Return the id of a message, `None` if it has none or an invalid one."""
     identifier = message.get("id") if isinstance(message, dict) else None
     return identifier if is_identifier(identifier) else None

@@ -6,6 +6,7 @@ Needs the extra ``browser``: ``pip install "syncmcp-client[browser]"``.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import webbrowser
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.errors import ClosedError, UsageError
 from syncmcp.types import ElicitResult
+from syncmcp.ui.browser.link_file import LinkFile
 from syncmcp.ui.browser.questions import PendingQuestions
 
 if TYPE_CHECKING:
@@ -40,6 +42,12 @@ _log = logging.getLogger("syncmcp.ui.browser")
 _PAGE_TIMEOUT = 90.0
 
 
+def _show_on_terminal(words: str) -> None:
+    """Print on stderr unless that may be a log, which others can read: the link is a secret."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"{words}\n")
+
+
 class Browser:
     """Asks a person on pages that only the browser on this computer can open.
 
@@ -51,8 +59,13 @@ class Browser:
     All methods may be called from any thread.
 
     Args:
-        open_page: Called with the address, on a thread of its own, when a question arrives and no
-            page is open; returns whether it succeeded. `None`: the program shows `address` itself.
+        open_page: Called on a thread of its own when a question arrives and no page is open, with
+            the ``file:`` URL of a private file that leads to the pages, and is removed once that
+            was used; returns whether it succeeded. `None`: the program shows `address` itself.
+        show: Shows a text to the person: the code of the pages and their address when a page is
+            opened, for browsers that cannot read the file; and that a link was used twice. Called
+            on the threads of `open_page` and of the web server. By default on stderr, if that is a
+            terminal.
         roots: The `Client.roots` to manage on a page.
         human_timeout: The time limit, in seconds, of questions that no client limits; `None` for no
             limit.
@@ -68,6 +81,7 @@ class Browser:
         self,
         *,
         open_page: Callable[[str], object] | None = webbrowser.open,
+        show: Callable[[str], object] = _show_on_terminal,
         roots: Roots | None = None,
         human_timeout: float | None = 300.0,
     ) -> None:
@@ -80,13 +94,15 @@ class Browser:
         self.roots = roots
         """May be set later: a client may need this object before its roots exist."""
         self._open_page = open_page
+        self._show = show
         self._human_timeout = human_timeout
         self._questions = PendingQuestions()
-        # Guards the three attributes below; also held while the web server starts, which is quick.
+        # Guards the four attributes below; also held while the web server starts, which is quick.
         self._lock = threading.RLock()
         self._running: tuple[PageServer, AccessControl] | None = None
         self._closed = False
         self._last_view = float("-inf")
+        self._link_file: LinkFile | None = None
 
     def start(self) -> Self:
         """Start the web server of the pages unless it runs; so does the first question.
@@ -108,11 +124,23 @@ class Browser:
         """
         return self._start().address
 
+    @property
+    def code(self) -> str:
+        """The six characters that every page shows, for a person to tell them from fake ones.
+
+        Starts the web server. Show it where only the person sees it.
+
+        Raises:
+            ClosedError: The interface has been closed.
+        """
+        return self._start().code
+
     def close(self) -> None:
         """End all questions without an answer and stop the web server, for good. Idempotent."""
         with self._lock:
             self._closed = True
             running, self._running = self._running, None
+        self._remove_link_file()
         self._questions.close()
         if running is not None:
             running[0].stop()
@@ -189,7 +217,7 @@ class Browser:
                 raise ClosedError("this interface has been closed")
             if self._running is None:
                 server = PageServer()
-                access = AccessControl(server.port)
+                access = AccessControl(server.port, self._remove_link_file, self._report_reuse)
                 pages = Pages(self._questions, access, lambda: self.roots, self._note_view)
                 server.start(pages.app)
                 self._running = server, access
@@ -213,13 +241,47 @@ class Browser:
 
     def _call_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
+        self._say(
+            f"A question waits in the browser, on a page with the code {access.code}. "
+            f"If no page opens, go to {access.address}"
+        )
         try:
-            opened = self._open_page(access.address)
+            opened = self._open_page(self._make_link_file(access).url)
         except Exception:  # questions stay open, and the program may show the address itself
             _log.exception("the page could not be opened")
             return
         if opened is False:
             _log.warning("no browser could be opened; Browser.address leads to the questions")
+
+    def _make_link_file(self, access: AccessControl) -> LinkFile:
+        made = LinkFile(access.door, access.token)
+        with self._lock:
+            useless, self._link_file = self._link_file, made
+            if self._closed:
+                useless, self._link_file = made, None
+        if useless is not None:
+            useless.remove()
+        return made
+
+    def _remove_link_file(self) -> None:
+        with self._lock:
+            link_file, self._link_file = self._link_file, None
+        if link_file is not None:
+            link_file.remove()
+
+    def _report_reuse(self) -> None:
+        words = (
+            "the link to the questions was used a second time, which was refused; if the page with "
+            "the code is not open in your own browser, somebody else has it: end the program"
+        )
+        _log.warning("%s", words)
+        self._say(f"Warning: {words}")
+
+    def _say(self, words: str) -> None:
+        try:
+            self._show(words)
+        except Exception:  # of the program's own function
+            _log.exception("a text could not be shown")
 
 
 class AskInBrowser(Approval):

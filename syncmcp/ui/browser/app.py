@@ -83,10 +83,11 @@ class Pages:
         app.debug = False  # even if FLASK_DEBUG is set
         app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _MAX_FORM_BYTES
         app.add_template_filter(visible, "line")
-        app.add_template_filter(_short, "short")
+        app.add_template_filter(shorten, "short")
         app.before_request(self._guard)
         app.after_request(self._access.add_headers)
         app.add_url_rule("/open/<token>", "open", self._open)
+        app.add_url_rule("/open", "enter", self._enter, methods=["POST"])
         blueprint = Blueprint(
             "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
         )
@@ -103,22 +104,44 @@ class Pages:
         return app
 
     def _guard(self) -> ResponseReturnValue | None:
-        reason = self._access.refusal(request)
-        if reason is None and request.endpoint != "open" and not self._access.has_cookie(request):
+        enters = request.endpoint == "enter"
+        reason = self._access.refusal(request, from_file=enters)
+        door = enters or request.endpoint == "open"
+        if reason is None and not door and not self._access.has_cookie(request):
             reason = "Only the browser that opened the link of the program gets in."
         if reason is not None:
             return render_template("refused.html", reason=reason), 403
         return None
 
     def _open(self, token: str) -> ResponseReturnValue:
+        """The link that the program shows."""
         # A prefetch by the browser must not consume the link.
         if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
-            words = "This link has been used or is invalid. The program can show you a new one."
-            return render_template("refused.html", reason=words), 403
-        self._page_viewed()
+            return self._refuse_link()
+        return self._let_in(redirect(self._first_page(), 303))
+
+    def _enter(self) -> ResponseReturnValue:
+        """The token of the link, as the file of the program posts it."""
+        if not self._access.redeem(request.form.get("token", "")):
+            return self._refuse_link()
+        # Not a redirect: to a request that a file began, no browser would add the cookie.
+        return self._let_in(render_template("entered.html", target=self._first_page()))
+
+    @staticmethod
+    def _refuse_link() -> ResponseReturnValue:
+        words = (
+            "This link has been used or is invalid. If it was not you who used it, somebody else "
+            "has these pages: end the program. Otherwise it can show you a new link."
+        )
+        return render_template("refused.html", reason=words), 403
+
+    def _first_page(self) -> str:
         waiting = self._questions.waiting()
-        target = self._url_of(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
-        response = make_response(redirect(target, 303))
+        return self._url_of(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
+
+    def _let_in(self, page: ResponseReturnValue) -> Response:
+        self._page_viewed()
+        response: Response = make_response(page)
         self._access.set_cookie(response)
         return response
 
@@ -272,6 +295,7 @@ class Pages:
             waiting=self._queue(key),
             queue_title="Also waiting for you" if key else "Waiting for you",
             has_roots=self._roots() is not None,
+            code=self._access.code,
             value=value,
             **values,
         )
@@ -300,10 +324,6 @@ def duration(seconds: float | None) -> str:
         return ""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def _short(text: str, limit: int = 200) -> str:
-    return shorten(text, limit)
 
 
 # The web server of the pages: on the loopback interface, on daemon threads.
@@ -395,6 +415,9 @@ def _no_pages_yet(environ: Any, start_response: Any) -> list[bytes]:
 
 COOKIE: Final = "syncmcp"
 
+# The characters of the code: none that looks like another one.
+_CODE_LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -414,28 +437,56 @@ class AccessControl:
 
     Args:
         port: The port of the web server.
+        entered: Called when the token of the link was used.
+        reused: Called when a token is presented that was used before; it is refused.
+
+    Attributes:
+        code: Six characters on every page, by which a person can tell the pages from fake ones.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(
+        self, port: int, entered: Callable[[], object], reused: Callable[[], object]
+    ) -> None:
+        self._entered, self._reused = entered, reused
+        letters = "".join(secrets.choice(_CODE_LETTERS) for _ in range(6))
+        self.code = f"{letters[:3]}-{letters[3:]}"
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.path_prefix = secrets.token_urlsafe(9)
         """The first path segment of all pages; the cookie is bound to it, since ports are not."""
         self._cookie = secrets.token_urlsafe(32)
-        # Guards the token of the link.
+        # Guards the token of the link, and those that were used.
         self._lock = threading.Lock()
         self._token = secrets.token_urlsafe(32)
+        self._used = set[str]()
 
     @property
     def address(self) -> str:
         """A link that opens the pages once; then the token is replaced."""
-        with self._lock:
-            return f"http://{self._hosts[0]}/open/{self._token}"
+        return f"{self.door}/{self.token}"
 
-    def refusal(self, request: Request) -> str | None:
-        """The reason to reject a request by its `Host` and origin; `None` to accept it."""
+    @property
+    def door(self) -> str:
+        """The address at which a token is taken."""
+        return f"http://{self._hosts[0]}/open"
+
+    @property
+    def token(self) -> str:
+        """The token of the link."""
+        with self._lock:
+            return self._token
+
+    def refusal(self, request: Request, *, from_file: bool) -> str | None:
+        """The reason to reject a request by its `Host` and origin; `None` to accept it.
+
+        Args:
+            request: The request.
+            from_file: Whether it is one that the file of the program sends, which has no origin.
+        """
         host = request.headers.get("Host", "")
         if host not in self._hosts:
             return "This server answers under its own address only."
+        if from_file:
+            return None
         site = request.headers.get("Sec-Fetch-Site")
         # "none": the person typed the address, or another program opened it.
         if site not in (None, "same-origin", "none"):
@@ -456,10 +507,16 @@ class AccessControl:
     def redeem(self, token: str) -> bool:
         """Consume the token of the link; return whether `token` is it."""
         with self._lock:
-            if not hmac.compare_digest(token.encode(), self._token.encode()):
-                return False
-            self._token = secrets.token_urlsafe(32)
-            return True
+            used = token in self._used
+            valid = hmac.compare_digest(token.encode(), self._token.encode())
+            if valid:
+                self._used.add(token)
+                self._token = secrets.token_urlsafe(32)
+        if valid:
+            self._entered()
+        elif used:
+            self._reused()
+        return valid
 
     def set_cookie(self, response: Response) -> None:
         """Issue the cookie, which the browser deletes when it is closed."""

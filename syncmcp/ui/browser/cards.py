@@ -22,9 +22,11 @@ from syncmcp.types import (
     ElicitRequestURLParams,
     ElicitResult,
 )
+from syncmcp.ui import visible
 from syncmcp.ui.browser import message
-from syncmcp.ui.browser.message import as_json, editable_text
+from syncmcp.ui.browser.message import editable_text
 from syncmcp.ui.browser.questions import Answers, Card
+from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
 
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
@@ -392,6 +394,9 @@ def _finite_number(text: str) -> float:
 # Consent: to a link, and to whatever a policy leaves to a person.
 
 
+# Longer arguments are shown as an overview, and whole below it, in characters.
+_MAX_ARGUMENTS = 4_000
+
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -472,13 +477,16 @@ class ConsentCard(Card[Verdict]):
         if question.answer is not None:
             self.title = "A program agreed to this for you: may the server know?"
         self.may_remember = question.kind != "url"
+        self.word = RUN if wants_word(question) else ""
+        self.everything = ""
         self.link: LinkParts | None = None
         self.facts = list(self._facts())
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Allow or deny."""
-        del answers  # there are no fields
+        """Allow or deny; a call that may change something is allowed with a word."""
         if action in ("approve", "remember"):
+            if self.word and (answers.get("word") or "").strip() != self.word:
+                return {"word": f"Type {self.word}, or choose Deny."}
             self.settle(Verdict.allow(remember=action == "remember"), "You allowed it.")
         else:
             self.settle(Verdict.deny("a person said no"), "You said no.")
@@ -488,7 +496,7 @@ class ConsentCard(Card[Verdict]):
         request = self.question.request
         if isinstance(request, ToolCall):
             yield "Tool", request.tool
-            yield "Arguments", as_json(dict(request.arguments))
+            yield from self._arguments(request)
             if request.annotations is not None:
                 who = "The server" if self.server.trusted else "The server, unchecked,"
                 yield f"{who} says", _claims(request.annotations)
@@ -499,6 +507,15 @@ class ConsentCard(Card[Verdict]):
         elif isinstance(request, ElicitRequestURLParams):
             self.link = LinkParts.of(Link.read(request.url))
             yield "Message", request.message
+
+    def _arguments(self, call: ToolCall) -> Iterator[tuple[str, str]]:
+        text = arguments_text(call)
+        if len(text) <= _MAX_ARGUMENTS:
+            yield "Arguments", text
+            return
+        self.everything = escape(visible(text, lines=True))
+        yield "Arguments", f"{len(call.arguments):,} ({len(text):,} characters; both ends of each)"
+        yield "", arguments_overview(call)
 
 
 def _claims(annotations: ToolAnnotations) -> str:

@@ -46,6 +46,8 @@ class Terminal:
 
     Pass it as `elicitation` of a client, or as the reviewer of an `Approval`. A question that is
     withdrawn, or whose deadline passes, is removed with a message. Ctrl-C cancels the question.
+    Enter alone allows, opens, sends and starts nothing, and a question can be answered only after
+    half a second in which no key was pressed.
     Without a terminal elicitations are cancelled, reviews are denied, and the log says why. The
     methods are called on pool threads, and block.
 
@@ -128,22 +130,19 @@ class Terminal:
     def approve(self, review: ServerReview, /) -> bool:
         """Ask whether a server that a file names may be used; Ctrl-C means no.
 
+        Its warnings are shown first, and again at the question. What does not fit on the screen is
+        shown page by page, and can be approved once the last page was shown.
+
         Meant for `servers_file.read` (``approve=terminal.approve``). False without a terminal.
         """
+        from syncmcp.ui.terminal.cards import review_server
         from syncmcp.ui.terminal.screen import PersonCancelled
 
         try:
             with self._acquire_screen(None) as screen:
-                screen.say()
-                screen.headline("A file in this folder names the server")
-                screen.quote(str(review))
-                answer = screen.choose(
-                    "Use it? The answer is remembered as long as this stays the same.",
-                    [("no", "No"), ("yes", "Yes, use exactly this")],
-                )
+                return review_server(screen, review)
         except (PersonCancelled, _NoTerminal):
             return False
-        return answer == "yes"
 
     def _ask(self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]) -> ElicitResult:
         from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
@@ -164,10 +163,8 @@ class Terminal:
         screen.message(request.message)
         options = [("decline", "Decline: tell the server no"), ("cancel", "Cancel")]
         if show_link(screen, request.url):
-            options[:0] = [
-                ("open", "Open it in the browser"),
-                ("self", "Agree, and open it myself"),
-            ]
+            options.append(("open", "Open it in the browser"))
+            options.append(("self", "Agree, and open it myself"))
         action = screen.choose("What will you do?", options)
         if action == "decline":
             return ElicitResult.decline()

@@ -1,4 +1,4 @@
-"""Questions on a terminal: requests to review, requests to and answers of a model, forms."""
+"""Questions on a terminal: reviews of requests, answers of a model and servers, and forms."""
 
 from __future__ import annotations
 
@@ -25,25 +25,12 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from syncmcp.ui import shorten, visible
+from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
 from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
-
-__all__ = [
-    "edit_answer",
-    "edit_request",
-    "fill_form",
-    "review",
-    "review_answers",
-    "show_answer",
-    "show_answers",
-    "show_cause",
-    "show_link",
-    "show_messages",
-    "show_request",
-]
-
+    from syncmcp.servers_file import ServerReview
 
 # Sampling: the request to a model, and its answer.
 
@@ -126,20 +113,11 @@ def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateM
         )
         return request.model_copy(update={"max_tokens": int(tokens)})
     *before, last = request.messages
-    return request.model_copy(update={"messages": [*before, _edit_texts(screen, last)]})
+    return request.model_copy(update={"messages": [*before, edit_texts(screen, last)]})
 
 
-def edit_answer(screen: Screen, answer: CreateMessageResult) -> CreateMessageResult:
-    """Let the person change the texts of an answer; return a copy."""
-    return _edit_texts(screen, answer)
-
-
-def can_edit(message: SamplingMessage | CreateMessageResult) -> bool:
-    """Whether a message has text to edit."""
-    return bool(_text_positions(message))
-
-
-def _edit_texts(screen: Screen, message: MessageT) -> MessageT:
+def edit_texts(screen: Screen, message: MessageT) -> MessageT:
+    """Let the person change the texts of a message or an answer; return a copy."""
     blocks = list(message.blocks)
     for number, position in enumerate(_text_positions(message), 1):
         block = blocks[position]
@@ -205,10 +183,10 @@ def review_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[
         for name, problem in problems.items():
             screen.say(f"Not right yet: {short_name(name)}")
             screen.quote(problem)
-        options = [] if problems else [("send", "Send these answers")]
-        if form.fields:
-            options.append(("edit", "Change an answer"))
-        options.append(("cancel", "Cancel"))
+        options = [("edit", "Change an answer")] if form.fields else []
+        options.append(("cancel", "Cancel: send nothing"))
+        if not problems:
+            options.append(("send", "Send these answers"))
         action = screen.choose("All right?", options)
         if action == "send":
             return answers
@@ -226,14 +204,10 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
     sent = form.with_defaults(answers)
     for field in form.fields:
         if field.name not in sent:
-            screen.quote_line(f"{_label(field)}: (left out)")
+            screen.quote(f"{_label(field)}: (left out)")
             continue
         default = "" if field.name in answers else " (the default)"
-        lines = screen.wrap_quote(
-            f"{_label(field)}: {_value_text(field, sent[field.name])}{default}"
-        )
-        for line in lines:
-            screen.quote_line(line)
+        screen.quote(f"{_label(field)}: {_value_text(field, sent[field.name])}{default}")
 
 
 def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
@@ -351,7 +325,8 @@ def _plain_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_ALLOW = [("allow", "Allow"), ("remember", "Allow for this session"), ("deny", "Deny")]
+_DENY, _ALLOW = ("deny", "Deny"), ("allow", "Allow")
+_ALLOW_SESSION = ("remember", "Allow for this session")
 _DECLINED = "a person said no"
 
 
@@ -370,7 +345,7 @@ def review(screen: Screen, question: Question) -> Verdict:
         return _review_tool_call(screen, question, request)
     screen.banner(question.server, "asks for your roots: the folders it may work in")
     show_cause(screen, question.context)
-    return _verdict(screen.choose("Tell it?", _ALLOW))
+    return _verdict(screen.choose("Tell it?", [_DENY, _ALLOW, _ALLOW_SESSION]))
 
 
 def show_cause(screen: Screen, context: HandlerContext | None) -> None:
@@ -401,11 +376,11 @@ def _review_request(
     screen: Screen, question: Question, request: CreateMessageRequestParams
 ) -> Verdict:
     options = [
-        ("allow", "Approve"),
+        _DENY,
         ("view", "View all messages"),
         ("edit", "Edit"),
+        ("allow", "Approve"),
         ("remember", "Approve, and allow for this session"),
-        ("deny", "Deny"),
     ]
     edited = request
     while True:
@@ -429,13 +404,13 @@ def _review_model_answer(
     while True:
         screen.banner(question.server, "would get this answer of the model")
         show_answer(screen, edited)
-        options = [("allow", "Send"), ("deny", "Deny")]
-        if can_edit(edited):
+        options = [_DENY, ("allow", "Send")]
+        if _text_positions(edited):
             options.insert(1, ("edit", "Edit"))
         action = screen.choose("Send it?", options)
         if action != "edit":
             return _verdict(action, answer=None if edited is answer else edited)
-        edited = edit_answer(screen, edited)
+        edited = edit_texts(screen, edited)
 
 
 def _review_form(screen: Screen, question: Question, request: ElicitRequestFormParams) -> Verdict:
@@ -448,12 +423,12 @@ def _review_form(screen: Screen, question: Question, request: ElicitRequestFormP
         screen.say("Its fields:")
         for field in form.fields:
             screen.quote(f"{field.label}{' *' if field.required else ''}", limit=200)
-        return _verdict(screen.choose("Let the program answer?", [_ALLOW[0], _ALLOW[2]]))
+        return _verdict(screen.choose("Let the program answer?", [_DENY, _ALLOW]))
     screen.banner(question.server, "would get these answers to its form")
     screen.message(request.message)
     if answer.action != "accept":
         screen.say(f"The answer: {answer.action}")
-        return _verdict(screen.choose("Send it?", [("allow", "Send"), ("deny", "Deny")]))
+        return _verdict(screen.choose("Send it?", [_DENY, ("allow", "Send")]))
     given = dict(answer.content or {})
     content = review_answers(screen, form, dict(given))
     if content is None:
@@ -468,22 +443,70 @@ def _review_url(screen: Screen, question: Question, request: ElicitRequestURLPar
     screen.message(request.message)
     if not show_link(screen, request.url):
         return Verdict.deny("the address is not safe to open")
-    return _verdict(screen.choose("Allow it?", [_ALLOW[0], _ALLOW[2]]))
+    return _verdict(screen.choose("Allow it?", [_DENY, _ALLOW]))
 
 
 def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Verdict:
     screen.banner(question.server, "is about to be called: one of its tools")
     screen.say("The tool:")
     screen.quote(call.tool, limit=200)
-    screen.say("Its arguments:")
-    arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
-    screen.quote(arguments)
+    text = arguments_text(call)
+    whole = screen.fits(text)
+    shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
+    screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
+    screen.quote(shown, limit=len(shown))
     if call.annotations is not None:
         trust = "" if question.server.trusted else " (not to be relied on)"
         screen.say(f"What the server says of the tool{trust}:")
         stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
         screen.quote(json.dumps(stated, ensure_ascii=False), limit=1000)
-    return _verdict(screen.choose("Call it?", _ALLOW))
+    options = [_DENY, ("allow", "Call it"), ("remember", "Call it, and allow for this session")]
+    if not whole:
+        options.insert(1, ("view", "View all of the arguments"))
+    action = screen.choose("Call it?", options)
+    while action == "view":
+        screen.page(text)
+        action = screen.choose("Call it?", options)
+    if action in ("allow", "remember") and wants_word(question) and not _types_word(screen):
+        return Verdict.deny(_DECLINED)
+    return _verdict(action)
+
+
+def _types_word(screen: Screen) -> bool:
+    """Have the person type the word for a call that may change something."""
+    message = f"It may change something. Type {RUN} to call it, or nothing to deny it:"
+    wrong = f"Type {RUN}, or nothing."
+    return (
+        screen.edit_text(message, check=lambda typed: None if typed in (RUN, "") else wrong) == RUN
+    )
+
+
+# A server that a file names. The longest description of one, in characters, that a person can be
+# expected to read, and the warnings that are repeated beside it: an entry can have thousands.
+_MOST_READ = 20_000
+_MOST_WARNINGS = 10
+
+
+def review_server(screen: Screen, review: ServerReview) -> bool:
+    """Show a server that a file names, all of it, and let the person approve it."""
+    text = str(review)
+    warnings = [visible(shorten(warning, 200)) for warning in review.warnings[:_MOST_WARNINGS]]
+    if (more := len(review.warnings) - _MOST_WARNINGS) > 0:
+        warnings.append(f"there are {more:,} more warnings, at the end of the text.")
+    if len(text) > _MOST_READ:
+        warnings.append(f"it has {len(text):,} characters; nobody reads more than {_MOST_READ:,}.")
+    screen.say()
+    screen.headline("A file in this folder names the server")
+    above = screen.printed
+    for warning in warnings:
+        screen.warn(warning)
+    if not screen.page(text, below=screen.printed - above):
+        screen.say("Not approved: you have not seen all of it.", "bold")
+        return False
+    for warning in warnings:
+        screen.warn(warning)
+    message = "Use it? The answer is remembered as long as this stays the same."
+    return screen.choose(message, [("no", "No"), ("yes", "Yes, use exactly this")]) == "yes"
 
 
 def _verdict(

@@ -18,20 +18,22 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition, is_done, to_filter
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
+    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
-
-__all__ = ["PersonCancelled", "QuestionEnded", "Screen", "short_name"]
-
 
 # Saving the modes of a terminal and discarding typed input, on each operating system.
 
@@ -65,11 +67,21 @@ T = TypeVar("T")
 
 _BAR = "│ "
 _INDENT = "  "
+_CUT = "…"
 _MAX_QUOTED = 4000
 _MAX_NAME = 60
 
 # How often, in seconds, a prompt checks whether its question has ended, and draws the time left.
 _REFRESH_SECONDS = 0.25
+
+# A question can be answered once no key was pressed for so many seconds: a person who is typing
+# something else has to see it first. How often, in seconds, that is checked.
+_SILENCE_SECONDS = 0.5
+_SILENCE_REFRESH_SECONDS = 0.05
+
+# The rows of a screen that a prompt takes, and the fewest rows of a text on one page.
+_PROMPT_ROWS = 8
+_LEAST_ROWS = 5
 
 # The terminal must not wrap quoted text by itself: in the next row no bar would precede it.
 _NO_AUTOWRAP, _AUTOWRAP = "\x1b[?7l", "\x1b[?7h"
@@ -87,13 +99,19 @@ class PersonCancelled(Exception):
 class Screen:
     """The terminal while it shows one question.
 
-    Untrusted text is shown only by `quote` and, if short and within a line, by `short_name`.
+    Untrusted text is shown only by `quote` and, if short and within a line, by `short_name`. A
+    prompt raises `QuestionEnded` if the question was withdrawn or its deadline passed, and
+    `PersonCancelled` if the person pressed Ctrl-C or closed the terminal. The first prompt appears
+    once the person has stopped typing; keys pressed before that answer nothing.
 
     Args:
         stdin: The terminal to read from.
         stdout: The terminal to write to.
         context: The context of the question: its cancellation and the time left.
         waiting: Returns the number of queued questions.
+
+    Attributes:
+        printed: The rows that were printed since the last prompt.
     """
 
     def __init__(
@@ -108,7 +126,11 @@ class Screen:
         self._context = context
         self._waiting = waiting
         self._server_name = ""
-        width = os.get_terminal_size(stdout.fileno()).columns or 80
+        self._silent = False
+        self.printed = 0
+        columns, rows = os.get_terminal_size(stdout.fileno())
+        width = columns or 80
+        self._page_rows = max((rows or 24) - _PROMPT_ROWS, _LEAST_ROWS)
         self._console = Console(
             file=stdout, width=width, markup=False, emoji=False, highlight=False
         )
@@ -153,9 +175,8 @@ class Screen:
 
     def say(self, words: str = "", style: str = "") -> None:
         """Print trusted text; further rows are indented."""
-        lines = Text(words, style).wrap(self._console, self._console.width - len(_INDENT))
-        for number, line in enumerate(lines):
-            self._print(line if number == 0 else Text.assemble(_INDENT, line))
+        for number, row in enumerate(_wrap(words, self._console.width - len(_INDENT))):
+            self._print(Text(row if number == 0 else _INDENT + row, style))
 
     def warn(self, words: str) -> None:
         """Print a warning, which is trusted text."""
@@ -173,13 +194,43 @@ class Screen:
 
     def wrap_quote(self, words: str, *, limit: int = _MAX_QUOTED) -> list[str]:
         """The lines that `quote` prints: made visible, cut and wrapped."""
-        shown = Text(visible(shorten(words, limit), lines=True))
-        lines = shown.wrap(self._console, self._console.width - len(_BAR), tab_size=4)
-        return [line.plain for line in lines] or [""]
+        shown = visible(shorten(words, limit), lines=True)
+        return _wrap(shown, self._console.width - _cells(_BAR))
 
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` behind a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
+
+    def fits(self, words: str) -> bool:
+        """Whether `quote` shows all of a text below the rows that were printed for the question."""
+        if len(words) > min(_MAX_QUOTED, self._page_rows * self._console.width):
+            return False
+        return self.printed + len(self.wrap_quote(words)) <= self._page_rows
+
+    def page(self, words: str, *, below: int = 0) -> bool:
+        """Print all of an untrusted text behind bars, a screenful at a time if it is long.
+
+        Args:
+            words: The text.
+            below: The rows that will be printed between the text and the next prompt.
+
+        Returns:
+            Whether all of it was shown; false if the person stopped before its end.
+        """
+        lines = self.wrap_quote(words, limit=len(words))
+        short = self.printed + len(lines) + below <= self._page_rows
+        end = 0
+        while end < len(lines):
+            start, end = end, end + max(self._page_rows - self.printed, _LEAST_ROWS)
+            for line in lines[start:end]:
+                self.quote_line(line)
+            if not short and not self._turn_page(min(end, len(lines)), len(lines)):
+                return False
+        return True
+
+    def _turn_page(self, end: int, lines: int) -> bool:
+        options = [(True, "Go on"), (False, "Stop reading")]
+        return self.choose(f"{end:,} of {lines:,} lines were shown.", options) is True
 
     def choose(
         self,
@@ -193,16 +244,13 @@ class Screen:
 
         Args:
             message: Trusted text.
-            options: Pairs of a value and safe text for it, at least one.
+            options: Pairs of a value and safe text for it, at least one. The first one is what
+                Enter alone chooses: it must not allow, open, send or start anything.
             default: The index of the option selected at first.
             until: Polled; ends the prompt without a choice once it returns true.
 
         Returns:
             The value, or `None` if `until` ended the prompt.
-
-        Raises:
-            QuestionEnded: The question was withdrawn, or its deadline passed.
-            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         choices = [
             questionary.Choice(words, value=index) for index, (_, words) in enumerate(options)
@@ -212,6 +260,7 @@ class Screen:
             choices,
             default=choices[default],
             instruction="(arrow keys, Enter)",
+            use_jk_keys=False,  # letters of a sentence must not move the choice
             **self._prompt_options(),
         )
         chosen: int | None = self._ask(prompt, until)
@@ -238,10 +287,6 @@ class Screen:
 
         Returns:
             The indexes of the checked options.
-
-        Raises:
-            QuestionEnded: The question was withdrawn, or its deadline passed.
-            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         prompt = questionary.checkbox(
             message,
@@ -276,10 +321,6 @@ class Screen:
 
         Returns:
             The text.
-
-        Raises:
-            QuestionEnded: The question was withdrawn, or its deadline passed.
-            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         shown = visible(text, lines=lines)
         prompt = questionary.text(
@@ -298,6 +339,7 @@ class Screen:
         return {"input": self._input, "output": self._output, "prompt_continuation": _BAR}
 
     def _ask(self, prompt: questionary.Question, until: Callable[[], bool] | None = None) -> Any:
+        self._wait_for_silence()
         application = prompt.application
         footer = ConditionalContainer(
             Window(FormattedTextControl(self._footer), height=1, style="fg:ansibrightblack"),
@@ -309,6 +351,36 @@ class Screen:
             window.dont_extend_height = to_filter(True)
         application.layout = Layout(HSplit([layout.container, footer]), layout.current_window)
         application.refresh_interval = _REFRESH_SECONDS
+        return self._run(application, until)
+
+    def _wait_for_silence(self) -> None:
+        """Wait until no key was pressed for a moment, once for all prompts of a question."""
+        if self._silent:
+            return
+        silence = Deadline(_SILENCE_SECONDS)
+        keys = KeyBindings()
+
+        @keys.add(Keys.Any)
+        def start_again(_: object) -> None:
+            nonlocal silence
+            silence = Deadline(_SILENCE_SECONDS)
+
+        @keys.add(Keys.ControlC)
+        def cancel(event: KeyPressEvent) -> None:
+            event.app.exit(exception=KeyboardInterrupt())
+
+        hint = FormattedTextControl("Keys do not count before you stop typing.")
+        application: Application[None] = Application(
+            Layout(Window(hint, height=1, style="fg:ansibrightblack")),
+            key_bindings=keys,
+            refresh_interval=_SILENCE_REFRESH_SECONDS,
+            input=self._input,
+            output=self._output,
+        )
+        self._run(application, lambda: silence.expired)
+        self._silent = True
+
+    def _run(self, application: Application[Any], until: Callable[[], bool] | None) -> Any:
         application.erase_when_done = True
         application.before_render += lambda asking: self._check_ended(asking, until)
         try:
@@ -318,9 +390,10 @@ class Screen:
 
     def _print_answer(self, message: str, words: str) -> None:
         # Cut to one row: the answer may be text of a server, and no bar precedes it here.
-        line = Text(visible(f"? {message} {shorten(words, 500)}"), no_wrap=True)
-        line.truncate(self._console.width, overflow="ellipsis")
-        self._print(line)
+        shown = visible(f"? {message} {shorten(words, 500)}")
+        row, *more = _wrap(shown, self._console.width - _cells(_CUT))
+        self._print(Text(row + _CUT if more else row))
+        self.printed = 1
 
     def _check_ended(self, asking: Application[Any], until: Callable[[], bool] | None) -> None:
         if asking.is_done:
@@ -351,6 +424,7 @@ class Screen:
         self._stdout.write(_NO_AUTOWRAP)
         try:
             self._console.print(text)
+            self.printed += 1
         finally:
             self._stdout.write(_AUTOWRAP)
             self._stdout.flush()
@@ -359,3 +433,33 @@ class Screen:
 def short_name(words: str) -> str:
     """A short untrusted name, made safe for a line of trusted text."""
     return visible(shorten(words, _MAX_NAME))
+
+
+def _cells(text: str) -> int:
+    """The most cells that a text takes on any terminal.
+
+    Terminals do not agree on marks, emoji, flags and the letters of East Asian fonts. None gives a
+    character more than two cells, and all give one to those of ASCII.
+    """
+    return sum(1 if character.isascii() else 2 for character in text)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """The rows of a text, each of at most `width` cells on any terminal, broken at spaces."""
+    rows = []
+    for line in text.expandtabs(4).split("\n"):
+        start = end = cells = 0
+        while end < len(line):
+            cells += _cells(line[end])
+            if cells <= width or end == start:
+                end += 1
+                continue
+            after = line.rfind(" ", start, end) + 1
+            # Not within the indentation of a line: a word that is too long stays beside it.
+            if line[start:after].strip():
+                end = after
+            rows.append(line[start:end])
+            start = end
+            cells = 0
+        rows.append(line[start:])
+    return rows

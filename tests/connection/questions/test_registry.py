@@ -18,7 +18,8 @@ def registry() -> QuestionRegistry:
     """The registry of a connection whose client is gone: no handler is started."""
     handlers = HandlerRegistry(None, None, None, Handlers())
     pool = DaemonPool("registry", 1)
-    return QuestionRegistry(ClientServices("a server", lambda: None, handlers, pool, pool, None))
+    services = ClientServices("a server", lambda: None, handlers, pool, pool, None, 100)
+    return QuestionRegistry(services)
 
 
 def request(

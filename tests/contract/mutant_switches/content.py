@@ -42,6 +42,14 @@ def _without_context(params: dict[str, Any]) -> dict[str, Any]:
     return {name: params[name] for name in params if name != "context"}
 
 
+def _without_a_pause(original: Function) -> Function:
+    def suggest(self: Any, *typed: Any) -> Any:
+        self._pause = 0.0
+        return original(self, *typed)
+
+    return suggest
+
+
 MUTANTS = (
     Mutant(
         "values-unescaped",
@@ -95,8 +103,8 @@ MUTANTS = (
     Mutant(
         "completion-at-each-key",
         "the server is asked for completions without a pause",
-        "syncmcp.completion:Completer._debounce",
-        always(True),
+        "syncmcp.completion:Completer.suggest",
+        _without_a_pause,
         ("CMP-02",),
     ),
 )

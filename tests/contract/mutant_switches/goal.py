@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
 
 CLIENT = "syncmcp._client.client:Client"
-NOTICES = "syncmcp._connection.notifications:NotificationDispatcher"
+NOTICES = "syncmcp._connection.notifications:NotificationRouter"
 FUTURES = "syncmcp._concurrency.futures"
 HTTP_SERVER = "syncmcp.testing.server.http"
 PAGINATION = "syncmcp._client.pages"
@@ -39,9 +39,9 @@ def _without_total(original: Function) -> Function:
 
 
 def _without_debug(original: Function) -> Function:
-    def log_message(on_log: Any, params: Any) -> None:
+    def log_message(self: Any, on_log: Any, params: Any) -> None:
         if params.get("level") != "debug":
-            original(on_log, params)
+            original(self, on_log, params)
 
     return log_message
 
@@ -129,21 +129,21 @@ CLIENTS = (
     Mutant(
         "progress-without-total",
         "the total of a progress report is lost",
-        "syncmcp._connection.notifications:NotificationDispatcher._progress",
+        "syncmcp._connection.notifications:NotificationRouter._progress",
         _without_total,
         ("M-23",),
     ),
     Mutant(
         "debug-unheard",
         "one of the eight log levels does not arrive",
-        "syncmcp._connection.notifications:_log_message",
+        "syncmcp._connection.notifications:NotificationRouter._log_message",
         _without_debug,
         ("M-25",),
     ),
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp._connection.client_services:HandlerRegistry.request",
+        "syncmcp._connection.client_services:HandlerRegistry.set_handler",
         always(None),
         ("M-31",),
     ),
@@ -216,7 +216,7 @@ SERVERS = (
     Mutant(
         "replays-nothing",
         "the test server forgets the events of a broken stream",
-        "syncmcp.testing.server.events:EventStore.find",
+        f"{HTTP_SERVER}:_HttpSession.find",
         always(None),
         ("M-09",),
     ),

@@ -73,7 +73,7 @@ GROUPS = (
     Mutant(
         "names-by-number",
         "equal names are told apart by numbers",
-        f"{CATALOG}:_prefixed",
+        "syncmcp.group.keys:_prefixed",
         lambda original: lambda one: f"{id(one)}_{one.name}",
         ("TOOL-05",),
     ),

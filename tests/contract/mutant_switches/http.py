@@ -107,7 +107,7 @@ def _send_again_what_was_lost(original: Function) -> Function:
 
 def _leave_refusals_unread(original: Function) -> Function:
     def read_refusal(self: Any, out: Any, exchange: Any, response: Any, headers: Any) -> None:
-        raise reply.error_for_status(response, headers, b"")
+        raise reply.error_for_status(response, headers, b"", self._secrets)
 
     return read_refusal
 
@@ -165,7 +165,7 @@ def editing_lines(edit: Callable[[list[bytes]], list[bytes]]) -> Callable[[Funct
 
     def change(original: Function) -> Function:
         def end_event(self: Any) -> bytes:
-            self._pieces = [b"\n".join(edit(b"".join(self._pieces).split(b"\n")))]
+            self._event[:] = b"\n".join(edit(bytes(self._event).split(b"\n")))
             found: bytes = original(self)
             return found
 

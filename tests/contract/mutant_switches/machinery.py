@@ -21,7 +21,7 @@ CONNECTION = "syncmcp._connection.connection:Connection"
 DELIVERY = "syncmcp._concurrency.pool:CallbackQueue"
 CLIENT = "syncmcp._client.client:Client"
 CORE = "syncmcp._client.core:ClientCore"
-NOTICES = "syncmcp._connection.notifications:NotificationDispatcher"
+NOTICES = "syncmcp._connection.notifications:NotificationRouter"
 PAGINATION = "syncmcp._client.pages"
 
 
@@ -45,7 +45,7 @@ def _ignore_pings(original: Function) -> Function:
 def _answer_in_the_stateless_era(original: Function) -> Function:
     def asked(self: Any, message: Any, out: Any) -> None:
         if self.agreed.current_dialect is not None and not self.agreed.current_dialect.stateful:
-            self._notifier.post(jsonrpc.encode_result(message.id, {}))
+            self.notifier.post(jsonrpc.encode_result(message.id, {}))
         else:
             original(self, message, out)
 
@@ -240,14 +240,14 @@ CALLS = (
     Mutant(
         "secrets-in-the-open",
         "nothing is masked in messages, logs and reprs",
-        "syncmcp._base.text:redact",
-        lambda original: lambda text, secrets=(): text,
+        "syncmcp._base.secrets:Secrets.redact",
+        lambda original: lambda self, text, **cut: text,
         ("HTL-13",),
     ),
     Mutant(
         "progress-extends-the-limit",
         "each progress notification starts the total limit anew",
-        "syncmcp._connection.notifications:NotificationDispatcher._progress",
+        "syncmcp._connection.notifications:NotificationRouter._progress",
         _let_progress_extend_the_limit,
         ("TMO-03", "20"),
     ),

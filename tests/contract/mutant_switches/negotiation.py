@@ -51,7 +51,7 @@ def _accept_any_revision(outcome: Any) -> Any:
 def _take_a_refused_version_for_old(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         if isinstance(outcome, UnsupportedVersion):
-            return negotiate.StatefulServer(revisions.STATEFUL[0])
+            return negotiate.Spoken(revisions.STATEFUL[0])
         return original(outcome)
 
     return verdict
@@ -60,7 +60,7 @@ def _take_a_refused_version_for_old(original: Function) -> Function:
 def _give_up_on_a_refused_version(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         if isinstance(outcome, UnsupportedVersion):
-            return negotiate.NegotiationFailure(ProtocolError("the server refused the revision"))
+            return ProtocolError("the server refused the revision")
         return original(outcome)
 
     return verdict
@@ -70,8 +70,8 @@ def _fall_back_on_one_code(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         found = original(outcome)
         unknown_method = isinstance(outcome, ServerError) and outcome.code == -32601
-        if isinstance(found, negotiate.StatefulServer) and not unknown_method:
-            return negotiate.NegotiationFailure(ProtocolError("the server refused the probe"))
+        if isinstance(found, negotiate.Spoken) and found.stateful and not unknown_method:
+            return ProtocolError("the server refused the probe")
         return found
 
     return verdict

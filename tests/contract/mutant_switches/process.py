@@ -236,6 +236,20 @@ LIVES = (
         ("7",),
     ),
     Mutant(
+        "daemons-left",
+        "what a server started in a session of its own outlives it",
+        "syncmcp.transports._watcher:find",
+        lambda original: lambda servers: [],
+        ("7",),
+    ),
+    Mutant(
+        "unwatched",
+        "servers outlive a program that is killed",
+        "syncmcp.transports._watching:Watch._start",
+        always(None),
+        ("7",),
+    ),
+    Mutant(
         "ctrl-c-for-all",
         "Ctrl-C at the terminal reaches the server, too",
         f"{POSIX}:start",

@@ -264,7 +264,7 @@ ROOT_LISTS = (
     Mutant(
         "roots-unannounced",
         "a change of the roots is not announced",
-        "syncmcp._connection.connection:Connection.notify_roots_changed",
+        "syncmcp._connection.notifier:Notifier.roots_changed",
         always(None),
         ("ROOT-03",),
     ),

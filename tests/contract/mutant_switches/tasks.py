@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.steps import Pause, Send
-from syncmcp._protocol.tasks import AUGMENTED, ExtensionTasks
+from syncmcp._protocol.tasks import AUGMENTED, EXTENSION_TASKS
 from syncmcp.errors import InvalidQuestion, ProtocolError, RequestCancelled
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always, effects, result
@@ -75,7 +75,7 @@ def _a_task_of_anything(original: Function) -> Function:
 def _kinds_that_nobody_offered(original: Function) -> Function:
     def read_result(self: Any, method: str, said: Any) -> Any:
         if _kind_of_task(said) and self.tasks is None:
-            return ExtensionTasks().read(method, said)
+            return EXTENSION_TASKS.read(method, said)
         return original(self, method, said)
 
     return read_result
@@ -101,7 +101,7 @@ def _asks_again(original: Function) -> Function:
 def _by_notification(original: Function) -> Function:
     def post(core: Any, method: str, params: Any, undeclared: Any) -> None:
         connection, error = core.live_connection(), RequestCancelled("cancelled")
-        connection._notifier.cancelled(connection.next_id - 1, AUGMENTED, error)
+        connection.notifier.cancelled(connection.next_id - 1, AUGMENTED, error)
 
     return post
 
@@ -131,8 +131,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-not-offered",
         "calls become tasks on servers that do not offer it",
-        f"{TASKS}:CoreTasks.required_capability",
-        lambda original: (),
+        "syncmcp._protocol.stateful:CORE_TASKS",
+        lambda original: original._replace(required_capability=()),
         ("TSK-02",),
     ),
     Mutant(
@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-looked-at-all-the-time",
         "the interval that a server wants between two looks is not kept",
-        f"{TASKS}:_read",
+        f"{TASKS}:TaskRules.read",
         result(lambda state: state._replace(interval=0.01)),
         ("TSK-09", "TSX-04"),
     ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from syncmcp import types
 from syncmcp.approval import Verdict, _memory_key
 from syncmcp.handlers.forms import ABSENT
 from tests.contract.mutant import Mutant
@@ -94,10 +95,11 @@ def _remember_links(original: Function) -> Function:
 
 
 def _pass_links(original: Function) -> Function:
-    def of(cls: Any, kind: str, *args: Any) -> Any:
-        return None if kind == "url" else original.__func__(cls, kind, *args)
+    def request(review: Any) -> Any:
+        link = isinstance(review._request, types.ElicitRequestURLParams)
+        return review._request if link else original(review)
 
-    return classmethod(of)
+    return request
 
 
 def _hand_on_without_query(original: Function) -> Function:
@@ -182,7 +184,7 @@ LIBRARY = (
     Mutant(
         "links-unapproved",
         "a link reaches its handler though nobody was asked to allow it",
-        f"{ANSWER}:_Review.of",
+        f"{ANSWER}:_Review.request",
         _pass_links,
         ("ELI-08",),
     ),

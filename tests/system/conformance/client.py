@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from syncmcp import HandlerContext
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp.auth import Redirect
+    from syncmcp.auth import Redirect, SignInRequest
     from syncmcp.types import CreateMessageRequestParams, ElicitRequestFormParams
 
 
@@ -48,6 +48,10 @@ class Browser:
     """A person and their browser: the suite's servers send it back without asking anything."""
 
     redirect_uri = "http://127.0.0.1:51763/callback"
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        """Signs in wherever the suite says."""
+        return True
 
     def start(self, registered: Sequence[str] = ()) -> Browser:
         """Begins a login; nobody listens anywhere."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.programs import ROOT, environment
+from tests.support.programs import ROOT, environment, is_watcher
 from tests.system.peers.setup_peers import venv_python
 
 EXAMPLES = ROOT / "examples" / "embedding"
@@ -36,7 +36,7 @@ def finished(*command: str | Path, python: str = sys.executable, **env: str) -> 
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
+    """The processes that a process has started, without the watcher of its servers."""
     while True:
         found: list[int] = []
         try:
@@ -44,4 +44,4 @@ def children(pid: int) -> list[int]:
                 found += map(int, task.read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue  # a thread has ended, and what it had started is another thread's now
-        return found
+        return [child for child in found if not is_watcher(child)]

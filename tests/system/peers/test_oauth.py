@@ -25,13 +25,14 @@ from syncmcp.auth import (
     PrivateKeyJwt,
     Redirect,
     SigningKey,
+    SignInRequest,
     Waiting,
 )
 from syncmcp.errors import LoginRequired, TokenRefused
 from tests.support.ports import free_port
 from tests.system.peers.launch import HttpServer, http_server
 from tests.system.peers.oauth.guarded import guarded
-from tests.system.peers.oauth.person import Person
+from tests.system.peers.oauth.person import Person, anywhere
 from tests.system.peers.oauth.proofs import Proofs
 from tests.system.peers.oauth.published import Published, published
 from tests.system.peers.oauth.sign_ins import ASKING, DEMO, FASTMCP, JUDGING, MCP_1_9
@@ -130,7 +131,7 @@ def test_chromium_takes_a_person_through_the_pages_and_back(stage: Stage) -> Non
     shown: Queue[str] = Queue()
     complaints: list[str] = []
     receiver = LoopbackReceiver(open_browser=False, show=shown.put)
-    auth = OAuth(receiver=receiver, login_timeout=PATIENCE)
+    auth = OAuth(allow=anywhere, receiver=receiver, login_timeout=PATIENCE)
     with ThreadPoolExecutor(1) as pool, sync_playwright() as playwright:
         connecting = pool.submit(stage.connect, auth)
         [address] = [word for word in shown.get(timeout=PATIENCE).split() if "://" in word]
@@ -211,7 +212,13 @@ def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Sta
 def sign_in_by_document(stage: Stage, page: Published, **proof: Any) -> OAuth:
     """What signs in as the client whose document is at an address; it is published, too."""
     receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=stage.person.read)
-    auth = OAuth(client_metadata_url=page.url, client_name="Notes", receiver=receiver, **proof)
+    auth = OAuth(
+        client_metadata_url=page.url,
+        client_name="Notes",
+        allow=anywhere,
+        receiver=receiver,
+        **proof,
+    )
     with receiver.start() as waiting:
         page.document = auth.client_metadata([waiting.redirect_uri])
     return auth
@@ -270,6 +277,9 @@ class Passer:
 
     def __init__(self) -> None:
         self.saw: list[int] = []
+
+    def agree(self, request: SignInRequest, deadline: Deadline) -> bool:
+        return True
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         return self
@@ -331,7 +341,7 @@ def test_who_denies_more_scope_keeps_what_they_have(stage: Stage) -> None:
 
 def test_a_program_that_starts_again_finds_its_login(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    auth = OAuth(receiver=stage.person.receiver(), store=FileStore(path))
+    auth = OAuth(allow=anywhere, receiver=stage.person.receiver(), store=FileStore(path))
     with stage.connect(auth) as client:
         client.call_tool("read")
     stage.an_hour_passes()
@@ -394,7 +404,7 @@ def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> 
 def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: HttpServer) -> None:
     proofs = Proofs()
     with staged(issuer, proofs) as stage:
-        auth = OAuth(receiver=stage.person.receiver(), store=stage.store, dpop=True)
+        auth = OAuth(allow=anywhere, receiver=stage.person.receiver(), store=stage.store, dpop=True)
         with stage.connect(auth) as client:
             assert client.call_tool("read").text == "a line"
             proofs.nonce = "the second nonce"
@@ -461,7 +471,7 @@ def person() -> Iterator[Person]:
 def test_the_official_server_lets_in_who_signed_in_until_they_log_out(
     official: str, issuer: HttpServer, person: Person, mode: syncmcp.Mode
 ) -> None:
-    auth = OAuth(receiver=person.receiver())
+    auth = OAuth(allow=anywhere, receiver=person.receiver())
     with syncmcp.connect(syncmcp.Http(official, auth=auth), mode=mode) as client:
         assert client.call_tool("read").text == "a line"
         first = auth.token
@@ -484,7 +494,7 @@ def test_the_official_server_lets_in_who_signed_in_until_they_log_out(
 def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
     official: str, person: Person
 ) -> None:
-    auth = OAuth(receiver=person.receiver(), scopes=["mcp:read"])
+    auth = OAuth(allow=anywhere, receiver=person.receiver(), scopes=["mcp:read"])
     with pytest.raises(AuthError) as caught:
         syncmcp.connect(syncmcp.Http(official, auth=auth))
     assert (caught.value.status, caught.value.error) == (403, "insufficient_scope")
@@ -497,7 +507,7 @@ def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
 @pytest.mark.signs_in(FASTMCP, "login", "renewal", "logout")
 def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person: Person) -> None:
     command = (str(venv_python("fastmcp-4")), "-m", "tests.system.peers.oauth.fastmcp_4", "{port}")
-    auth = OAuth(receiver=person.receiver())
+    auth = OAuth(allow=anywhere, receiver=person.receiver())
     with (
         http_server(Program(command)) as server,
         syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
@@ -524,7 +534,7 @@ def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person:
 @pytest.mark.requirement("AUD-08")
 def test_an_old_server_signs_people_in_by_itself(person: Person) -> None:
     command = (str(venv_python("mcp-1.9")), "-m", "tests.system.peers.oauth.official_1", "{port}")
-    auth = OAuth(receiver=person.receiver())
+    auth = OAuth(allow=anywhere, receiver=person.receiver())
     with (
         http_server(Program(command)) as server,
         syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
@@ -552,7 +562,7 @@ def test_the_strict_typescript_demo_lets_in_who_signed_in_for_it(person: Person)
     script = NODE_MODULES / "@modelcontextprotocol" / "sdk" / "dist" / "esm" / DEMO_SCRIPT
     command = ("{node}", str(script), "--oauth", "--oauth-strict")
     env = {"MCP_PORT": "{port}", "MCP_AUTH_PORT": str(port)}
-    auth = OAuth(receiver=person.receiver())
+    auth = OAuth(allow=anywhere, receiver=person.receiver())
     with http_server(Program(command, env)) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with syncmcp.connect(syncmcp.Http(url, auth=auth)) as client:

@@ -35,5 +35,5 @@ def test_both_sides_say_the_same(python: Path, program: str) -> None:
             check=False,
         )
     assert said.stdout == (
-        "False {'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n15 object\nint\n"
+        "False {'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n14 object\nint\n"
     ), said.stderr

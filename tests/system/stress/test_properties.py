@@ -587,7 +587,7 @@ def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         _pipes.LineReader,
         "_complete_first",
-        lambda self, part: whole(self, part[1:] if self._parts else part),
+        lambda self, part: whole(self, part[1:] if self._partial else part),
     )
 
 

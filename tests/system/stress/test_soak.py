@@ -26,7 +26,7 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, Stdio
 from syncmcp._concurrency.timing import Backoff, timer
-from syncmcp.testing.leaks import child_processes
+from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
 from tests.system.stress.crowd import shuffling_server
 
@@ -106,12 +106,12 @@ def assert_gone(things: Iterable[object]) -> None:
 
 
 def connect_and_kill(cycles: int, idle: float) -> None:
-    others = child_processes()
+    others = server_processes()
 
     def cycle(number: int) -> None:
         with syncmcp.connect(small(), mode=STATEFUL) as client:
             victim = int(client.call_tool("pid", timeout=LIMIT).text)
-            assert child_processes() - others == {victim}
+            assert server_processes() - others == {victim}
             if number % 2:
                 os.kill(victim, signal.SIGKILL)
                 return
@@ -131,7 +131,7 @@ def connect_and_kill(cycles: int, idle: float) -> None:
     after.assert_like(before)
     assert after.threads <= before.threads
     assert after.descriptors <= before.descriptors
-    assert child_processes() == others
+    assert server_processes() == others
     # How much an idle process works can only be seen by letting it idle.
     spent = time.process_time()
     threading.Event().wait(idle)

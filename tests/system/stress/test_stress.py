@@ -23,7 +23,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
-from syncmcp.testing.leaks import child_processes
+from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, nervous
 
 KILLS = 3
@@ -178,10 +178,10 @@ def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
     """A server, and what kills it and brings it back."""
     if wire.transport == "stdio":
         command = (sys.executable, "-m", "tests.system.stress.crowd", str(seed))
-        others = child_processes()
+        others = server_processes()
 
         def kill() -> None:
-            for process in child_processes() - others:
+            for process in server_processes() - others:
                 os.kill(process, signal.SIGKILL)
 
         yield syncmcp.Stdio(*command, cwd=os.getcwd()), kill

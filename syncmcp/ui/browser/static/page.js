@@ -2,15 +2,14 @@
 "use strict";
 
 const INTERVAL_MS = 500;
-// A click that was meant for the page before must not answer the one that took its place.
-const FOLLOWED = "#followed";
+// A click or a key that was meant for something else must not answer a question that just appeared.
 const PAUSE_MS = 800;
 const page = document.body.dataset;
 const element = (id) => document.getElementById(id);
 
 function show(news) {
   if (news.next) {
-    location.replace(`${news.next}${FOLLOWED}`);
+    location.replace(news.next);
     return;
   }
   if (news.state !== page.state) {
@@ -60,11 +59,11 @@ function pause() {
   for (const button of buttons) button.disabled = true;
   setTimeout(() => {
     for (const button of buttons) button.disabled = false;
+    // Enter says no. Where the person has begun to fill something in, they stay there.
+    const safe = document.querySelector("main button.safe");
+    if (safe && document.activeElement === document.body) safe.focus({ preventScroll: true });
   }, PAUSE_MS);
 }
 
-if (location.hash === FOLLOWED) {
-  history.replaceState(null, "", location.pathname);
-  pause();
-}
+pause();
 look();

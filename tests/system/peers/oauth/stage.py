@@ -12,7 +12,7 @@ import syncmcp
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.testing import Server
 from tests.system.peers.oauth.guarded import guarded
-from tests.system.peers.oauth.person import Person
+from tests.system.peers.oauth.person import Person, anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Stage(NamedTuple):
 
     def auth(self) -> OAuth:
         """What the program signs in with."""
-        return OAuth(receiver=self.person.receiver(), store=self.store)
+        return OAuth(allow=anywhere, receiver=self.person.receiver(), store=self.store)
 
     def connect(self, auth: AuthBase) -> syncmcp.Client:
         """Opens a client."""

@@ -1,0 +1,399 @@
+"""The secrets of one server, removed from text by their values.
+
+`redact` knows secrets by what stands around them. A server may repeat a secret without its name, in
+part, or encoded: therefore the values that were given for it, and those that were sent to it, are
+kept here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+from pydantic_core import ValidationError
+
+from syncmcp._base.text import MASK, MOST_QUOTED, names_a_secret, redact, visible
+from syncmcp._base.text import quote as quote_text
+from syncmcp.errors import McpError
+
+SHORTEST = 6
+"""Shorter values are ordinary words ("1", "debug"), and to mask them would ruin every text."""
+
+SHORTEST_NAMED = 4
+"""The same for a value whose name tells that it is a secret, such as ``PASSWORD``."""
+
+SHORTEST_PART = 8
+"""The same for a part of a variable, which is more often an ordinary word than the whole is."""
+
+MOST_PARTS = 64
+"""The most parts of one variable that are known on their own; those with telling names first."""
+
+MOST_SENT = 256
+"""The most values kept of those that were sent; the oldest are forgotten first."""
+
+# A cut shows this many characters of a secret at most.
+_SHOWN_AT_CUT = 3
+
+# Longer secrets are not looked for in base64.
+_LONGEST_ENCODED = 16 * 1024
+
+# Headers that say nothing secret. Those of the protocol begin with `mcp-`; only the session is one.
+_PUBLIC_HEADERS = frozenset(
+    (
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length",
+        "content-type", "dpop", "host", "last-event-id", "traceparent", "user-agent",
+    )
+)  # fmt: skip  # A proof (`dpop`) is accepted once, and each request has another one.
+
+# Guards the changes of all objects, each of which takes no longer than to copy some values.
+_lock = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+_SCHEME = re.compile(r"([A-Za-z][\w-]*)[ \t]+(\S.*)", re.DOTALL)
+_CREDENTIAL_SCHEMES = frozenset(("apikey", "basic", "bearer", "dpop", "token"))
+_WORDS = re.compile(r"[\s,;]+")
+_PATH_MARKS = re.compile(r"[/\\\s]")
+_DELIMITERS = re.compile(r"[/?#\[\]@]")
+
+
+class Secrets:
+    """The secrets of one server. Used from any thread.
+
+    Args:
+        values: Values that are never forgotten.
+
+    Attributes:
+        seen: The last value of each header that was added, so that a request with the same headers
+            costs a look at these.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._given = {
+            each: None for value in values if len(value) >= SHORTEST_NAMED for each in _lines(value)
+        }
+        self._sent: dict[str, None] = {}
+        self.seen: dict[str, object] = {}
+        self._forms: tuple[str, ...] | None = None
+        self._included: tuple[Secrets, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{len(self._given) + len(self._sent)} secrets>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secrets, (tuple(self._given),)
+
+    # -- what is secret
+
+    def give(self, value: str, name: str = "") -> None:
+        """Add a value of the program's settings, which is never forgotten.
+
+        Args:
+            value: The value, also of several lines; masked as a whole and line by line.
+            name: What it is called. If that tells that it is a secret, a value of four characters
+                is masked, too; otherwise it takes six.
+        """
+        self._add(self._given, _lines(value), name)
+
+    def give_variables(self, env: Mapping[str, str]) -> None:
+        """Add the values of environment variables, and what in them is secret on its own.
+
+        That is a token behind its scheme, parts of a URL, the strings of JSON, the values of lists
+        such as ``k=v;k=v``, and a password behind its user and a colon.
+        """
+        for variable, whole in env.items():
+            if variable.upper() == "PATH":
+                continue
+            for name, value in ((variable, whole), *_parts(whole)):
+                self.give(value, name)
+                found = _SCHEME.fullmatch(value)
+                if found is not None and found[1].lower() in _CREDENTIAL_SCHEMES:
+                    self._add(self._given, _credentials(value), name)
+                self.give_url(value)
+
+    def give_headers(self, headers: Mapping[str, Any]) -> None:
+        """Add the values of headers that are sent with every request."""
+        for name, value in headers.items():
+            if _is_secret_header(name):
+                self._add(self._given, _header_parts(_decoded(value)), name)
+
+    def give_url(self, url: str) -> None:
+        """Add what is secret in a URL: user, password, and the values of its query."""
+        _, marked, rest = url.partition("://")
+        if not marked:
+            return
+        query = rest.partition("?")[2].partition("#")[0]
+        for name, value in (
+            *zip(("user", "password"), _userinfo(url).split(":", 1), strict=False),
+            *parse_qsl(query),
+        ):
+            # An error about an invalid URL quotes its parts, and a password may be in several.
+            parts = _DELIMITERS.split(value) if name == "password" else ()
+            self._add(self._given, (value, unquote(value), *parts), name)
+        if query and "=" not in query:
+            self.give(query)
+
+    def add(self, value: str, name: str = "") -> None:
+        """Add a value that was sent or received; see `give` for `name`."""
+        self._add(self._sent, _lines(value), name)
+
+    def add_headers(self, headers: Mapping[str, Any]) -> None:
+        """Add the values of headers that are being sent: whole, word by word, and decoded."""
+        seen = self.seen
+        for name, value in headers.items():
+            if seen.get(name) != value:
+                if _is_secret_header(name):
+                    self._add(self._sent, _header_parts(_decoded(value)), name)
+                if len(seen) < MOST_SENT:
+                    seen[name] = value
+
+    def include(self, other: Secrets) -> None:
+        """Mask what `other` knows, too: now, and what it learns later."""
+        with _lock:
+            if other is not self and other not in self._included:
+                self._included = (*self._included, other)
+
+    def _add(self, known: dict[str, None], values: Iterable[str], name: str) -> None:
+        least = SHORTEST_NAMED if name and names_a_secret(name) else SHORTEST
+        with _lock:
+            for value in values:
+                if len(value) >= least and value not in self._given and value not in self._sent:
+                    known[value] = None
+                    self._forms = None
+            while len(self._sent) > MOST_SENT:
+                del self._sent[next(iter(self._sent))]
+                self.seen.clear()  # what is forgotten and sent again is learned again
+
+    # -- removing it
+
+    def redact(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> str:
+        """Return `text` with every secret replaced by ``***``, by value and by `redact`.
+
+        Args:
+            text: Foreign text.
+            starts_cut: The text may begin within a secret, whose end is then masked.
+            ends_cut: The text may end within a secret, whose beginning is then masked.
+        """
+        return redact(self.mask(text, starts_cut=starts_cut, ends_cut=ends_cut))
+
+    def mask(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> str:
+        """Do the part of `redact` that is by value, for text that is not foreign throughout.
+
+        Found are the values as they are, with the escapes of JSON and of URLs, and in base64.
+        """
+        places: list[tuple[int, int]] = []
+        for form in self._all_forms():
+            start = text.find(form)
+            while start >= 0:
+                places.append((start, start + len(form)))
+                start = text.find(form, start + 1)
+            if ends_cut and (start := _start_of_cut(text, form)) >= 0:
+                places.append((start, len(text)))
+            if starts_cut and (end := _end_of_cut(text, form)) >= 0:
+                places.append((0, end))
+        return _masked(text, places) if places else text
+
+    def quote(self, text: str) -> str:
+        """Return what an error quotes of a text without secrets: of a long one the beginning."""
+        return quote_text(text, partial(self.redact, ends_cut=len(text) > MOST_QUOTED))
+
+    def shorten(self, text: str, limit: int) -> str:
+        """Return `text` without secrets, and then its first `limit` characters."""
+        return self.redact(text)[:limit]
+
+    def clean(self, error: McpError) -> None:
+        """Remove secrets from the message of an error that quotes a server, and from its causes.
+
+        The text of an exception of others cannot be changed: if it would show a secret, or control
+        characters of a server, it is not kept as the cause.
+        """
+        one, seen = error, {id(error)}
+        while True:
+            if one.args and isinstance(one.args[0], str):
+                one.args = (self.mask(one.args[0]), *one.args[1:])
+            cause = one.__cause__
+            if cause is None or id(cause) in seen:
+                return
+            if not isinstance(cause, McpError):
+                if not self._is_clean(cause):
+                    one.__cause__ = one.__context__ = None
+                return
+            seen.add(id(cause))
+            one = cause
+
+    def _is_clean(self, cause: BaseException) -> bool:
+        text = str(cause)
+        places: list[str] = []
+        if isinstance(cause, ValidationError):  # its text has names of members in lines of its own
+            places = [str(part) for problem in cause.errors() for part in problem["loc"]]
+        return (
+            self.redact(text) == text
+            and visible(text, lines=True) == text
+            and all(visible(place) == place for place in places)
+        )
+
+    def _all_forms(self) -> Iterator[str]:
+        with _lock:
+            if self._forms is None:
+                known = (*self._given, *self._sent)
+                self._forms = tuple({form: None for value in known for form in _forms(value)})
+            forms, included = self._forms, self._included
+        yield from forms
+        for other in included:
+            yield from other._all_forms()
+
+
+def _lines(value: str) -> Iterator[str]:
+    yield value
+    yield from value.splitlines()
+
+
+def _decoded(value: object) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _is_secret_header(name: str) -> bool:
+    name = name.lower()
+    return name not in _PUBLIC_HEADERS and (not name.startswith("mcp-") or name == "mcp-session-id")
+
+
+def _header_parts(value: str) -> Iterator[str]:
+    """A header value, its words but for the scheme, what is behind a `=`, and Basic decoded."""
+    yield value
+    yield from _credentials(value)
+    found = _SCHEME.fullmatch(value)
+    for word in _WORDS.split(value if found is None else found[2]):
+        yield word
+        yield word.partition("=")[2].strip("\"'")
+
+
+def _parts(value: str) -> list[tuple[str, str]]:
+    """Names and texts of what stands within a variable and may be secret on its own."""
+    if len(value) > _LONGEST_ENCODED:
+        return []
+    try:
+        found = list(_strings(json.loads(value)))
+    except (ValueError, RecursionError):
+        items = [item for mark in (";", ",", "&", None) for item in value.split(mark)]
+        pairs = [item.partition("=") for item in items]
+        found = [(name, text.strip("\"'")) for name, _, text in pairs]
+        if not _PATH_MARKS.search(value):
+            found.append(("", value.partition(":")[2]))
+    telling = {part: names_a_secret(part[0]) for part in found}
+    kept = [part for part, told in telling.items() if told or len(part[1]) >= SHORTEST_PART]
+    return sorted(kept, key=lambda part: not telling[part])[:MOST_PARTS]
+
+
+def _strings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """The strings of a JSON value, with the name of the member that they are in."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, name)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _strings(item, key)
+
+
+def _userinfo(url: str) -> str:
+    """User and password of a URL; also if a character makes it invalid that has to be encoded."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.hostname and parts.port != 0:
+            return parts.netloc.rpartition("@")[0]
+    found = url.partition("://")[2].rpartition("@")[0]
+    return found if ":" in found else ""
+
+
+def _credentials(value: str) -> Iterator[str]:
+    """What is behind the scheme of an `Authorization` value; of Basic also user and password."""
+    found = _SCHEME.fullmatch(value)
+    if found is None:
+        return
+    yield found[2]
+    if found[1].lower() != "basic":
+        return
+    try:
+        pair = base64.b64decode(found[2]).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return
+    yield pair
+    yield from pair.split(":", 1)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as it stands in plain text, in JSON, in JSON in JSON, in a URL, and in base64."""
+    yield value
+    for ascii_only in (True, False):
+        once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        yield once
+        yield json.dumps(once, ensure_ascii=ascii_only)[1:-1]
+    yield repr(value)[1:-1]
+    yield ascii(value)[1:-1]
+    raw = value.encode("utf-8", "surrogatepass")
+    for escaped in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
+        yield escaped
+        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
+    if len(raw) > _LONGEST_ENCODED:
+        return
+    # Within a longer text the first byte may be any of three of a group. Characters that other
+    # bytes have a part in are left out.
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + raw).decode()
+        core = encoded[(0, 2, 3)[offset] :].rstrip("=")
+        if (offset + len(raw)) % 3:
+            core = core[:-1]
+        if len(core) >= SHORTEST:
+            yield core
+            yield core.translate(_URLSAFE)
+
+
+_URLSAFE = str.maketrans("+/", "-_")
+
+
+def _start_of_cut(text: str, form: str) -> int:
+    """Where `text` ends with the beginning of `form`; -1 if with no more than may be shown."""
+    text = text.rstrip("\ufffd")  # a character that was cut
+    anchor = form[: _SHOWN_AT_CUT + 1]
+    start = text.find(anchor, max(0, len(text) - len(form)))
+    while start >= 0 and not form.startswith(text[start:]):
+        start = text.find(anchor, start + 1)
+    return start
+
+
+def _end_of_cut(text: str, form: str) -> int:
+    """Where the end of `form` ends with which `text` begins; -1 as above."""
+    begun = len(text) - len(text.lstrip("\ufffd"))
+    anchor = form[-_SHOWN_AT_CUT - 1 :]
+    end = text.rfind(anchor, begun, begun + len(form)) + len(anchor)
+    while end >= len(anchor) and not form.endswith(text[begun:end]):
+        end = text.rfind(anchor, begun, end - 1) + len(anchor)
+    return end if end >= len(anchor) else -1
+
+
+def _masked(text: str, places: list[tuple[int, int]]) -> str:
+    """Replace each of the places, which may overlap."""
+    parts: list[str] = []
+    done = 0
+    for start, end in sorted(places):
+        if start >= done:
+            parts += (text[done:start], MASK)
+        done = max(done, end)
+    return "".join((*parts, text[done:]))

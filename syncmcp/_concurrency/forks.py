@@ -1,0 +1,67 @@
+"""Keeps forks of this process apart from what must not be cut in two by one.
+
+A child that is forked while a server is started inherits the pipes to the server before anything
+knows them. It would keep them open, and the server would never see the end of its stdin. And a
+child that is forked while another thread imports a module inherits the lock of that module, but not
+the thread that would unlock it: it would wait for ever where it needs the module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from syncmcp._concurrency.timing import Deadline, Latch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# How long, in seconds, a fork waits for the blocks that are under way. A file system that does not
+# respond may hold one up for ever.
+_FORK_WAIT = 1.0
+
+# Held during a fork. Reentrant: a signal handler may fork.
+_forking = threading.RLock()
+
+# One for each block that is under way, set at its end, with the thread that runs it. Blocks do not
+# wait for each other.
+_under_way: dict[Latch, int] = {}
+
+
+@contextlib.contextmanager
+def delaying_forks() -> Iterator[None]:
+    """Have forks by other threads wait until the block is left, though for one second at most.
+
+    For the start of a server, and for imports within functions that a call enters.
+    """
+    done = Latch()
+    with _forking:
+        _under_way[done] = threading.get_ident()
+    try:
+        yield
+    finally:
+        _under_way.pop(done, None)
+        done.set()
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    deadline, me = Deadline(_FORK_WAIT), threading.get_ident()
+    for done, thread in list(_under_way.items()):
+        if thread != me:
+            done.wait(deadline.remaining())
+
+
+def _after_fork_in_child() -> None:
+    _under_way.clear()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_forking.release,
+        after_in_child=_after_fork_in_child,
+    )

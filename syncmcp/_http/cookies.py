@@ -1,0 +1,76 @@
+"""The cookies that a server sets, within bounds (RFC 6265 §6.1)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from requests.cookies import RequestsCookieJar, get_cookie_header
+
+if TYPE_CHECKING:
+    from http.cookiejar import Cookie
+
+    from requests.models import PreparedRequest
+
+MAX_COOKIES: Final = 50
+"""The most cookies of a server that are kept."""
+
+MAX_COOKIE: Final = 4_096
+"""The longest cookie that is kept: name, value and attributes together, in characters."""
+
+MAX_ALL: Final = 16_384
+"""The most that the kept cookies of a server have together, in characters."""
+
+_Key: TypeAlias = tuple[str, str, str]
+
+
+class ServerCookies:
+    """Keeps the cookies that a server sets, in a jar. Used from any thread.
+
+    When there are too many, the oldest cookies of the server are dropped. Those that the program
+    has put into the jar are neither counted nor dropped.
+
+    Args:
+        jar: Where the cookies are kept.
+        filled: Whether the jar may have cookies already.
+
+    Attributes:
+        filled: Whether the jar may have cookies: to ask an empty one takes ten function calls.
+    """
+
+    def __init__(self, jar: RequestsCookieJar, *, filled: bool) -> None:
+        self._jar = jar
+        self.filled = filled
+        # Guards the sizes of the server's cookies, the oldest first.
+        self._lock = threading.Lock()
+        self._sizes: dict[_Key, int] = {}
+
+    def header(self, request: PreparedRequest) -> str | None:
+        """The header `Cookie` for a request; `None` if there are no cookies for it."""
+        header: str | None = get_cookie_header(self._jar, request)  # type: ignore[no-untyped-call]
+        return header
+
+    def keep(self, cookies: RequestsCookieJar) -> None:
+        """Put the cookies of a response into the jar, except for those that are too long."""
+        with self._lock:
+            for cookie in cookies:
+                self._keep(cookie)
+            while len(self._sizes) > MAX_COOKIES or sum(self._sizes.values()) > MAX_ALL:
+                self._drop(next(iter(self._sizes)))
+        self.filled = True
+
+    def _keep(self, cookie: Cookie) -> None:
+        key = (cookie.domain, cookie.path, cookie.name)
+        size = sum(len(str(one)) for one in vars(cookie).values())
+        if size > MAX_COOKIE:
+            self._drop(key)
+            return
+        self._sizes.pop(key, None)
+        self._sizes[key] = size
+        self._jar.set_cookie(cookie)
+
+    def _drop(self, key: _Key) -> None:
+        self._sizes.pop(key, None)
+        with suppress(KeyError):  # it has expired, or the program has dropped it
+            self._jar.clear(*key)

@@ -1,0 +1,136 @@
+"""Agreement to sign in at an issuer: what has to be agreed to, and what a program allows; no I/O.
+
+An MCP server names the authorization server by itself. So nobody is sent there, and no client is
+registered there, before the program or a person has agreed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from syncmcp._base.text import redact, redact_url, shorten
+from syncmcp.auth.discovery import is_wider, origin_of
+from syncmcp.errors import LoginRequired, UsageError
+from syncmcp.types.extensions import AuthorizationServerMetadata
+
+Allow: TypeAlias = str | Collection[str] | Callable[[str, str], bool]
+"""The issuers that a program allows: one, several, or a function of an MCP server and an issuer."""
+
+_MOST_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class SignInRequest:
+    """A sign-in that has to be agreed to before anything happens at the issuer.
+
+    Attributes:
+        server: The URL of the MCP server, with the values of its query removed.
+        issuer: The authorization server that it names, unchanged.
+        page: The origin of the page to sign in at, if it belongs to another site than the issuer,
+            and the issuer does not promise to name itself in the redirect (``iss``, RFC 9207). It
+            may then be the page of another authorization server, whose code the issuer would get
+            (mix-up, RFC 9700 §4.4). `None` otherwise.
+        resource: What the token is for, unchanged, if that is more than the MCP server: its origin
+            or a parent path (RFC 9728 §3.3). All servers there accept the token, and each of them
+            can use it at the others. `None` otherwise.
+    """
+
+    server: str
+    issuer: str
+    page: str | None = None
+    resource: str | None = None
+
+    @classmethod
+    def of(
+        cls, url: str, metadata: AuthorizationServerMetadata, resource: str | None
+    ) -> SignInRequest:
+        """The request of the MCP server at `url`, for an issuer with these metadata.
+
+        `resource` is what the token is for; `None` if a stored token does not tell.
+        """
+        endpoint = metadata.authorization_endpoint
+        page = None
+        if endpoint is not None and not metadata.authorization_response_iss_parameter_supported:
+            origin = origin_of(endpoint)
+            page = None if origin == origin_of(metadata.issuer) else str(origin)
+        wider = resource if resource is not None and is_wider(resource, url) else None
+        return cls(redact(url), metadata.issuer, page, wider)
+
+    @property
+    def text(self) -> str:
+        """What a person has to know before they agree, in ASCII, with escapes for the rest."""
+        text = f"The server {_shown(self.server)}\nwants you to sign in at {_shown(self.issuer)}\n"
+        if self.resource is not None:
+            text += (
+                f"The token will be for {_shown(self.resource)}, which is more than this server\n"
+                "The server can use it at every other one there: agree only if you trust this one "
+                "with all of them.\n"
+            )
+        if self.page is not None:
+            text += (
+                f"The page to sign in at belongs to another site, {_shown(self.page)}\n"
+                "The issuer gets what is granted on that page: agree only if you know that both "
+                "belong together.\n"
+            )
+        return text
+
+
+class Allowed:
+    """The issuers at which a program allows to sign in.
+
+    Args:
+        given: The argument ``allow`` of `OAuth`.
+
+    Attributes:
+        issuers: Those that are named; empty for a function.
+
+    Raises:
+        UsageError: `given` is neither of issuers, which are URLs, nor a function.
+    """
+
+    def __init__(self, given: Allow) -> None:
+        self.issuers: tuple[str, ...] = ()
+        self._decide: Callable[[str, str], bool] | None = None
+        if isinstance(given, str):
+            self.issuers = (given,)
+        elif isinstance(given, Collection):
+            self.issuers = tuple(given)
+        elif callable(given):
+            self._decide = given
+        else:
+            raise UsageError(f"allow is an issuer, several issuers or a function, not {given!r}")
+        for issuer in self.issuers:
+            if not str(issuer).lower().startswith(("https://", "http://")):
+                raise UsageError(
+                    f"allow names issuers, which are URLs, not {redact_url(str(issuer))!r}"
+                )
+
+    def includes(self, request: SignInRequest) -> bool:
+        """Whether the program allows to sign in at the issuer of `request`."""
+        if self._decide is not None:
+            return self._decide(request.server, request.issuer)
+        return request.issuer in self.issuers
+
+
+def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
+    """The error of a sign-in without an agreement; it names the option that gives one.
+
+    Args:
+        request: The sign-in.
+        why: Why there is no agreement, as the beginning of the message.
+    """
+    option, more = "allow", ""
+    if request.page is not None:
+        option, more = "issuer", f" on a page of {_shown(request.page)}"
+    if request.resource is not None:
+        more += f" for a token for {_shown(request.resource)}"
+    return LoginRequired(
+        f"{why} to sign in at {_shown(request.issuer)!r}{more}, which {_shown(request.server)}"
+        f" names; {option}= of OAuth agrees to an issuer that you trust"
+    )
+
+
+def _shown(url: str) -> str:
+    return shorten(ascii(url)[1:-1], _MOST_SHOWN)

@@ -1,0 +1,330 @@
+"""What often means harm in a command and its variables: the warnings of a review.
+
+`VARIABLES` and `PROGRAMS` are the tables of docs/many-servers.md. A command without a warning may
+be harmful: the tables name what is common, not everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import translate
+from typing import Final, NamedTuple
+
+from syncmcp._base.text import visible
+
+# -- the tables -----------------------------------------------------------------------------------
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+class Variables(NamedTuple):
+    """Environment variables of one kind.
+
+    Attributes:
+        names: Their names, ``*`` for any characters; the case of letters does not count.
+        effect: What each of them decides.
+        confined: Whether they are accepted for a command that is started through a sandbox. The
+            others may change what the program of the sandbox does.
+    """
+
+    names: tuple[str, ...]
+    effect: str
+    confined: bool
+
+
+class Programs(NamedTuple):
+    """Programs of one kind: by the last part of their path, without ``.exe`` and its kin.
+
+    Attributes:
+        names: Their names; the case of letters does not count.
+        words: The words of which one has to follow, ``*`` for any characters; none: the name is
+            enough.
+        warning: What is said about them.
+        before_script: Whether the words count only among the options before the script of an
+            interpreter, which has its own ones.
+    """
+
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    warning: str
+    before_script: bool = False
+
+
+_CODE: Final = "which code is run"
+_SOURCE: Final = "where its packages come from"
+
+VARIABLES: Final = (
+    Variables(
+        _names(
+            "LD_* DYLD_* LIBPATH GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH OPENSSL_CONF "
+            "OPENSSL_ENGINES OPENSSL_MODULES"
+        ),
+        _CODE,
+        confined=False,
+    ),
+    Variables(
+        ("PATH", "PATHEXT", "COMSPEC", "SHELL", "SYSTEMROOT", "WINDIR"), _CODE, confined=False
+    ),
+    Variables(
+        ("HOME", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "XDG_*"),
+        "which settings its programs read",
+        confined=False,
+    ),
+    Variables(
+        _names(
+            "BASH_ENV BASH_FUNC_* BASHOPTS SHELLOPTS ENV ZDOTDIR FPATH IFS PS4 PROMPT_COMMAND "
+            "PSMODULEPATH"
+        ),
+        _CODE,
+        confined=False,
+    ),
+    Variables(
+        _names(
+            "PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONPLATLIBDIR "
+            "PYTHONEXECUTABLE PYTHONPYCACHEPREFIX PYTHONBREAKPOINT PYTHONWARNINGS NODE_OPTIONS "
+            "NODE_PATH NODE_REPL_EXTERNAL_MODULE ELECTRON_RUN_AS_NODE PERL5LIB PERL5OPT PERL5DB "
+            "PERLLIB RUBYLIB RUBYOPT GEM_* BUNDLE_* JAVA_TOOL_OPTIONS _JAVA_OPTIONS "
+            "JDK_JAVA_OPTIONS JAVA_HOME CLASSPATH DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS "
+            "DOTNET_SHARED_STORE DOTNET_ROOT* CORECLR_* COR_* PHPRC PHP_INI_SCAN_DIR LUA_* "
+            "R_LIBS* R_PROFILE* JULIA_LOAD_PATH JULIA_DEPOT_PATH ERL_* GOROOT GOFLAGS RUSTC*"
+        ),
+        _CODE,
+        confined=False,
+    ),
+    Variables(
+        ("DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*", "KUBECONFIG"),
+        "which computer runs its containers, and how",
+        confined=False,
+    ),
+    Variables(
+        _names(
+            "NPM_CONFIG_* YARN_* PNPM_* BUN_* DENO_* JSR_URL UV_* PIP_* PIPX_* POETRY_* CONDA_* "
+            "CARGO_* NUGET_* MAVEN_* GRADLE_* GOPROXY GOPRIVATE GOSUMDB GONOSUMDB GONOSUMCHECK "
+            "GOINSECURE"
+        ),
+        _SOURCE,
+        confined=True,
+    ),
+    Variables(
+        _names(
+            "GIT_SSH* GIT_CONFIG* GIT_EXEC_PATH GIT_ASKPASS GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF "
+            "GIT_TEMPLATE_DIR GIT_DIR GIT_EDITOR GIT_PAGER GIT_SEQUENCE_EDITOR SSH_ASKPASS "
+            "EDITOR VISUAL PAGER BROWSER LESSOPEN LESSCLOSE"
+        ),
+        _CODE,
+        confined=True,
+    ),
+    Variables(
+        _names(
+            "*_PROXY SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE AWS_CA_BUNDLE "
+            "GIT_SSL_* NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED"
+        ),
+        "who can read and change what it sends and loads",
+        confined=True,
+    ),
+)
+"""The environment variables that carry a warning."""
+
+_FETCHES: Final = "It fetches a program from the internet and runs that."
+_SHELL: Final = "A shell interprets it: it may do more than start a server."
+_INLINE: Final = "The code to be run is in the command itself."
+_LOADS: Final = "It loads code before its program."
+_COMPOSES: Final = "A file decides which containers are run, and what they may reach."
+_MOUNTS: Final = "Its container has access to files of this computer."
+_OPEN: Final = "Its container is not shut off from this computer."
+_CONTAINERS: Final = ("docker", "podman", "nerdctl")
+
+PROGRAMS: Final = (
+    Programs(("npx", "bunx", "pnpx", "uvx", "dnx", "nix-shell"), (), _FETCHES),
+    Programs(("pipx", *_CONTAINERS, "nix"), ("run",), _FETCHES),
+    Programs(("npm", "pnpm", "yarn"), ("exec", "x", "dlx", "create", "init"), _FETCHES),
+    Programs(("bun", "uv"), ("x", "tool", "--with*", "--from"), _FETCHES),
+    Programs(("go", "deno"), ("*@*", "http:*", "https:*", "npm:*", "jsr:*"), _FETCHES),
+    Programs(
+        _names("sh bash rbash dash zsh fish ksh mksh ash csh tcsh yash busybox nu su runuser"),
+        ("-c*", "-[a-z]*c", "--command*"),
+        _SHELL,
+    ),
+    Programs(("cmd",), ("/c*", "/k*", "/s", "/r*"), _SHELL),
+    Programs(("powershell", "pwsh"), ("-c*", "/c*", "-e*", "/e*"), _SHELL),
+    Programs(
+        ("su", "runuser", "nsenter"),
+        (),
+        "It runs a program as another user, or outside of its bounds.",
+    ),
+    Programs(
+        ("python", "pythonw", "py", "ipython", "pypy"),
+        ("-c*", "-[!-Wm]*c"),
+        _INLINE,
+        before_script=True,
+    ),
+    Programs(
+        ("perl", "ruby", "lua", "osascript"), ("-e*", "-[!-I]*e"), _INLINE, before_script=True
+    ),
+    Programs(
+        ("node", "nodejs", "bun", "tsx"),
+        ("-e", "-p", "-pe", "--eval*", "--print*"),
+        _INLINE,
+        before_script=True,
+    ),
+    Programs(("deno",), ("eval",), _INLINE, before_script=True),
+    Programs(("php",), ("-r*",), _INLINE, before_script=True),
+    Programs(_CONTAINERS, ("compose",), _COMPOSES),
+    Programs(("docker-compose", "podman-compose"), (), _COMPOSES),
+    Programs(_CONTAINERS, ("-v*", "--volume*", "--mount*", "--device*"), _MOUNTS),
+    Programs(
+        _CONTAINERS,
+        _names(
+            "--privileged* --net*host --network*host --pid* --ipc* --userns* host --cap-add* "
+            "--security-opt* --volumes-from* *docker.sock* /:* -v/:*"
+        ),
+        _OPEN,
+    ),
+    Programs(
+        ("node", "nodejs", "npx", "npm", "bun", "bunx", "tsx", "deno"),
+        _names("--require* --import* --loader* --experimental-loader* --preload* --node-options*"),
+        _LOADS,
+    ),
+    Programs(("node", "nodejs", "bun", "tsx", "ruby"), ("-r*",), _LOADS, before_script=True),
+    Programs(("java",), ("-javaagent*", "-agentlib*", "-agentpath*", "-Xbootclasspath*"), _LOADS),
+    Programs(
+        ("npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pip", "pipx"),
+        _names(
+            "--registry* --index* --default-index* --extra-index* --find-links* -i -f "
+            "--userconfig* --globalconfig* --config-file*"
+        ),
+        "It names where its packages come from.",
+    ),
+)
+"""The programs and words that carry a warning, anywhere in a command."""
+
+_CREDENTIALS = (
+    r"(?:^|[\s/\\~])\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials)\b"
+    r"|/etc/(?:passwd|shadow|sudoers)"
+)
+_DELETING = r"\brm\s+(?:-\S+\s+)*-\w*[rf]|\b(?:mkfs|shred|rmdir)\b|\bdel\s+/|\bdd\s.*\bof="
+_SENDING = r"(?<!\.)\b(?:curl|wget|nc|ncat|scp|ssh|telnet|Invoke-WebRequest|iwr)\b"
+_TEXTS = (
+    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for the rights of an administrator."),
+    (_DELETING, "It deletes or overwrites files."),
+    (_SENDING, "It transfers data over the network."),
+    (_CREDENTIALS, "It names files in which credentials are kept."),
+)
+# The longest command that is searched for dangers, in characters: bounds the time of the patterns.
+# A person would not read a longer one anyway.
+_MAX_COMMAND = 4_000
+
+# -- the warnings ---------------------------------------------------------------------------------
+
+
+def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[str]:
+    """The warnings about a command, one sentence each.
+
+    Programs count wherever they are in the command, also behind `env`, `sudo`, `timeout` or a
+    sandbox, by their names or paths, and so do words in a word with spaces, as of ``env -S``.
+
+    Args:
+        command: The program and its arguments.
+        variables: The names of the variables that it would get.
+    """
+    line = " ".join(command)
+    found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []
+    line = line[:_MAX_COMMAND]
+    found += [text for pattern, text in _TEXTS if re.search(pattern, line, re.IGNORECASE)]
+    words = list(_words(command))
+    found += _program_warnings(words)
+    assigned = [name for name, is_one, _ in (word.partition("=") for word in words) if is_one]
+    found += [
+        f"{visible(name)} decides {kind.effect}."
+        for name in (*variables, *assigned)
+        if (kind := _kind(name)) is not None
+    ]
+    return list(dict.fromkeys(found))
+
+
+def reaches_sandbox(variable: str) -> bool:
+    """Whether a variable may change what a sandbox does that is started with it."""
+    kind = _kind(variable)
+    return kind is not None and not kind.confined
+
+
+def _words(command: Sequence[str]) -> Iterator[str]:
+    """The words of a command, and those in its words, up to the longest length."""
+    left = _MAX_COMMAND
+    for word in command:
+        if left <= 0:
+            return
+        parts = word[:left].split()
+        left -= len(word) + 1
+        if len(parts) > 1:
+            parts = [part.strip("\"'`;&|()") for part in parts]
+        # env -S"sh -c ...": the text is a part of the option.
+        yield from (_SPLIT_STRING.sub("", part) for part in parts)
+
+
+_SPLIT_STRING = re.compile(r"^(?:-S|--split-string=)(?=.)")
+_EXTENSION = re.compile(r"\.(?:exe|cmd|bat|com)$")
+_VERSION = re.compile(r"(?<=[a-z])-?\d[\d.]*t?$")
+
+
+def _program(word: str) -> str:
+    name = _EXTENSION.sub("", re.split(r"[/\\]", word)[-1].lower())
+    return _VERSION.sub("", name)
+
+
+def _program_warnings(words: Sequence[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, word in enumerate(words, 1):
+        name = _program(word)
+        for kind, patterns in _PROGRAMS.get(name, ()):
+            if kind.before_script:
+                rest = _options(words, position)
+            elif name in seen:
+                continue  # all words that follow have been looked at
+            else:
+                rest = words[position:]
+            if patterns is None or any(patterns.fullmatch(each) for each in rest):
+                yield kind.warning
+        seen.add(name)
+
+
+def _options(words: Sequence[str], start: int) -> Sequence[str]:
+    """The options of an interpreter: what stands before its script, which has its own ones."""
+    end = start
+    while end < len(words):
+        word = words[end]
+        if word == "-m" or not (word.startswith("-") or word == "eval"):
+            break
+        end += 2 if word in _WITH_VALUE else 1
+    return words[start:end]
+
+
+_WITH_VALUE = frozenset({"-W", "-X", "-I", "-C", "-r", "--require", "--import", "--loader"})
+
+
+def _patterns(names: Iterable[str]) -> re.Pattern[str] | None:
+    texts = [translate(name) for name in names]
+    return re.compile("|".join(texts), re.IGNORECASE) if texts else None
+
+
+def _by_program() -> dict[str, list[tuple[Programs, re.Pattern[str] | None]]]:
+    found: dict[str, list[tuple[Programs, re.Pattern[str] | None]]] = {}
+    for kind in PROGRAMS:
+        patterns = _patterns(kind.words)
+        for name in kind.names:
+            found.setdefault(name, []).append((kind, patterns))
+    return found
+
+
+_PROGRAMS = _by_program()
+_VARIABLES = [(_patterns(kind.names), kind) for kind in VARIABLES]
+
+
+def _kind(variable: str) -> Variables | None:
+    for pattern, kind in _VARIABLES:
+        if pattern is not None and pattern.fullmatch(variable):
+            return kind
+    return None

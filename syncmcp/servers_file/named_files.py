@@ -1,0 +1,207 @@
+"""The files of a project that a server's command names: an approval covers what they hold.
+
+Otherwise the next pull could put another program where an approved one was. What these files load
+in their turn, and the other files of directories, are not covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from syncmcp.servers_file.guard import work_trees
+
+_PIECE: Final = 1024 * 1024  # bytes that are read at one time
+MAX_BYTES: Final = 1024 * 1024 * 1024
+"""The largest file, in bytes, whose content counts. Of a larger one size and time of change do."""
+
+MAX_WORDS: Final = 10_000
+"""The most different words and parts of words that are looked up as files, in all directories."""
+
+_LONGEST_PATH: Final = 4096
+
+# A path may be a part of a word: --require=PATH, @PATH, file://PATH, PATH:/in/container, and a text
+# that a shell reads. On Windows ":" also stands in a path.
+_SEPARATORS = (re.compile(r"[\s=,;|&<>()'\"`@]+"), re.compile(r"[\s=,;|&<>()'\"`@:]+"))
+_SHORT_OPTION = re.compile(r"-\w(?=.)")
+_AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of a file: URL
+
+# Interpreters find these by a shorter name: of a file without its ending, or of its directory.
+_ENDINGS = (
+    *(".js", ".mjs", ".cjs", ".ts", ".py"),
+    *("/package.json", "/index.js", "/index.mjs", "/index.cjs", "/index.ts", "/__main__.py"),
+)
+
+
+class NamedFiles(NamedTuple):
+    """What of a project a command names.
+
+    Attributes:
+        digests: The digests of files, by their paths.
+        folders: The paths of directories. Of what they hold only `digests` is covered.
+    """
+
+    digests: dict[str, str]
+    folders: tuple[str, ...]
+
+
+def named_files(
+    file: Path,
+    folder: Path,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None,
+) -> NamedFiles:
+    """The files and directories of the project that a command names.
+
+    A file counts if it is in the folder of the project or in a work tree that contains the file of
+    servers; by its path, or by where links lead. If paths are relative to the working directory of
+    this process, so does a file there, since it depends on where the program runs what they name. A
+    link out of the project counts with its destination, not with the content of that.
+
+    Each word is looked up in the directory in which the program would be started, and in each
+    directory of the project that another word names (``--directory DIR``), also with the endings
+    that interpreters add.
+
+    Args:
+        file: The file of servers.
+        folder: The folder of the project.
+        command: The program and its arguments.
+        env: The variables of the entry; their values may name files, and `PATH` finds the program.
+        cwd: The directory in which it would be started; `None` for that of this process.
+
+    Raises:
+        OSError: The directory of this process, or one above the file of servers, is out of reach.
+        ValueError: There are more words than `MAX_WORDS`, counted for each of the directories.
+    """
+    base = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(cwd or "")))
+    roots = _roots(file, folder)
+    if cwd is None or not os.path.isabs(os.path.expanduser(cwd)):
+        roots |= _both(_trees(Path(os.getcwd(), "file")))
+    words = _distinct((*(() if cwd is None else (base,)), *_candidates(command, env, base)))
+    found: dict[str, str] = {}
+    named: dict[str, None] = {}
+    places = [base]  # grows: a directory may be named relative to another one
+    for number, place in enumerate(places, 1):
+        if number * len(words) > MAX_WORDS:
+            raise _too_many()
+        for word in words:
+            path = os.path.abspath(os.path.join(place, os.path.expanduser(word)))
+            if _is_a(path, stat.S_ISDIR) and _is_of_project(path, roots):
+                named[path] = None
+                if path not in places:
+                    places.append(path)
+            for each in (path, *(path + ending for ending in _ENDINGS)):
+                if each not in found and _is_a(each, stat.S_ISREG):
+                    real = os.path.realpath(each)
+                    if _is_within(real, roots):
+                        found[each] = _digest(real)
+                    elif _is_within(each, roots):
+                        found[each] = f"link to {real}"
+    return NamedFiles(dict(sorted(found.items())), tuple(sorted(named)))
+
+
+def _roots(file: Path, folder: Path) -> set[str]:
+    # All work trees: the marker of a nested one may itself have come with the project.
+    return _both({folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))})
+
+
+def _trees(file: Path) -> set[Path]:
+    """The folder of a file and the work trees that contain it, but not the whole file system."""
+    folder = file.parent
+    return {each for each in (folder, *work_trees(file)) if each != each.parent}
+
+
+def _both(folders: Iterable[Path]) -> set[str]:
+    """Folders by their paths, and by where links lead."""
+    return {os.path.normcase(path) for each in folders for path in (each, os.path.realpath(each))}
+
+
+def _is_within(path: str, roots: set[str]) -> bool:
+    return any(os.path.normcase(parent) in roots for parent in Path(path).parents)
+
+
+def _is_of_project(folder: str, roots: set[str]) -> bool:
+    return any(
+        os.path.normcase(path) in roots or _is_within(path, roots)
+        for path in (folder, os.path.realpath(folder))
+    )
+
+
+def _candidates(command: Sequence[str], env: Mapping[str, str], base: str) -> Iterator[str]:
+    program, *args = command
+    if os.path.dirname(program):
+        yield program
+    else:
+        yield from _on_path(program, env, base)
+    for text in (*args, *env.values()):
+        for part in (text, *_parts(text)):
+            yield part
+            yield _SHORT_OPTION.sub("", part, count=1)
+            yield unquote(_AFTER_PATH.sub("", part))
+
+
+def _parts(text: str) -> Iterator[str]:
+    for separators in _SEPARATORS:
+        start = 0
+        for found in separators.finditer(text):
+            yield text[start : found.start()]
+            start = found.end()
+        yield text[start:]
+
+
+def _distinct(words: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for word in filter(None, words):
+        found[word] = None
+        if len(found) > MAX_WORDS:
+            raise _too_many()
+    return list(found)
+
+
+def _too_many() -> ValueError:
+    return ValueError(f"more than {MAX_WORDS:,} words that could be files")
+
+
+def _on_path(program: str, env: Mapping[str, str], base: str) -> Iterator[str]:
+    """The program that the `PATH` of the server finds, as an absolute path."""
+    given = [value for name, value in env.items() if name.upper() == "PATH"]
+    for folder in (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep):
+        found = shutil.which(program, path=os.path.join(base, folder))
+        if found is not None:
+            yield os.path.abspath(found)
+            return
+
+
+def _is_a(path: str, is_kind: Callable[[int], bool]) -> bool:
+    """Whether there is a file or a directory of this path."""
+    if len(path) > _LONGEST_PATH:
+        return False
+    try:
+        return is_kind(os.stat(path).st_mode)
+    except (OSError, ValueError):  # none that a program of this person could open; or NUL in it
+        return False
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > MAX_BYTES:
+                return f"{status.st_size} bytes of {status.st_mtime_ns}"
+            # No further than its size: a file of the system's own (/proc) may have no end.
+            left = status.st_size
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                digest.update(piece)
+                left -= len(piece)
+    except OSError:  # a program may be run without the right to read it
+        return "unreadable"
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""Calls of tools shown to a person: all of their arguments, and what a yes takes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from syncmcp.approval import ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syncmcp.approval import Question
+
+RUN: Final = "run"
+"""What a person types to allow a call that may change something."""
+
+# What an overview shows of the arguments: how many, and the characters of a name and of a value.
+_MOST_ARGUMENTS = 20
+_MOST_OF_NAME = 60
+_MOST_OF_VALUE = 300
+
+
+def wants_word(question: Question) -> bool:
+    """Whether a yes to `question` has to be typed: a tool may change something.
+
+    A call needs no word if a trusted server declares the tool read-only. The annotation of any
+    other server proves nothing.
+    """
+    call = question.request
+    if not isinstance(call, ToolCall):
+        return False
+    hints = call.annotations
+    return not (question.server.trusted and hints is not None and hints.read_only_hint is True)
+
+
+def arguments_text(call: ToolCall) -> str:
+    """All arguments of a call as JSON."""
+    return _as_json(dict(call.arguments), indent=2)
+
+
+def arguments_overview(call: ToolCall) -> str:
+    """The arguments of a call, one a line: the beginning and the end of each, and its length."""
+    return "\n".join(_overview(call))
+
+
+def both_ends(text: str, limit: int) -> str:
+    """Cut `text` in its middle to at most `limit` characters, and say how many are missing."""
+    left_out = len(text) - limit
+    if left_out <= 0:
+        return text
+    tail = limit // 2
+    note = f"… ({left_out:,} of {len(text):,} characters are not shown here) …"
+    return f"{text[: limit - tail]}{note}{text[len(text) - tail :]}"
+
+
+def _overview(call: ToolCall) -> Iterator[str]:
+    for number, (name, value) in enumerate(call.arguments.items()):
+        if number == _MOST_ARGUMENTS:
+            yield f"… ({len(call.arguments) - number:,} more arguments)"
+            return
+        shown = both_ends(_as_json(value), _MOST_OF_VALUE)
+        yield f"{both_ends(_as_json(name), _MOST_OF_NAME)}: {shown}"
+
+
+def _as_json(value: Any, *, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)

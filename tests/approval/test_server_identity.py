@@ -1,0 +1,246 @@
+"""Approvals and rules are for one server, whatever looks like its name."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import syncmcp
+from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
+from syncmcp._client.settings import Settings
+from syncmcp._protocol.negotiate import Negotiated
+from syncmcp._protocol.revisions import dialect_for
+from syncmcp.approval import Approval, AutoApprove, Decision, Question, Verdict
+from syncmcp.handlers.context import ConnectedServer, renamed
+from syncmcp.testing import Server, demo_server
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+
+LONG = "x" * 117
+_SERVER = Server("once")
+_NEGOTIATED = Negotiated(dialect_for("2025-11-25", None), {})
+
+
+def connected(target: Any, name: str | None = None) -> ConnectedServer:
+    """The server as a client of `target` describes it."""
+    client = syncmcp.Client(target, name=name, lazy=True)
+    settings: Settings = client._core.settings
+    return settings.connected_server(_NEGOTIATED)
+
+
+def question(server: ConnectedServer) -> Question:
+    message = {"role": "user", "content": {"type": "text", "text": "Hello?"}}
+    asked = CreateMessageRequestParams.from_wire({"messages": [message], "maxTokens": 10})
+    return Question("sampling", server, asked)
+
+
+class Agreeable:
+    """Allows everything for this session, and remembers who asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[ConnectedServer] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        self.asked.append(question.server)
+        return Verdict.allow(remember=True)
+
+
+def asked_twice(one: ConnectedServer, other: ConnectedServer) -> bool:
+    """Whether a person who allowed everything of `one` is asked again for `other`."""
+    person = Agreeable()
+    approval = Approval(reviewer=person)
+    for server in (one, one, other, other):
+        approval.review_request(question(server))
+    return len(person.asked) == 2
+
+
+ALIKE = {
+    "behind the end of the name": (Stdio("run", LONG, "good"), Stdio("run", LONG, "evil")),
+    "another split into words": (Stdio("run", "a b"), Stdio("run", "a", "b")),
+    "a secret of the command": (Stdio("run", "--token", "aaaaaa"), Stdio("run", "--token", "b")),
+    "directory": (Stdio("run", cwd="/good"), Stdio("run", cwd="/evil")),
+    "variable": (Stdio("run"), Stdio("run", env={"LD_PRELOAD": "/evil.so"})),
+    "query": ("https://example.com/mcp?tenant=good", "https://example.com/mcp?tenant=evil"),
+    "user": ("https://good@example.com/mcp", "https://evil@example.com/mcp"),
+    "in-process server": (Server("same"), Server("same")),
+    "command and in-process server": (Stdio("same"), Server("same")),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
+@pytest.mark.requirement("M-20")
+def test_for_this_session_is_for_one_server(one: Any, other: Any) -> None:
+    assert asked_twice(connected(one), connected(other))
+    # A name that the program gives to both does not make them one server, either.
+    assert asked_twice(connected(one, "tutor"), connected(other, "tutor"))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(lambda: Stdio("run", LONG, "a", env={"TOKEN": "t"}), id="command"),
+        pytest.param(lambda: Http("https://example.com/?a=1"), id="URL"),
+        pytest.param(lambda: _SERVER, id="in-process server"),
+    ],
+)
+def test_another_client_of_the_same_server_is_the_same_server(target: Any) -> None:
+    assert not asked_twice(connected(target()), connected(target()))
+    assert not asked_twice(connected(target(), "tutor"), connected(target(), "tutor"))
+    assert asked_twice(connected(target(), "mine"), connected(target(), "yours"))
+
+
+def test_an_url_is_the_same_server_as_its_target() -> None:
+    assert not asked_twice(
+        connected("https://example.com/"), connected(Http("https://example.com/"))
+    )
+
+
+def test_a_server_at_the_address_of_one_that_is_gone_is_another_one() -> None:
+    """Python may give a new object the address of a freed one."""
+    identities = set()
+    for _ in range(50):
+        identities.add(connected(Server("same")).identity)
+        gc.collect()
+    assert len(identities) == 50
+
+
+def test_an_identity_shows_nothing_of_the_target() -> None:
+    server = connected(Http("https://me:hunter2@example.com/?key=c4nary"))
+    shown = repr(server.identity) + repr(server)
+    assert "hunter2" not in shown
+    assert "c4nary" not in shown
+
+
+def test_a_default_name_is_no_given_name() -> None:
+    target = Stdio("run")
+    assert (connected(target).name, connected(target).given_name) == ("run", None)
+    assert (connected(target, "run").name, connected(target, "run").given_name) == ("run", "run")
+    in_group = renamed(connected(target), "books")
+    assert (in_group.name, in_group.given_name) == ("books", "books")
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
+def test_no_rule_or_budget_allows_by_a_default_name(one: Any, other: Any) -> None:
+    for server in (connected(one), connected(other)):
+        rule = Rules([Rule(server=server.name, decision=Decision.ALLOW)])
+        budget = AutoApprove(server=server.name, calls=9, per=60)
+        assert rule.decide(question(server)) is Decision.ASK
+        assert budget.decide(question(server)) is Decision.ASK
+
+
+@pytest.mark.parametrize("decision", [Decision.DENY, Decision.ASK])
+def test_a_rule_that_allows_nothing_holds_for_a_default_name_too(decision: Decision) -> None:
+    rules = Rules([Rule(server="run", decision=decision)], otherwise=Decision.ALLOW)
+    assert rules.decide(question(connected(Stdio("run")))) is decision
+    assert rules.decide(question(connected(Stdio("other")))) is Decision.ALLOW
+
+
+def test_a_name_that_the_program_gave_is_allowed_by() -> None:
+    rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
+    assert rules.decide(question(connected(Stdio("run"), "tutor"))) is Decision.ALLOW
+    assert rules.decide(question(connected(Stdio("tutor")))) is Decision.DENY
+
+
+@pytest.fixture
+def named_by_file(tmp_path: Path) -> Callable[..., ServersFile]:
+    """Reads a file that names a server `tutor`, and has everything in it approved."""
+    file = tmp_path / "mcp.json"
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    args = ["-m", "syncmcp.testing"]
+    servers = {"tutor": {"command": sys.executable, "args": args, "env": env}}
+    file.write_text(json.dumps({"mcpServers": servers}))
+
+    def read(**options: Any) -> ServersFile:
+        approvals = tmp_path / "approved.json"
+        return servers_file.read(file, approve=lambda _: True, approvals=approvals, **options)
+
+    return read
+
+
+def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
+    """The name of a client's server, and what a rule decides that allows it by that name."""
+    server = client._core.settings.connected_server(_NEGOTIATED)
+    rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
+    return server.name, rules.decide(question(server))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(syncmcp.Client, id="entry"),
+        pytest.param(lambda entry: syncmcp.Client(entry, name=entry.name), id="its name"),
+        pytest.param(lambda entry: syncmcp.Client(entry.target(), **entry.options), id="options"),
+        pytest.param(
+            lambda entry: pickle.loads(pickle.dumps(syncmcp.Client(entry, lazy=True))), id="pickled"
+        ),
+    ],
+)
+def test_no_rule_allows_by_a_name_that_a_guarded_file_chose(
+    make: Any, named_by_file: Callable[..., ServersFile]
+) -> None:
+    assert decided(make(named_by_file()["tutor"])) == ("tutor", Decision.DENY)
+    # One that the program believes counts like its own.
+    assert decided(make(named_by_file(trust=True)["tutor"])) == ("tutor", Decision.ALLOW)
+
+
+def test_a_name_that_the_program_gives_to_a_server_of_a_file_is_allowed_by(
+    named_by_file: Callable[..., ServersFile],
+) -> None:
+    entry = named_by_file()["tutor"]
+    assert decided(syncmcp.Client(entry, name="tutor")) == ("tutor", Decision.ALLOW)
+
+
+@pytest.mark.parametrize(
+    ("servers", "given"),
+    [
+        pytest.param(lambda read: read(), None, id="the file"),
+        pytest.param(lambda read: dict(read()), None, id="a copy of it"),
+        pytest.param(lambda read: {**read(), "own": Server("own")}, None, id="others with it"),
+        pytest.param(lambda read: {"tutor": read()["tutor"]}, "tutor", id="a key of the program"),
+        pytest.param(lambda read: read(trust=True), "tutor", id="a trusted file"),
+    ],
+)
+def test_a_group_tells_names_of_a_file_from_those_of_the_program(
+    servers: Any, given: str | None, named_by_file: Callable[..., ServersFile]
+) -> None:
+    with syncmcp.ClientGroup(servers(named_by_file), require="all") as group:
+        shown = group.status["tutor"].server
+        client = group.clients["tutor"].server
+    assert shown is not None
+    assert [(one.name, one.given_name) for one in (shown, client)] == 2 * [("tutor", given)]
+
+
+def test_a_pickled_client_of_a_command_is_of_the_same_server() -> None:
+    client = syncmcp.Client(Stdio("run", LONG), lazy=True)
+    copy = pickle.loads(pickle.dumps(client))
+    one, other = (
+        each._core.settings.connected_server(_NEGOTIATED).identity for each in (client, copy)
+    )
+    assert one == other
+
+
+def test_clients_with_one_approval_ask_for_each_server(tmp_path: Any) -> None:
+    """Through open clients, from the question of a server to the person."""
+
+    def model(request: Any, context: Any) -> CreateMessageResult:
+        content = {"type": "text", "text": "Yes."}
+        answer = {"role": "assistant", "content": content, "model": "m"}
+        return CreateMessageResult.from_wire(answer)
+
+    person = Agreeable()
+    approval = Approval(reviewer=person)
+    for server in (demo_server(), demo_server()):
+        with syncmcp.connect(server, sampling=model, approval=approval) as client:
+            for _ in range(2):
+                client.call_tool("request_llm_help", {"question": "May I?"})
+    # For each server once for the request, and once for the answer.
+    assert len(person.asked) == 4
+    assert len({each.name for each in person.asked}) == 1
+    assert len({cast("Any", each).identity for each in person.asked}) == 2

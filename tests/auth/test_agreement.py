@@ -1,0 +1,511 @@
+"""Where to sign in: who has to agree before anything happens there, and how long that lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp.auth import LoopbackReceiver, MemoryStore, OAuth, PasteReceiver, SignInRequest
+from syncmcp.auth.agreement import Allowed
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
+from syncmcp.types.extensions import AuthorizationServerMetadata
+from tests.auth.authorization_server import (
+    WAIT,
+    AuthorizationServer,
+    Person,
+    ResourceServer,
+    call,
+    world,
+)
+
+SERVER = "https://mcp.example/mcp"
+ISSUER = "https://as.example"
+
+
+@contextmanager
+def mixed_up() -> Iterator[tuple[ResourceServer, AuthorizationServer]]:
+    """A server whose issuer has people sign in on the page of an honest issuer; the latter."""
+    with world() as resource, AuthorizationServer() as honest:
+        evil = resource.authorization_server
+        for name in ("authorization_endpoint", "registration_endpoint"):
+            evil.metadata[name] = honest.metadata[name]
+        del evil.metadata["authorization_response_iss_parameter_supported"]
+        honest.callback = lambda back: {name: back[name] for name in ("code", "state")}
+        yield resource, honest
+
+
+def metadata(**more: Any) -> AuthorizationServerMetadata:
+    return AuthorizationServerMetadata(issuer=ISSUER, token_endpoint=f"{ISSUER}/token", **more)
+
+
+# What has to be agreed to
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "promised", "page"),
+    [
+        ("https://as.example/authorize", False, None),
+        ("https://AS.example:443/authorize", False, None),
+        ("https://honest.example/authorize", False, "https://honest.example"),
+        ("https://as.example:8443/authorize", False, "https://as.example:8443"),
+        ("http://as.example/authorize", False, "http://as.example"),
+        # The redirect of the honest one names another issuer, or none, and is dropped.
+        ("https://honest.example/authorize", True, None),
+        (None, False, None),
+    ],
+)
+def test_a_page_of_another_site_is_named_unless_redirects_name_their_issuer(
+    endpoint: str | None, promised: bool, page: str | None
+) -> None:
+    found = metadata(
+        authorization_endpoint=endpoint,
+        authorization_response_iss_parameter_supported=promised,
+        # Only what the issuer gave out itself goes there.
+        registration_endpoint="https://elsewhere.example/register",
+    )
+    assert SignInRequest.of(SERVER, found, SERVER) == SignInRequest(SERVER, ISSUER, page)
+
+
+@pytest.mark.parametrize(
+    ("url", "resource", "shown"),
+    [
+        (SERVER, SERVER, None),
+        (SERVER, f"{SERVER}/", None),
+        (f"{SERVER}/", SERVER, None),
+        (f"{SERVER}?tenant=x", SERVER, None),
+        (f"{SERVER}?tenant=x", f"{SERVER}?tenant=x", None),
+        ("https://mcp.example", "https://mcp.example/", None),
+        ("https://MCP.example:443/mcp", SERVER, None),
+        (SERVER, None, None),  # a token that was stored without it
+        (SERVER, "https://mcp.example", "https://mcp.example"),
+        (SERVER, "https://mcp.example/", "https://mcp.example/"),
+        ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants", ...),
+        ("https://mcp.example/tenants/x/mcp", "https://mcp.example/tenants/x/", ...),
+    ],
+)
+def test_a_resource_that_is_more_than_the_server_has_to_be_agreed_to(
+    url: str, resource: str | None, shown: Any
+) -> None:
+    request = SignInRequest.of(url, metadata(), resource)
+    expected = resource if shown is ... else shown
+    assert request.resource == expected
+    assert ("more than this server" in request.text) is (expected is not None)
+
+
+@pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])
+def test_a_person_sees_that_a_token_is_for_more_than_the_server(wider: str) -> None:
+    with world("/tenants/x/mcp") as resource:
+        named = resource.metadata["resource"] = wider.format(origin=resource.origin)
+        person = Person(agrees=lambda request: False)
+        with pytest.raises(LoginRequired):
+            call(resource, OAuth(receiver=person))
+        assert [one.resource for one in person.asked] == [named]
+        assert f"will be for {named}, " in person.asked[0].text
+        assert resource.authorization_server.paths("POST") == []
+
+
+def test_a_resource_that_grows_after_the_agreement_is_agreed_to_anew() -> None:
+    with world() as resource:
+        issuer, store, person = resource.authorization_server, MemoryStore(), Person()
+        issuer.refresh = False
+        assert call(resource, OAuth(receiver=person, store=store)).status_code == 200
+        resource.metadata["resource"] = resource.origin
+        issuer.expire()
+        auth = OAuth(receiver=person, store=store)
+        assert call(resource, auth).status_code == 200
+        issuer.expire()
+        assert call(resource, auth).status_code == 200
+        assert call(resource, OAuth(receiver=person, store=store)).status_code == 200
+        assert [one.resource for one in person.asked] == [None, resource.origin]
+
+
+@pytest.mark.parametrize("option", ["allow", "issuer"])
+def test_a_program_that_agrees_to_an_issuer_gets_a_token_for_a_parent_of_its_url(
+    option: str,
+) -> None:
+    with world() as resource:
+        issuer, person = resource.authorization_server.issuer, Person()
+        options: dict[str, Any] = {option: issuer}
+        resource.metadata["resource"] = resource.origin
+        auth = OAuth(receiver=person, **options)
+        assert call(resource, auth).status_code == 200
+        assert auth.token is not None
+        assert (auth.token.resource, person.asked) == (resource.origin, [])
+        # What is no parent of it is refused whatever the program allows.
+        resource.metadata["resource"] = f"{resource.origin}/other"
+        with pytest.raises(AuthError, match="about another one"):
+            call(resource, OAuth(receiver=person, **options))
+
+
+def test_an_error_says_that_a_token_would_be_for_more_than_the_server() -> None:
+    with world() as resource:
+        resource.metadata["resource"] = resource.origin
+        auth = OAuth(receiver=Person(agrees=lambda request: False))
+        with pytest.raises(LoginRequired, match=f"for a token for {resource.origin}, which"):
+            call(resource, auth)
+
+
+def test_a_person_is_told_both_names_and_nothing_moves_the_cursor() -> None:
+    text = SignInRequest("https://mcp.example/\x1b[2J", "https://\u0430s.example", "https://p").text
+    assert text.isascii()
+    assert "\x1b" not in text
+    for name in (r"https://mcp.example/\x1b[2J", r"https://\u0430s.example", "https://p"):
+        assert name in text
+    assert "another site" not in SignInRequest(SERVER, ISSUER).text
+    assert len(SignInRequest(SERVER, f"{ISSUER}/{'x' * 9_000}").text) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("given", "included"),
+    [
+        (ISSUER, True),
+        ([ISSUER, "https://other.example"], True),
+        (lambda server, issuer: (server, issuer) == (SERVER, ISSUER), True),
+        (f"{ISSUER}/", False),
+        ([], False),
+        (frozenset({"https://other.example"}), False),
+        (lambda server, issuer: False, False),
+    ],
+)
+def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -> None:
+    assert Allowed(given).includes(SignInRequest(SERVER, ISSUER)) is included
+
+
+@pytest.mark.parametrize("given", [True, 7, b"https://as.example", ["as.example"], "as.example"])
+def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any) -> None:
+    with pytest.raises(UsageError, match="allow"):
+        OAuth(allow=given)
+
+
+# Before anybody has agreed
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_nothing_happens_at_an_issuer_before_the_person_has_agreed(by_hand: bool) -> None:
+    with world() as resource:
+        person = Person(agrees=lambda request: False)
+        auth = OAuth(resource.url, receiver=person)
+        with pytest.raises(LoginRequired, match="did not agree"):
+            auth.login() if by_hand else call(resource, auth)
+        issuer = resource.authorization_server
+        assert issuer.paths() == ["/.well-known/oauth-authorization-server"]
+        assert (person.redirects, person.registered) == ([], [])
+        assert person.asked == [SignInRequest(resource.url, issuer.issuer)]
+
+
+def test_an_issuer_that_borrows_the_page_of_another_one_gets_no_code_of_it() -> None:
+    with mixed_up() as (resource, honest):
+        evil = resource.authorization_server
+        person = Person(agrees=lambda request: request.page is None)
+        with pytest.raises(LoginRequired):
+            call(resource, OAuth(receiver=person))
+        assert evil.token_requests == []
+        assert honest.seen == []
+        assert person.asked[0].page == honest.origin
+        # A program that trusts the issuer has not seen the other name.
+        allow = lambda server, issuer: True  # noqa: E731
+        for given in (evil.issuer, [evil.issuer], allow):
+            with pytest.raises(LoginRequired, match="issuer= of OAuth"):
+                call(resource, OAuth(receiver=LoopbackReceiver(open_browser=False), allow=given))
+        assert evil.token_requests == []
+        assert honest.seen == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_page_of_another_site_is_used_if_the_issuer_is_named_or_the_person_agrees(
+    named: bool,
+) -> None:
+    with mixed_up() as (resource, honest):
+        issuer = resource.authorization_server  # they belong together, and share what they issue
+        issuer.codes, issuer.clients = honest.codes, honest.clients
+        person = Person()
+        auth = OAuth(receiver=person, issuer=issuer.issuer if named else None)
+        assert call(resource, auth).status_code == 200
+        assert len(person.asked) == (0 if named else 1)
+
+
+def test_a_promised_issuer_makes_borrowed_pages_useless() -> None:
+    with mixed_up() as (resource, honest):
+        evil = resource.authorization_server
+        evil.metadata["authorization_response_iss_parameter_supported"] = True
+        for callback in (honest.callback, lambda back: back):
+            honest.callback = callback
+            with pytest.raises(AuthError, match="it was dropped"):
+                call(resource, OAuth(receiver=Person()))
+        assert evil.token_requests == []
+
+
+def test_a_program_that_allows_asks_nobody_and_one_that_does_not_is_refused() -> None:
+    with world() as resource:
+        issuer, asked = resource.authorization_server, list[tuple[str, str]]()
+
+        def allow(server: str, named: str) -> bool:
+            asked.append((server, named))
+            return True
+
+        for given in (issuer.issuer, {issuer.issuer}, allow):
+            person = Person()
+            assert call(resource, OAuth(receiver=person, allow=given)).status_code == 200
+            assert person.asked == []
+        assert asked == [(resource.url, issuer.issuer)]
+        before = len(issuer.seen)
+        for refused in ("https://as.example", (), lambda server, issuer: False):
+            person = Person()
+            with pytest.raises(LoginRequired, match="allow="):
+                call(resource, OAuth(receiver=person, allow=refused))
+            assert (person.asked, person.redirects) == ([], [])
+        assert {one.method for one in issuer.seen[before:]} == {"GET"}
+
+
+def test_of_several_issuers_the_one_is_taken_that_was_agreed_to() -> None:
+    with world() as resource, AuthorizationServer() as evil:
+        honest = resource.authorization_server
+        resource.metadata["authorization_servers"] = [evil.issuer, honest.issuer]
+        person = Person(agrees=lambda request: False)
+        with pytest.raises(LoginRequired):
+            call(resource, OAuth(receiver=person))
+        assert [one.issuer for one in person.asked] == [evil.issuer]
+        assert call(resource, OAuth(receiver=person, allow=honest.issuer)).status_code == 200
+        assert evil.paths("POST") == []
+
+
+def test_where_nobody_can_be_asked_the_error_names_the_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with world() as resource:
+        issuer = resource.authorization_server
+        auth = OAuth()
+        for _ in range(5):  # nobody was asked, so that no limit is reached
+            with pytest.raises(LoginRequired, match=f"{issuer.issuer}.*allow= of OAuth") as caught:
+                call(resource, auth)
+            assert resource.url in str(caught.value)
+        assert issuer.paths("POST") == []
+
+
+def test_a_server_does_not_ask_a_person_who_says_no_without_end() -> None:
+    with world() as resource:
+        person = Person(agrees=lambda request: False)
+        auth = OAuth(resource.url, receiver=person)
+        for _ in range(5):
+            with pytest.raises(LoginRequired):
+                call(resource, auth)
+        assert len(person.asked) == 3
+        with pytest.raises(LoginRequired, match="did not agree"):
+            auth.login()
+        assert len(person.asked) == 4
+
+
+# After somebody has agreed
+
+
+def test_an_agreement_is_kept_with_the_sign_in() -> None:
+    with world() as resource, AuthorizationServer() as new:
+        issuer, store, person = resource.authorization_server, MemoryStore(), Person()
+        issuer.refresh = False
+        first = OAuth(receiver=person, store=store)
+        assert call(resource, first).status_code == 200
+        issuer.expire()
+        assert call(resource, OAuth(receiver=person, store=store)).status_code == 200
+        resource.needed["more"] = "more"
+        assert call(resource, first, "more").status_code == 200
+        assert (len(person.redirects), len(person.asked)) == (3, 1)
+        # Another issuer, and another page of the same one, are agreed to anew.
+        for one in (issuer, new):
+            del one.metadata["authorization_response_iss_parameter_supported"]
+        new.callback = lambda back: {name: back[name] for name in ("code", "state")}
+        issuer.metadata["authorization_endpoint"] = f"{new.issuer}/authorize"
+        issuer.codes = new.codes
+        issuer.expire()
+        assert call(resource, OAuth(receiver=person, store=store)).status_code == 200
+        resource.metadata["authorization_servers"] = [new.issuer]
+        resource.authorization_server = new
+        assert call(resource, OAuth(receiver=person, store=store)).status_code == 200
+        asked = [(one.issuer, one.page) for one in person.asked]
+        assert asked == [(issuer.issuer, None), (issuer.issuer, new.origin), (new.issuer, None)]
+
+
+def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with() -> None:
+    with world() as resource:
+        store, person = MemoryStore(), Person()
+        auth = OAuth(receiver=person, store=store)
+        call(resource, auth)
+        auth.logout()
+        call(resource, OAuth(receiver=person, store=store))
+        assert len(person.asked) == 2
+
+
+# What a store holds, and what the program allows
+
+
+OTHER = "https://other.example"
+
+
+def refused(server: str, issuer: str) -> bool:
+    return False
+
+
+@contextmanager
+def left_in_store() -> Iterator[tuple[ResourceServer, MemoryStore]]:
+    """A server, and a store with a login there that a person has agreed to."""
+    with world() as resource:
+        store = MemoryStore()
+        assert call(resource, OAuth(receiver=Person(), store=store)).status_code == 200
+        resource.authorization_server.seen.clear()
+        resource.seen.clear()
+        yield resource, store
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize(
+    "given", [{"allow": OTHER}, {"allow": ()}, {"allow": refused}, {"issuer": OTHER}]
+)
+def test_a_stored_login_at_an_issuer_that_is_not_allowed_counts_as_absent(
+    given: Any, expired: bool
+) -> None:
+    with left_in_store() as (resource, store):
+        issuer = resource.authorization_server
+        if expired:
+            issuer.expire()
+        auth = OAuth(resource.url, receiver=Person(), store=store, **given)
+        assert auth.token is None
+        with pytest.raises(AuthError):
+            call(resource, auth)
+        assert [one.bearer for one in resource.calls] == [None]
+        assert issuer.paths("POST") == []
+        assert issuer.authorizations == []
+
+
+def test_a_stored_login_at_an_issuer_that_is_allowed_is_used_and_refreshed() -> None:
+    with left_in_store() as (resource, store):
+        issuer = resource.authorization_server
+        for given in (issuer.issuer, lambda server, named: named == issuer.issuer):
+            auth = OAuth(receiver=None, store=store, allow=given)
+            assert call(resource, auth).status_code == 200
+            issuer.expire()
+            assert call(resource, auth).status_code == 200
+        assert len(issuer.grants("refresh_token")) == 2
+        assert issuer.authorizations == []
+
+
+def test_a_login_that_another_process_has_stored_is_held_against_what_is_allowed() -> None:
+    with world() as resource, AuthorizationServer() as new:
+        old, store = resource.authorization_server, MemoryStore()
+        auth = OAuth(receiver=Person(), store=store, allow=old.issuer)
+        assert call(resource, auth).status_code == 200
+        # The server moves on to another issuer; a program without `allow` signs in there.
+        resource.metadata["authorization_servers"] = [new.issuer]
+        resource.authorization_server = new
+        another = OAuth(receiver=Person(), store=store)
+        assert call(resource, another).status_code == 200
+        new.expire()  # both servers count their tokens alike
+        another.login()
+        new.seen.clear()
+        with pytest.raises(LoginRequired, match="allow="):
+            call(resource, auth)
+        assert new.paths("POST") == []
+
+
+@pytest.mark.parametrize("by_step_up", [False, True])
+def test_a_remembered_agreement_does_not_replace_what_is_allowed(by_step_up: bool) -> None:
+    permitted = True
+    with world() as resource:
+        issuer = resource.authorization_server
+        auth = OAuth(resource.url, receiver=Person(), allow=lambda server, named: permitted)
+        assert call(resource, auth).status_code == 200
+        issuer.seen.clear()
+        permitted = False
+        resource.needed["more"] = "more"
+        with pytest.raises(LoginRequired, match="allow="):
+            call(resource, auth, "more") if by_step_up else auth.login()
+        assert issuer.paths("POST") == []
+        assert issuer.authorizations == []
+
+
+def test_a_page_that_somebody_else_agreed_to_is_agreed_to_again_where_allow_is_given() -> None:
+    with mixed_up() as (resource, honest):
+        issuer, store = resource.authorization_server, MemoryStore()
+        issuer.codes, issuer.clients = honest.codes, honest.clients
+        first = OAuth(receiver=Person(), store=store, issuer=issuer.issuer)
+        assert call(resource, first).status_code == 200
+        person = Person()
+        auth = OAuth(resource.url, receiver=person, store=store, allow=issuer.issuer)
+        auth.login()
+        auth.login()
+        assert [one.page for one in person.asked] == [honest.origin]
+
+
+# How people are asked
+
+
+REQUEST = SignInRequest(SERVER, ISSUER)
+
+
+class Typist:
+    """Shows texts and prompts, and enters one line after the other."""
+
+    def __init__(self, *lines: str) -> None:
+        self.shown: list[str] = []
+        self._lines = iter(lines)
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+    def ask(self, prompt: str) -> str:
+        assert prompt.endswith("[y/N] ")
+        line = next(self._lines, None)
+        if line is None:
+            raise EOFError
+        return line
+
+
+RECEIVERS: list[Callable[[Typist], Any]] = [
+    lambda typist: LoopbackReceiver(show=typist.show, ask=typist.ask),
+    lambda typist: PasteReceiver(typist.show, typist.ask),
+]
+
+
+@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+@pytest.mark.parametrize(
+    ("lines", "agreed"),
+    [(["y"], True), ([" YES "], True), ([""], False), (["n"], False), (["what?", "no"], False)],
+)
+def test_only_a_yes_is_an_agreement(
+    make: Callable[[Typist], Any], lines: list[str], agreed: bool
+) -> None:
+    typist = Typist(*lines)
+    assert make(typist).agree(REQUEST, Deadline(WAIT)) is agreed
+    assert typist.shown[0] == REQUEST.text
+    assert len(typist.shown) == len(lines)
+
+
+@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+def test_the_end_of_the_input_is_nobody(make: Callable[[Typist], Any]) -> None:
+    with pytest.raises(LoginRequired, match=r"no input.*allow="):
+        make(Typist()).agree(REQUEST, Deadline(WAIT))
+
+
+@pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
+@pytest.mark.parametrize("aborted", [True, False])
+def test_waiting_for_an_agreement_ends(make: Callable[[Any], Any], aborted: bool) -> None:
+    go_on = threading.Event()
+    exchange = AbortableExchange(Deadline(WAIT))
+
+    class Silent(Typist):
+        def ask(self, prompt: str) -> str:
+            if aborted:
+                exchange.abort()
+            assert go_on.wait(WAIT)
+            return "y"
+
+    try:
+        with exchange, pytest.raises(ExchangeAborted if aborted else RequestTimeout):
+            make(Silent()).agree(REQUEST, Deadline(WAIT if aborted else 0.05))
+    finally:
+        go_on.set()

@@ -1,0 +1,98 @@
+"""`python -m syncmcp` in a checked-out folder runs nothing of that folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ROOT
+from tests.support.stage import PATIENCE
+
+LOADED = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+"""Prints the modules and packages that are loaded."""
+
+
+# What Python itself imports for any package, before a line of it is run.
+LEFT = {"syncmcp", "__future__"}
+
+
+def python(*words: str, cwd: Path, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=6 * PATIENCE,
+        check=False,
+    )
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with a module for each that the command loads, beside those of Python's start."""
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "probe.py").write_text(LOADED)
+    before = set(python("-m", "probe", cwd=tmp_path / "start").stdout.split())
+    program = f"import syncmcp.cli.app, syncmcp.ui.terminal.screen, syncmcp.testing; {LOADED}"
+    loaded = set(python("-c", program, cwd=tmp_path).stdout.split()) - before - LEFT
+    assert {"typer", "rich", "logging", "pydantic"} <= loaded
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in loaded:
+        (folder / f"{name}.py").write_text(f"raise SystemExit('ran {name} of this folder')")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "syncmcp"),
+        ("-msyncmcp",),
+        ("-Bm", "syncmcp"),
+        ("-X", "utf8", "-m", "syncmcp"),
+    ],
+    ids=" ".join,
+)
+def test_no_module_of_the_current_folder_is_loaded(words: tuple[str, ...], hostile: Path) -> None:
+    ran = python(*words, "--version", cwd=hostile)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("syncmcp ")
+
+
+def test_the_demo_server_loads_none_either(hostile: Path) -> None:
+    ran = python(
+        "-m", "syncmcp", "ping", "--", sys.executable, "-m", "syncmcp.testing", cwd=hostile
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
+    (tmp_path / "syncmcp").symlink_to(ROOT / "syncmcp")
+    ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_folder_that_the_person_names_stays(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('named by PYTHONPATH')")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    ran = python("-m", "syncmcp", "--version", cwd=tmp_path, path=paths)
+    assert "named by PYTHONPATH" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("import syncmcp, sys; print(sys.path[0] == '')", id="-c"),
+        pytest.param("import runpy; runpy.run_module('own', run_name='__main__')", id="runpy"),
+    ],
+)
+def test_a_program_that_imports_the_library_keeps_its_folder(program: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import syncmcp, beside; print(True)")
+    (tmp_path / "beside.py").write_text("")
+    assert python("-c", program, cwd=tmp_path).stdout == "True\n"
+    assert python("-m", "own", "syncmcp", cwd=tmp_path).stdout == "True\n"

@@ -1,0 +1,153 @@
+"""What Tab inserts in the shell is one word, and means what the server's text says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.document import Document
+
+from syncmcp._client.client import Client
+from syncmcp.cli.app import _split_line
+from syncmcp.cli.parsing import parse_arguments
+from syncmcp.cli.shell import ShellCompleter
+from syncmcp.types import Completion, Prompt, Resource, Tool
+
+HOSTILE = [
+    "draw --yes --force --output /victim",
+    "--output=/victim",
+    "-y",
+    "--",
+    "@/etc/passwd",
+    r"\@/etc/passwd",
+    r"\\@/etc/passwd",
+    ":=1",
+    "a:=@/etc/passwd",
+    "a=@/etc/passwd",
+    "it's",
+    'a "quoted" one',
+    "a\\",
+    "a:",
+    "x;y $(z) `w` #v",
+    "tab\tand\nline",
+    "\u202egnp",
+    "plain",
+    "",
+]
+
+
+class Offering:
+    """A client whose server offers the same text wherever it offers any."""
+
+    def __init__(self, text: str, **details: Any) -> None:
+        self.text = text
+        self.details = details
+
+    def iter_tools(self) -> Iterator[Tool]:
+        schema = {"type": "object", "properties": {"q": self.details, self.text: {}}}
+        yield Tool(name=self.text, input_schema=schema)
+        yield Tool(name="known", input_schema=schema)
+
+    def iter_prompts(self) -> Iterator[Prompt]:
+        arguments = [{"name": "q"}, {"name": self.text}]
+        yield Prompt.from_wire({"name": self.text, "arguments": arguments})
+        yield Prompt.from_wire({"name": "known", "arguments": arguments})
+
+    def iter_resources(self) -> Iterator[Resource]:
+        yield Resource(uri=self.text, name="r")
+
+    def iter_resource_templates(self) -> Iterator[Any]:
+        yield from ()
+
+    def complete(self, ref: Any, name: str, value: str, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(completion=Completion(values=[self.text]))
+
+
+def lines(client: Offering, before: str) -> list[str]:
+    """The lines that Tab makes of what stands before the cursor."""
+    completer = ShellCompleter(cast("Client", client))
+    found = list(completer.get_completions(Document(before), None))
+    assert all(one.display_text == one.text for one in found)  # what is shown is inserted
+    return [before[: len(before) + one.start_position] + one.text for one in found]
+
+
+def check(text: str) -> None:
+    for before in ("call ", "prompt ", "read "):
+        for line in lines(Offering(text), before):
+            command, word = _split_line(line)
+            assert command == before.strip()
+            assert word in (text, "known")
+            assert not word.startswith("-")
+    for before in ("call known q=", "prompt known q="):
+        for line in lines(Offering(text, type="string", enum=[text]), before):
+            *settled, word = _split_line(line)
+            assert settled == before.split()[:2]
+            assert parse_arguments([word]) == {"q": text}
+    for line in lines(Offering(text, enum=[text, 1]), "call known q:="):
+        assert parse_arguments([_split_line(line)[-1]])["q"] in (text, 1)
+    for before in ("call known ", "prompt known "):
+        for line in lines(Offering(text), before):
+            *settled, word = _split_line(line)
+            assert settled == before.split()
+            assert not word.startswith("-")
+            value = "1" if word.endswith(":=") else "x"
+            assert list(parse_arguments([word + value])) in ([text], ["q"])
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_tab_inserts_means_what_the_server_said(text: str) -> None:
+    check(text)
+
+
+@given(st.text(alphabet=st.sampled_from("ab-=:@\\'\" {}$#;/漢é"), max_size=8))
+def test_no_text_of_a_server_becomes_something_else(text: str) -> None:
+    check(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("call dr", "call 'draw it'"),
+        ("call 'dr'", "call 'draw it'"),
+        ("prompt dr", "prompt 'draw it'"),
+        ("read dr", "read 'draw it'"),
+        ("call 'draw it' q=", "call 'draw it' 'q=draw it'"),
+        ("prompt 'draw it' q=dr", "prompt 'draw it' 'q=draw it'"),
+    ],
+)
+def test_what_needs_quotes_is_completed_with_them(before: str, after: str) -> None:
+    assert lines(Offering("draw it", type="string", enum=["draw it"]), before) == [after]
+
+
+def test_a_text_that_begins_like_a_file_is_escaped() -> None:
+    named = Offering("@/etc/passwd", type="string", enum=["@/etc/passwd"])
+    assert lines(named, "call known q=") == [r"call known 'q=\@/etc/passwd'"]
+    assert lines(named, "prompt known q=") == [r"prompt known 'q=\@/etc/passwd'"]
+    assert lines(named, "call known q=@") == lines(named, "prompt known q=@/e") == []
+
+
+def test_choices_of_other_types_are_json() -> None:
+    mixed = Offering("x", enum=["@a b", 1, None])
+    found = [parse_arguments(_split_line(line)[2:]) for line in lines(mixed, "call known q:=")]
+    assert json.dumps(found) == json.dumps([{"q": "@a b"}, {"q": 1}, {"q": None}])
+
+
+@pytest.mark.parametrize("before", ["call 'dr", 'call "known" q=\'', "call known\\ ", "read 'a b"])
+def test_nothing_is_offered_within_an_open_quotation(before: str) -> None:
+    assert lines(Offering("draw it"), before) == []
+
+
+@pytest.mark.parametrize("text", ["a://b", "a{b}"])
+def test_a_prompt_that_passes_for_a_template_is_not_offered(text: str) -> None:
+    assert lines(Offering(text), "complete ") == ["complete known"]
+    assert len(lines(Offering(text), "prompt ")) == 2
+
+
+@pytest.mark.parametrize(("length", "offered"), [(200, 1), (201, 0)])
+def test_what_is_too_long_to_be_read_is_left_to_be_typed(length: int, offered: int) -> None:
+    assert len(lines(Offering("x" * length), "call x")) == offered

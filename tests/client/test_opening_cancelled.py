@@ -1,0 +1,167 @@
+"""A call that opens the connection ends when it is cancelled, however long the opening takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, RequestCancelled, RequestTimeout
+from syncmcp.testing import script as s
+from syncmcp.types import ListToolsResult
+from tests.support.scripts import NEW, Scripted, opening
+from tests.support.stage import PATIENCE, in_threads
+from tests.transports.http_peer import Request, serving
+
+SILENT = [s.expect("server/discover"), s.silence()]
+
+
+class SlowServer:
+    """An HTTP server that answers the first request of a client only when it is let go."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, request: Request) -> None:
+        self.asked.set()
+        assert self.go.wait(PATIENCE)
+
+
+def blocking(client: syncmcp.Client, cancel: CancelToken) -> object:
+    return client.call_tool("buy", cancel=cancel)
+
+
+def future(client: syncmcp.Client, cancel: CancelToken) -> object:
+    return client.call_tool.future("buy", cancel=cancel).result(PATIENCE)
+
+
+@pytest.mark.parametrize("call", [blocking, future])
+@pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
+def test_the_call_that_opens_ends_at_its_cancel(
+    wire: str, call: Callable[[syncmcp.Client, CancelToken], object]
+) -> None:
+    token = CancelToken()
+    with Scripted(SILENT) as peer, serving(slow := SlowServer()) as http:
+        target: Any = http.url if wire == "http" else peer.on(wire)
+        with closing(syncmcp.Client(target, lazy=True, open_timeout=6 * PATIENCE)) as client:
+
+            def cancel() -> None:
+                if wire == "http":
+                    assert slow.asked.wait(PATIENCE)
+                else:
+                    peer.methods(1)
+                token.cancel("not needed any more")
+
+            outcome = in_threads(lambda: call(client, token), cancel, patience=PATIENCE)[0]
+            slow.go.set()
+        assert isinstance(outcome, RequestCancelled)
+        assert (outcome.reason, outcome.delivery) == ("not needed any more", "not_sent")
+
+
+def test_a_plain_event_ends_the_opening_too() -> None:
+    event = threading.Event()
+    with (
+        Scripted(SILENT) as peer,
+        closing(syncmcp.Client(peer, lazy=True, open_timeout=6 * PATIENCE)) as client,
+    ):
+
+        def cancel() -> None:
+            peer.methods(1)
+            event.set()
+
+        outcome = in_threads(
+            lambda: client.call_tool("buy", cancel=event),
+            cancel,
+            patience=PATIENCE,
+        )[0]
+        assert isinstance(outcome, RequestCancelled)
+
+
+def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
+    token = CancelToken()
+    token.cancel()
+    with Scripted([]) as peer, closing(syncmcp.Client(peer, lazy=True)) as client:
+        with pytest.raises(RequestCancelled) as caught:
+            client.call_tool("buy", cancel=token)
+        assert caught.value.delivery == "not_sent"
+        assert not peer.transcript.methods()
+
+
+def test_a_call_that_waits_opens_anew_when_the_one_that_opened_is_cancelled() -> None:
+    token = CancelToken()
+    listed = s.reply({"resultType": "complete", "tools": []})
+    answered = [*opening(NEW), s.expect("tools/list"), listed]
+    with Scripted(SILENT, answered) as peer, closing(syncmcp.Client(peer, lazy=True)) as client:
+        waiting = threading.Event()
+        changed = client._core._changed
+        wait = changed.wait
+
+        def watched(timeout: float | None = None) -> bool:
+            waiting.set()
+            return wait(timeout)
+
+        changed.wait = watched  # type: ignore[method-assign]
+
+        def second() -> object:
+            peer.methods(1)
+            return client.list_tools()
+
+        def cancel() -> None:
+            assert waiting.wait(PATIENCE)
+            token.cancel()
+
+        first, then, _ = in_threads(
+            lambda: client.call_tool("buy", cancel=token), second, cancel, patience=PATIENCE
+        )
+        assert isinstance(first, RequestCancelled)
+        assert isinstance(then, ListToolsResult)
+
+
+def test_the_cancel_of_one_that_waits_ends_no_opening() -> None:
+    token = CancelToken()
+    with (
+        serving(slow := SlowServer()) as http,
+        closing(syncmcp.Client(http.url, lazy=True)) as client,
+    ):
+
+        def second() -> object:
+            assert slow.asked.wait(PATIENCE)
+            token.cancel()
+            try:
+                return client.ping(cancel=token)
+            finally:
+                client.close()
+
+        first, then = in_threads(client.open, second, patience=PATIENCE)
+        slow.go.set()
+        assert isinstance(then, RequestCancelled)
+        assert isinstance(first, syncmcp.ClosedError)
+
+
+@pytest.mark.parametrize("wire", ["memory", "http"])
+def test_a_future_that_is_cancelled_while_its_client_opens_was_not_sent(wire: str) -> None:
+    with Scripted(SILENT) as peer, serving(slow := SlowServer()) as http:
+        target: Any = http.url if wire == "http" else peer
+        with closing(syncmcp.Client(target, lazy=True)) as client:
+            call = client.call_tool.future("buy")
+            assert slow.asked.wait(PATIENCE) if wire == "http" else peer.methods(1)
+            assert call.cancel()
+            slow.go.set()
+            with pytest.raises(RequestCancelled) as caught:
+                call.result()
+            assert caught.value.delivery == "not_sent"
+
+
+def test_a_limit_of_the_call_is_not_told_as_that_of_the_opening() -> None:
+    with Scripted([s.silence()], [s.silence()]) as peer:
+        client = syncmcp.Client(peer, lazy=True, open_timeout=0.3)
+        with pytest.raises(RequestTimeout, match=r"0\.2 s \(option timeout\)"):
+            client.call_tool("buy", timeout=0.2)
+        with pytest.raises(RequestTimeout, match=r"0\.3 s \(option open_timeout\)"):
+            client.call_tool("buy", timeout=PATIENCE)
+        client.close()

@@ -1,0 +1,75 @@
+"""A message with too many values is not decoded: on every wire it ends as one that is too long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from syncmcp import Client, LimitExceeded, ProtocolError
+from syncmcp._protocol import jsonrpc
+from syncmcp.testing import Server
+from syncmcp.testing import script as s
+from tests.support.scripts import OLD, Scripted, opening
+from tests.support.stage import PATIENCE, Wire, every_wire
+
+
+@pytest.fixture
+def few_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that a test reaches with a small message."""
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 3000)
+
+
+def counting() -> Server:
+    server = Server("counting")
+
+    @server.tool()
+    def zeros(count: int) -> dict[str, Any]:
+        return {"zeros": [0] * count}
+
+    @server.tool()
+    def commas(count: int) -> str:
+        return ',[{":' * count
+
+    return server
+
+
+def through(client: Client, way: str, name: str, **arguments: Any) -> Any:
+    if way == "future":
+        return client.call_tool.future(name, arguments).result(PATIENCE)
+    return client.call_tool(name, arguments)
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
+def test_a_result_with_too_many_values_fails_its_call(
+    way: str, wire: Wire, few_values: None
+) -> None:
+    with wire.connect(counting()) as client:
+        with pytest.raises(LimitExceeded, match="3,000 values") as caught:
+            through(client, way, "zeros", count=3000)
+        assert caught.value.delivery == "unknown"
+        assert (caught.value.method, caught.value.server) == ("tools/call", client.server.name)
+        if wire.transport == "http":  # an exchange of its own: nothing else ends with it
+            assert client.call_tool("zeros", {"count": 3}).structured_content == {"zeros": [0] * 3}
+
+
+DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+def test_a_call_whose_answer_cannot_be_decoded_fails_at_once(wire: str) -> None:
+    steps = [*opening(), s.expect("tools/call"), s.reply(json.loads(DEEP)), s.silence()]
+    with (
+        Scripted(steps) as peer,
+        Client(peer.on(wire), mode=OLD) as client,
+        pytest.raises(ProtocolError, match="levels"),
+    ):
+        client.call_tool("deep", timeout=PATIENCE)
+
+
+@every_wire
+def test_text_has_one_value_whatever_is_in_it(wire: Wire, few_values: None) -> None:
+    with wire.connect(counting()) as client:
+        assert client.call_tool("commas", {"count": 10_000}).text == ',[{":' * 10_000

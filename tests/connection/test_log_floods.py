@@ -1,0 +1,212 @@
+"""A server cannot flood the program's log: one record a second of each kind, the rest counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp._concurrency.limited_log import LimitedLog
+from syncmcp.testing import Server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
+
+TIMES = 500
+
+LIMITED = "syncmcp._concurrency.limited_log"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, LIMITED, stands=True)
+
+
+@pytest.fixture
+def logger(caplog: pytest.LogCaptureFixture) -> logging.Logger:
+    caplog.set_level(logging.INFO, "syncmcp.test")
+    return logging.getLogger("syncmcp.test")
+
+
+def test_each_kind_is_logged_once_a_second_with_the_number_of_the_others(
+    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LimitedLog()
+    for number in range(100):
+        log.log(logger, logging.WARNING, "odd: %d", number)
+        log.log(logger, logging.ERROR, "worse: %d", number)
+    clock.advance(0.9)
+    log.log(logger, logging.WARNING, "odd: %d", 100)
+    assert caplog.messages == ["odd: 0", "worse: 0"]
+    clock.advance(0.2)
+    log.log(logger, logging.WARNING, "odd: %d", 101)
+    clock.advance(1)
+    log.log(logger, logging.WARNING, "odd: %d", 102)
+    told = "odd: 101 (and 100 more like it since the last record)"
+    assert caplog.messages[2:] == [told, "odd: 102"]
+
+
+def test_the_last_number_is_logged_at_the_end_and_only_once(
+    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LimitedLog()
+    for number in range(4):
+        log.log(logger, logging.ERROR, "odd: %d", number)
+    for _ in range(2):
+        log.log(logger, logging.WARNING, "twice")
+    log.log(logger, logging.WARNING, "only once")
+    for _ in range(2):
+        log.flush()
+    last = "odd: 3 (and 2 more like it since the last record)"
+    assert caplog.messages == ["odd: 0", "twice", "only once", last, "twice"]
+    assert caplog.records[-2].levelno == logging.ERROR
+
+
+def test_what_nobody_wants_to_see_is_not_counted(
+    clock: Clock, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LimitedLog()
+    for _ in range(3):
+        log.log(logger, logging.DEBUG, "quiet")
+    log.flush()
+    assert caplog.messages == []
+
+
+def test_long_texts_are_cut_and_exceptions_are_not_kept(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    LimitedLog().log(logger, logging.WARNING, "%s and %r", ValueError("x" * 10**6), "y" * 10**6)
+    assert len(caplog.messages[0]) < 2100
+
+
+# What a server sends
+
+
+class Shouting:
+    """A server that sends what a test wants, and then something by which its end is seen."""
+
+    name = "shouting"
+
+    def __init__(self) -> None:
+        self._server = Server("shouting")
+
+    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Any:
+        self.deliver = deliver
+        return self._server.connect(deliver, on_close)
+
+    def tell(self, *messages: Any) -> None:
+        for message in messages:
+            self.deliver(message if isinstance(message, bytes) else json.dumps(message).encode())
+
+
+@contextmanager
+def shouting(revision: Any = STATEFUL, **options: Any) -> Iterator[tuple[Shouting, syncmcp.Client]]:
+    server = Shouting()
+    with syncmcp.connect(server, mode=revision, **options) as client:
+        yield server, client
+
+
+def note(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+FLOODS: dict[str, Callable[[int], Any]] = {
+    "malformed": lambda number: b"[garbage",
+    "unknown id": lambda number: {"jsonrpc": "2.0", "id": f"n{number}", "result": {}},
+    "error without an id": lambda number: {
+        "jsonrpc": "2.0", "id": None, "error": {"code": number, "message": "no"}
+    },
+    "progress of nothing": lambda number: note(
+        "notifications/progress", progressToken=f"t{number}", progress=1
+    ),
+    "progress without a number": lambda number: note("notifications/progress", progressToken=1),
+    "cancels of nothing": lambda number: note("notifications/cancelled", requestId=number),
+    "visits of nobody": lambda number: note(
+        "notifications/elicitation/complete", elicitationId=f"e{number}"
+    ),
+    "invalid log level": lambda number: note(
+        "notifications/message", level=7, data=number
+    ),
+    "failing callback": lambda number: note("acme/fail"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_of_what_is_odd_is_a_handful_of_records(
+    flood: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "syncmcp.wire")
+    caplog.set_level(logging.DEBUG, "syncmcp")
+    read = threading.Event()
+
+    def on_notification(method: str, params: object) -> None:
+        if method == "acme/fail":
+            raise ZeroDivisionError("in a callback")
+        if method == "acme/end":
+            read.set()
+
+    def on_log(message: object) -> None:
+        """Never called: the level is invalid."""
+
+    with shouting(on_notification=on_notification, on_log=on_log) as (server, _):
+        caplog.clear()
+        batch = 100  # fewer than are queued for a callback
+        for start in range(0, TIMES, batch):
+            server.tell(*map(FLOODS[flood], range(start, start + batch)))
+            server.tell(note("acme/end"))
+            assert read.wait(PATIENCE)
+            read.clear()
+    records = [record for record in caplog.records if record.name.startswith("syncmcp.")]
+    by_message: dict[str, list[logging.LogRecord]] = {}
+    for record in records:
+        by_message.setdefault(str(record.msg).partition(" (and")[0], []).append(record)
+    assert records
+    for kind, few in by_message.items():
+        assert len(few) <= 2, kind
+        last = few[-1].getMessage()
+        assert "(and" not in last or f"(and {TIMES - 2} more" in last
+
+
+def test_requests_where_there_are_none_are_a_handful_of_warnings(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """2026-07-28 has no requests of a server."""
+    read = threading.Event()
+
+    def on_notification(method: str, params: object) -> None:
+        read.set()
+
+    with shouting(STATELESS, on_notification=on_notification) as (server, _):
+        server.tell(*({"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(TIMES)))
+        server.tell(note("acme/end"))
+        assert read.wait(PATIENCE)
+    told = [text for text in caplog.messages if "does not allow" in text]
+    assert len(told) == 2
+    assert f"and {TIMES - 2} more" in told[1]
+
+
+def test_a_handler_that_fails_each_time_is_a_handful_of_tracebacks(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = threading.Semaphore(0)
+
+    def fail(params: object, context: object) -> dict[str, Any]:
+        raise ZeroDivisionError("in a handler")
+
+    def failed(error: BaseException, context: object) -> None:
+        left.release()
+        raise LookupError("in on_handler_error")
+
+    client = syncmcp.Client(server := Shouting(), mode=STATEFUL, on_handler_error=failed)
+    client.on_request("acme/question", fail)
+    with client:
+        for number in range(50):
+            server.tell({"jsonrpc": "2.0", "id": f"q{number}", "method": "acme/question"})
+            assert left.acquire(timeout=PATIENCE)
+    assert sum("the handler of" in text for text in caplog.messages) <= 2
+    assert sum("on_handler_error failed" in text for text in caplog.messages) <= 2
+    assert sum(record.exc_info is not None for record in caplog.records) == 2

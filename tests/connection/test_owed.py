@@ -1,0 +1,245 @@
+"""What a client owes a server that takes nothing: bounded on every wire, and seen in a dump."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import LimitExceeded, Stdio
+from tests.support.session_server import session_server
+from tests.support.stage import PATIENCE, STATEFUL
+from tests.transports.http_peer import Request
+from tests.transports.old_peer import connected, old_server
+
+FLOOD = 25_000
+"""More answers than are kept for a server, even after a pipe of 1 MiB took the first ones."""
+
+STARTED = {
+    "protocolVersion": STATEFUL,
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "greedy", "version": "1"},
+}
+
+
+def ping(number: int, padding: str = "") -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": f"{number}{padding}", "method": "ping"}
+
+
+def event(message: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(message).encode() + b"\n\n"
+
+
+@contextmanager
+def over_http() -> Iterator[syncmcp.Client]:
+    """Pings on the stream of the server; the POSTs of their answers are left without a response."""
+    streams: list[Any] = []
+    listening, over = threading.Event(), threading.Event()
+
+    def script(one: Request) -> bool:
+        if one.method == "GET":
+            one.connection.start_events()
+            streams.append(one.connection)
+            listening.set()
+        elif one.method == "POST" and b'"method"' not in one.body:
+            over.wait(PATIENCE)
+        elif b'"tools/call"' in one.body:
+            assert listening.wait(PATIENCE)
+            for number in range(0, FLOOD, 100):
+                streams[0].chunk(b"".join(event(ping(number + each)) for each in range(100)))
+        else:
+            return False
+        return True
+
+    with session_server() as server:
+        server.before = script
+        try:
+            with syncmcp.connect(server.url, mode=STATEFUL) as client:
+                yield client
+        finally:
+            over.set()
+
+
+@contextmanager
+def over_sse() -> Iterator[syncmcp.Client]:
+    """The same over HTTP+SSE."""
+    over = threading.Event()
+    with old_server() as old:
+        take = old.take
+
+        def flood(request: Request) -> None:
+            if "method" not in request.message:
+                over.wait(PATIENCE)
+            elif request.message["method"] == "tools/call":
+                request.connection.respond(202)
+                for number in range(0, FLOOD, 100):
+                    old.write(b"".join(event(ping(number + each)) for each in range(100)))
+            else:
+                take(request)
+
+        old.take = flood  # type: ignore[method-assign]
+        try:
+            with connected(old) as client:
+                yield client
+        finally:
+            over.set()
+
+
+CHILD = f"""
+import json, signal, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        answer = {{"jsonrpc": "2.0", "id": asked["id"], "result": {STARTED!r}}}
+        print(json.dumps(answer), flush=True)
+    elif asked["method"] == "tools/call":
+        for number in range({FLOOD}):
+            text = '{{"jsonrpc": "2.0", "id": "%d' + "x" * 100 + '", "method": "ping"}}'
+            print(text % number)
+        sys.stdout.flush()
+        signal.pause()
+"""
+
+
+def over_stdio() -> AbstractContextManager[syncmcp.Client]:
+    """The same from a child process, which does not read its stdin."""
+    return syncmcp.connect(Stdio(sys.executable, "-I", "-S", "-c", CHILD), mode=STATEFUL)
+
+
+class Greedy:
+    """A server in this process that takes no answer until `taking` is set.
+
+    Attributes:
+        taken: The answers that it took.
+        flood: How many pings follow a call of a tool.
+    """
+
+    name = "greedy"
+
+    def __init__(self, flood: int = FLOOD) -> None:
+        self.flood = flood
+        self.taken: list[dict[str, Any]] = []
+        self.taking = threading.Event()
+        self.blocked = threading.Event()
+        self.called = threading.Event()
+        self.changed = threading.Condition()
+
+    def connect(self, deliver: Callable[[bytes], None], on_close: Callable[[], None]) -> Greedy:
+        self.deliver = deliver
+        return self
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.deliver(json.dumps(message).encode())
+
+    def receive(self, frame: bytes) -> None:
+        message = json.loads(frame)
+        method = message.get("method")
+        if method is None:
+            self.blocked.set()
+            assert self.taking.wait(PATIENCE)
+            with self.changed:
+                self.taken.append(message)
+                self.changed.notify_all()
+        elif method == "initialize":
+            self.tell({"jsonrpc": "2.0", "id": message["id"], "result": STARTED})
+        elif method == "tools/call":
+            self.called.set()
+            for number in range(self.flood):
+                self.tell(ping(number))
+
+    def close(self) -> None:
+        self.taking.set()
+
+
+def in_memory() -> AbstractContextManager[syncmcp.Client]:
+    """The same in one process."""
+    return syncmcp.connect(Greedy(), mode=STATEFUL)
+
+
+@pytest.mark.parametrize("reached", [over_http, over_sse, over_stdio, in_memory])
+def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
+    reached: Callable[[], AbstractContextManager[syncmcp.Client]],
+) -> None:
+    with reached() as client:
+        with pytest.raises(LimitExceeded, match="does not take") as caught:
+            client.call_tool("flood", timeout=PATIENCE)
+        assert caught.value.delivery == "unknown"
+        assert client.dump().facts["client"]["state"] == "lost"
+
+
+def test_calls_that_had_not_left_yet_were_not_sent() -> None:
+    server = Greedy(1)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        sent = client.call_tool.future("flood", timeout=PATIENCE)
+        assert server.blocked.wait(PATIENCE)
+        queued = client.call_tool.future("flood", timeout=PATIENCE)
+        for number in range(FLOOD):
+            server.tell(ping(number))
+        errors = [future.exception(PATIENCE) for future in (sent, queued)]
+    assert [type(error) for error in errors] == [LimitExceeded] * 2
+    assert [getattr(error, "delivery", "") for error in errors] == ["unknown", "not_sent"]
+
+
+def test_the_bound_is_one_of_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.transports.backlog.MAX_BYTES", 1_000_000)
+    server = Greedy(0)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        future = client.call_tool.future("wait", timeout=PATIENCE)
+        assert server.called.wait(PATIENCE)
+        for number in range(8):
+            server.tell(ping(number, "x" * 200_000))
+        error = future.exception(PATIENCE)
+    assert isinstance(error, LimitExceeded)
+
+
+def test_a_dump_shows_what_is_owed_and_nothing_once_it_was_taken() -> None:
+    server, heard = Greedy(0), threading.Event()
+
+    def hear(method: str, params: object) -> None:
+        heard.set()
+
+    with syncmcp.connect(server, mode=STATEFUL, on_notification=hear) as client:
+        assert client.dump().facts["queues"]["owed"] == 0
+        for number in range(300):
+            server.tell(ping(number))
+        server.tell({"jsonrpc": "2.0", "method": "acme/read"})
+        assert heard.wait(PATIENCE)
+        facts = client.dump().facts["queues"]
+        assert facts["owed"] == 300
+        assert facts["owed bytes"] > 300 * 30
+        assert "owed 300" in str(client.dump())
+        server.taking.set()
+        future = client.call_tool.future("wait")
+        assert server.called.wait(PATIENCE)  # the call is behind the answers
+        facts = client.dump().facts["queues"]
+        assert (facts["owed"], facts["owed bytes"]) == (0, 0)
+        future.cancel()
+    assert [answer["id"] for answer in server.taken] == [str(number) for number in range(300)]
+
+
+@pytest.mark.parametrize("method", ["acme/unknown", "sampling/createMessage"])
+def test_refusals_count_like_answers(method: str) -> None:
+    server = Greedy(1)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        future = client.call_tool.future("flood", timeout=PATIENCE)
+        assert server.blocked.wait(PATIENCE)
+        for number in range(FLOOD):
+            server.tell({"jsonrpc": "2.0", "id": number, "method": method, "params": {}})
+        assert isinstance(future.exception(PATIENCE), LimitExceeded)
+
+
+def test_a_burst_of_thousands_of_pings_is_answered() -> None:
+    server = Greedy(5000)
+    server.taking.set()
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        future = client.call_tool.future("flood", timeout=PATIENCE)
+        with server.changed:
+            assert server.changed.wait_for(lambda: len(server.taken) == 5000, PATIENCE)
+        assert client.dump().facts["client"]["state"] == "open"
+        future.cancel()

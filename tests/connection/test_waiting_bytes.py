@@ -1,0 +1,238 @@
+"""What a server may have waiting in the program is bounded by its size in memory, too."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from syncmcp import Client
+from syncmcp._client.operation import StreamBuffer
+from syncmcp._concurrency import budget, futures
+from syncmcp._concurrency.budget import Budget
+from syncmcp._concurrency.futures import Progress, RequestFuture
+from syncmcp._concurrency.pool import DaemonPool
+from syncmcp._connection.questions import InboundRequest
+from syncmcp.testing import ToolContext
+from syncmcp.testing import script as s
+from syncmcp.testing.script import Step
+from tests.support.intercepting import Seen
+from tests.support.scripts import OLD, Scripted, opening
+from tests.support.shops import known
+from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, in_threads
+
+MEMORY = Wire("memory", STATEFUL)
+
+BOUND = 500_000
+LONG = "x" * 100_000
+
+
+@pytest.fixture(autouse=True)
+def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "MAX_BYTES", BOUND)
+
+
+def test_what_waits_for_the_callbacks_of_all_calls_is_bounded_by_its_size(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    gate = threading.Event()
+    inside = threading.Semaphore(0)
+    heard: list[str] = []
+
+    def slow(step: float, total: object, message: str | None) -> None:
+        heard.append(message or "first")
+        inside.release()
+        assert gate.wait(2 * PATIENCE)
+
+    @stage.server.tool()
+    def chat(context: ToolContext) -> str:
+        """Report once, and then much more than may wait."""
+        context.report_progress(1)
+        assert inside.acquire(timeout=PATIENCE)
+        for step in range(2, 12):
+            context.report_progress(step, message=LONG)
+        return "chatted"
+
+    with (
+        caplog.at_level(logging.WARNING, "syncmcp"),
+        MEMORY.connect(stage.server) as client,
+    ):
+        calls = [client.call_tool.future("chat", on_progress=slow) for _ in range(3)]
+        for call in calls:
+            # What the iterator was given last has passed the callback's queue, too.
+            assert any(report.progress == 11 for report in call.progress(timeout=PATIENCE))
+        waiting = client.dump().facts["queues"]["notification bytes"]
+        assert BOUND - 2 * len(LONG) < waiting <= BOUND
+        gate.set()
+        assert [call.result(PATIENCE).text for call in calls] == ["chatted"] * 3
+        assert client.dump().facts["queues"]["notification bytes"] == 0
+    assert heard.count("first") == 3
+    assert 0 < heard.count(LONG) <= 4
+    assert any("dropped" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("interceptors", [[], [Seen()]], ids=["plain", "intercepted"])
+def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
+    stage = Stage()
+    heard: list[int] = []
+    taken = threading.Semaphore(0)
+
+    def quick(message: Any) -> None:
+        heard.append(len(message.data))
+        taken.release()
+
+    @stage.server.tool()
+    def chat(context: ToolContext) -> str:
+        """Log much more than may wait, each message once the one before was taken."""
+        for _ in range(10):
+            context.log("info", LONG)
+            assert taken.acquire(timeout=PATIENCE)
+        context.log("info", LONG * 8)
+        return "chatted"
+
+    with MEMORY.connect(stage.server, on_log=quick, interceptors=interceptors) as client:
+        assert client.call_tool("chat").text == "chatted"
+    # A single one may have any size.
+    assert heard == [len(LONG)] * 10 + [8 * len(LONG)]
+
+
+def test_long_questions_are_refused_while_others_wait() -> None:
+    gate, inside = threading.Event(), threading.Event()
+
+    def held(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        inside.set()
+        assert gate.wait(PATIENCE)
+        return {}
+
+    asked = [s.request("acme/question", {"text": LONG}, identifier=n) for n in range(7)]
+    script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *[s.expect("response")] * 7]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1)
+        client.on_request("acme/question", held)
+        with client:
+            assert inside.wait(PATIENCE)
+            peer.open("inside")
+            refused = peer.requests("response", 3)
+            assert [answer["id"] for answer in refused] == [4, 5, 6]
+            assert {answer["error"]["code"] for answer in refused} == {-32603}
+            assert client.dump().facts["queues"]["question bytes"] <= BOUND
+            gate.set()
+            answered = peer.requests("response", 7)[3:]
+            assert [answer["id"] for answer in answered] == [0, 1, 2, 3]
+            assert client.dump().facts["queues"]["question bytes"] == 0
+
+
+def cancelled(id: int) -> Step:
+    return s.notify("notifications/cancelled", {"requestId": id})
+
+
+def questions() -> int:
+    return sum(type(each) is InboundRequest for each in gc.get_objects())
+
+
+def test_a_question_that_is_cancelled_while_it_waits_takes_no_memory() -> None:
+    gate, inside = threading.Event(), threading.Event()
+
+    def held(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        inside.set()
+        assert gate.wait(PATIENCE)
+        return {}
+
+    asked = [s.request("acme/question", {"text": LONG}, identifier=n) for n in range(20)]
+    pairs = [step for n in range(1, 20) for step in (asked[n], cancelled(n))]
+    ping = [s.request("ping", identifier=99), s.expect("response")]
+    script = [*opening(), asked[0], s.gate("inside"), *pairs, *ping, s.expect("response")]
+    before = questions()
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1)
+        client.on_request("acme/question", held)
+        with client:
+            assert inside.wait(PATIENCE)
+            peer.open("inside")
+            assert peer.requests("response", 1)[0]["id"] == 99
+            assert questions() - before == 1
+            assert client._core.pools.handlers.waiting == 0
+            gate.set()
+            assert peer.requests("response", 2)[1]["id"] == 0
+
+
+def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory() -> None:
+    asked = [s.request("acme/question", {"text": LONG}, identifier=n) for n in range(20)]
+    pairs = [step for n in range(20) for step in (asked[n], cancelled(n))]
+    ping = [s.request("ping", identifier=99), s.expect("response"), s.gate("look")]
+    hello, *rest = opening()
+    before = questions()
+    with Scripted([hello, *pairs, *ping, *rest]) as peer:
+        client = Client(peer, mode=OLD)
+        client.on_request("acme/question", lambda params, context: {})
+
+        def look() -> int:
+            peer.requests("response", 1)
+            count = questions() - before
+            peer.open("look")
+            return count
+
+        _, count = in_threads(client.open, look)
+        client.close()
+        assert count <= 1
+
+
+def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -> None:
+    gate, inside = threading.Event(), threading.Semaphore(0)
+
+    def deaf(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        inside.release()
+        assert gate.wait(PATIENCE)
+        return {}
+
+    script = [*opening()]
+    for n in range(4):
+        script += [s.request("acme/question", {"text": LONG}, identifier=n), s.gate(f"{n}")]
+        script += [cancelled(n)]
+    script += [s.request("acme/question", {"text": LONG}, identifier=4), s.expect("response")]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1)
+        client.on_request("acme/question", deaf)
+        with client:
+            for n in range(4):
+                assert inside.acquire(timeout=PATIENCE)
+                peer.open(f"{n}")
+            (refused,) = peer.requests("response", 1)
+            assert (refused["id"], refused["error"]["code"]) == (4, -32603)
+            gate.set()
+            known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
+
+
+def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(futures, "MAX_CHARACTERS", 3 * len(LONG))
+    future: RequestFuture[Any] = RequestFuture(DaemonPool("syncmcp-test", 1))
+    for step in range(1, 6):
+        futures.add_progress(future, Progress(step, None, LONG))
+    futures.add_progress(future, Progress(6, None, "short"))
+    futures.settle(future, None, None)
+    assert [report.progress for report in future.progress()] == [4, 5, 6]
+
+
+def test_a_stream_keeps_the_newest_items_within_the_bound_and_counts_the_others() -> None:
+    buffer = StreamBuffer()
+    for step in range(1, 7):
+        buffer.put(Progress(step, None, LONG))
+    buffer.put({"level": "info", "data": LONG})
+    buffer.close()
+    assert [type(item) for item in iter(buffer.next, None)] == [Progress] * 3 + [dict]
+    assert buffer.dropped == 3
+
+
+def test_a_single_item_may_have_any_size() -> None:
+    waiting = Budget()
+    assert waiting.take_if_fits(10 * BOUND)
+    assert not waiting.take_if_fits(0)
+    waiting.give(10 * BOUND)
+    assert waiting.used == 0
+    assert waiting.take_if_fits(0)

@@ -1,0 +1,219 @@
+"""`confine=`: no entry of a file becomes an option of the sandbox, or changes what that does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ServersFileError, Stdio
+from syncmcp.servers_file import ServersFile, read
+from tests.support.stage import PATIENCE
+
+PAGE = Path(__file__).parents[2] / "docs" / "many-servers.md"
+
+pytestmark = pytest.mark.requirement("SEC-07")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in a home of its own, in which the program runs."""
+    folder = tmp_path / "home" / "project"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def confined(entry: Any, *words: str, **options: Any) -> ServersFile:
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"one": entry}}))
+    return read("mcp.json", confine=words, trust=True, **options)
+
+
+def line(entry: Any, *words: str) -> list[str]:
+    target = confined(entry, *words)["one"].target()
+    assert isinstance(target, Stdio)
+    return [target.command, *target.args]
+
+
+@pytest.mark.parametrize(
+    "command", ["-", "--", "--bind", "-v", "--bind=/", "LD_PRELOAD=x", "./a=b"]
+)
+@pytest.mark.parametrize("sandbox", ["bwrap", "firejail", "docker", "/usr/bin/env", "anything"])
+def test_a_command_that_a_sandbox_could_take_for_its_own_is_refused(
+    command: str, sandbox: str
+) -> None:
+    entry = confined({"command": command, "args": ["/", "/", "sh"]}, sandbox, "--tight")["one"]
+    assert entry.problem is not None
+    with pytest.raises(ServersFileError, match="of confine=") as caught:
+        entry.target()
+    assert (caught.value.server, caught.value.key) == ("one", "command")
+
+
+@pytest.mark.parametrize("command", ["${SAID}", "${env:SAID}", "${NONE:---bind}"])
+def test_a_placeholder_does_not_hide_such_a_command(command: str) -> None:
+    servers = confined({"command": command}, "bwrap", variables={"SAID": "--bind"})
+    with pytest.raises(ServersFileError, match="of confine=") as caught:
+        servers["one"].target()
+    assert caught.value.key == "command"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "ld_preload", "PATH", "BASH_ENV", "PYTHONPATH", "DOCKER_HOST", "HOME"),
+        *("XDG_CONFIG_HOME", "GCONV_PATH", "NODE_OPTIONS"),
+    ],
+)
+def test_a_variable_that_could_change_the_sandbox_is_refused(name: str) -> None:
+    entry = {"command": "x", "env": {name: "./evil"}}
+    assert line(entry)  # without a sandbox it is a matter of approval alone
+    with pytest.raises(ServersFileError, match="of confine=") as caught:
+        line(entry, "bwrap")
+    assert caught.value.key == f"env.{name}"
+
+
+def test_other_variables_and_options_of_the_command_stay() -> None:
+    entry = {"command": "x", "args": ["-y", "A=b", "--"], "env": {"API_KEY": "k", "PIP_QUIET": "1"}}
+    assert line(entry, "jail") == ["jail", "x", "-y", "A=b", "--"]
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        (("bwrap", "--ro-bind", "/", "/"), ("bwrap", "--ro-bind", "/", "/", "--", "x")),
+        (("/usr/bin/firejail", "--quiet"), ("/usr/bin/firejail", "--quiet", "--", "x")),
+        (("bwrap", "--"), ("bwrap", "--", "x")),
+        (("bwrap", "--", "nice", "-n", "5"), ("bwrap", "--", "nice", "-n", "5", "x")),
+        (("sandbox-exec", "-f", "/p"), ("sandbox-exec", "-f", "/p", "x")),
+        (("docker", "run", "-i", "image"), ("docker", "run", "-i", "image", "x")),
+        ((), ("x",)),
+    ],
+)
+def test_a_separator_stands_before_the_command_where_the_sandbox_has_one(
+    words: tuple[str, ...], result: tuple[str, ...]
+) -> None:
+    servers = confined({"command": "x"}, *words)
+    assert servers["one"].review().command == result
+    assert tuple(line({"command": "x"}, *words)) == result
+
+
+def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
+    """A relative program would be looked up in the directory that the file names."""
+    assert line({"command": "x", "cwd": "/evil"}, "./jail")[0] == os.path.abspath("jail")
+
+
+# -- the line of the page, with a real bwrap ---------------------------------------------------
+
+
+def page_line() -> tuple[str, ...]:
+    """What docs/many-servers.md gives for `confine=`, with the project of the test."""
+    text = PAGE.read_text(encoding="utf-8")
+    block = text[text.index("SANDBOX = (") :]
+    names: dict[str, Any] = {"project": os.getcwd()}
+    exec(block[: block.index("\nservers = ")], names)
+    found: tuple[str, ...] = names["SANDBOX"]
+    return found
+
+
+def _bwrap_runs() -> bool:
+    """Whether there is a bwrap that may make namespaces; nothing is said about the page's line."""
+    if sys.platform != "linux" or shutil.which("bwrap") is None:
+        return False
+    tried = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    return subprocess.run(tried, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
+
+
+_REASON = "NO SANDBOX WAS TESTED: bwrap (the package bubblewrap) is not here, or may not run"
+
+
+def test_the_line_of_the_page_keeps_a_server_from_files_sockets_and_the_network(
+    project: Path, tmp_path: Path
+) -> None:
+    if not _bwrap_runs():
+        pytest.skip(_REASON)
+    (project.parent / "secret.txt").write_text("s3cret")
+    (project / "server.py").write_text(SERVER)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "agent"))
+    listener.listen()
+    outside = socket.create_server(("127.0.0.1", 0))
+    reaches = {
+        "secret": str(project.parent / "secret.txt"),
+        "agent": str(tmp_path / "agent"),
+        "port": outside.getsockname()[1],
+    }
+    # The interpreter of the tests is where a system does not keep programs.
+    own = {sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)}
+    binds = [word for path in sorted(own) for word in ("--ro-bind", path, path)]
+    entry = {
+        "command": sys.executable,
+        "args": ["server.py"],
+        "env": {"REACHES": json.dumps(reaches)},
+    }
+    try:
+        with syncmcp.connect(confined(entry, *page_line(), *binds)["one"]) as client:
+            reached = json.loads(client.call_tool("reach").text)
+    finally:
+        outside.close()
+        listener.close()
+    assert reached == {
+        "own": True,
+        "secret": False,
+        "agent": False,
+        "port": False,
+        "write": False,
+        "sockets": [],
+    }
+
+
+SERVER = """
+import json, os, socket, stat
+from syncmcp.testing import Server
+
+server = Server()
+reaches = json.loads(os.environ["REACHES"])
+
+
+def works(action):
+    try:
+        action()
+    except OSError:
+        return False
+    return True
+
+
+def sockets():
+    for top in ("/run", "/var", "/tmp", "/home", "/root"):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    yield path
+
+
+@server.tool()
+def reach() -> str:
+    return json.dumps(
+        {
+            "own": works(lambda: open("server.py").close()),
+            "secret": works(lambda: open(reaches["secret"]).close()),
+            "agent": works(lambda: socket.socket(socket.AF_UNIX).connect(reaches["agent"])),
+            "port": works(lambda: socket.create_connection(("127.0.0.1", reaches["port"]), 5)),
+            "write": works(lambda: open("written", "w").close()),
+            "sockets": list(sockets()),
+        }
+    )
+
+
+server.run_stdio()
+"""

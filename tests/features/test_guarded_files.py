@@ -1,0 +1,157 @@
+"""Which files of servers are a person's own: all others need approval."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+from syncmcp import NotApproved
+from syncmcp.servers_file import known_files, read
+from syncmcp.servers_file.guard import MARKERS, is_own
+
+MARK = pytest.mark.requirement("SEC-06")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own; the program runs beside it, in the project of nobody."""
+    folder = tmp_path / "home"
+    (tmp_path / "elsewhere").mkdir()
+    folder.mkdir()
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(folder))
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return folder
+
+
+def settings(home: Path) -> Path:
+    if sys.platform == "win32":
+        return home / "AppData" / "Roaming"
+    return home / ("Library/Application Support" if sys.platform == "darwin" else ".config")
+
+
+def written(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"mcpServers": {"one": {"command": "touch", "args": ["ran"]}}}))
+    return path
+
+
+def own_files(home: Path) -> list[Path]:
+    return [
+        settings(home) / "Claude" / "claude_desktop_config.json",
+        settings(home) / "Code" / "User" / "mcp.json",
+        settings(home) / "syncmcp" / "servers.json",
+        home / ".cursor" / "mcp.json",
+    ]
+
+
+@MARK
+def test_the_files_of_another_project_need_approval(home: Path) -> None:
+    for editor in (".cursor", ".vscode"):
+        written(home / "checkout" / editor / "mcp.json")
+    found = known_files(home / "checkout")
+    assert len(found) == 2
+    for place in found:
+        assert read(place.path).guarded
+        with pytest.raises(NotApproved, match="nobody approved"):
+            syncmcp.connect(read(place.path)["one"])
+    assert not Path("ran").exists()
+
+
+@MARK
+@pytest.mark.parametrize(
+    "path",
+    [
+        "mcp.json",
+        "Downloads/servers.json",
+        ".config/mcp.json",
+        ".config/Claude/of/somebody/mcp.json",
+        ".cursor/extensions/x/mcp.json",
+        "project/.cursor/mcp.json",
+        ".cursorx/mcp.json",
+    ],
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_file_anywhere_else_needs_approval(
+    home: Path, path: str, inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(home / path)
+    if inside:
+        monkeypatch.chdir(file.parent)
+    assert read(file).guarded
+    assert not read(file, trust=True).guarded
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_file_of_the_person_needs_none(
+    home: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(own_files(home)[number])
+    assert not read(file).guarded
+    # Not even for a program that stands in the home directory.
+    monkeypatch.chdir(home)
+    assert not read(file).guarded
+    assert not read(os.path.relpath(file)).guarded
+    assert not read(f"~/{file.relative_to(home)}").guarded
+
+
+@MARK
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize("at", ["tree", "settings", "home"])
+def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: str) -> None:
+    file = written(home / ".cursor" / "mcp.json")
+    assert not read(file).guarded
+    root = {"tree": home / ".cursor", "settings": home, "home": home.parent}[at]
+    (root / marker).mkdir()
+    assert read(file).guarded
+
+
+@MARK
+def test_a_work_tree_whose_marker_is_a_file_or_a_broken_link_counts(home: Path) -> None:
+    file = written(home / ".cursor" / "mcp.json")
+    (home / ".git").write_text("gitdir: /elsewhere\n")
+    assert read(file).guarded
+    (home / ".git").unlink()
+    (home / ".git").symlink_to("nowhere")
+    assert read(file).guarded
+
+
+@MARK
+def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
+    project = home / "project"
+    foreign = written(project / ".cursor" / "mcp.json")
+    own = written(home / ".cursor" / "mcp.json")
+    # To a foreign file, from among one's own; and to one's own, from a project.
+    (home / ".cursor" / "linked.json").symlink_to(foreign)
+    (project / "linked.json").symlink_to(own)
+    assert read(home / ".cursor" / "linked.json").guarded
+    assert read(project / "linked.json").guarded
+    # The folder is a link into a work tree.
+    (project / ".git").mkdir()
+    settings(home).mkdir(parents=True, exist_ok=True)
+    (settings(home) / "syncmcp").symlink_to(project / ".cursor")
+    assert read(settings(home) / "syncmcp" / "mcp.json").guarded
+    assert read(foreign).guarded
+
+
+def test_settings_behind_a_link_are_still_the_persons_own(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (home / ".cursor").symlink_to(tmp_path / "disk")
+    assert not read(written(home / ".cursor" / "mcp.json")).guarded
+
+
+@MARK
+def test_without_a_home_no_file_is_the_persons_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(home / ".cursor" / "mcp.json")
+    assert is_own(file)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert not is_own(file)

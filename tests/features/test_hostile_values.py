@@ -1,0 +1,238 @@
+"""Numbers and nesting that others wrote: what cannot be converted is a typed error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+import syncmcp
+from syncmcp import AuthError, McpError, ServersFileError, Stdio, UsageError
+from syncmcp.auth.token_auth import _operation
+from syncmcp.auth.tokens import Login
+from syncmcp.cli.manage import _moment
+from syncmcp.cli.output import CommandError
+from syncmcp.cli.parsing import _parse_json
+from syncmcp.cli.state import load_roots
+from syncmcp.servers_file import MAX_BYTES, read
+from syncmcp.testing import Replay, Server, ToolContext
+
+BIG = "9" * 400
+HUGE = "9" * 5000  # more digits than Python converts
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HOME", "SYNCMCP_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# -- files of servers --------------------------------------------------------------------------
+
+
+def servers(entry: str) -> syncmcp.ServersFile:
+    Path("mcp.json").write_text(
+        '{"mcpServers": {"bad": #, "good": {"command": "x"}}}'.replace("#", entry)
+    )
+    return read("mcp.json", trust=True)
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "NaN", "Infinity", BIG, HUGE, f"-{HUGE}"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"command": "x", "timeout": #}',
+        '{"command": "x", "env": {"A": #}}',
+        '{"url": "https://example.com", "headers": {"A": #}}',
+        '{"command": "x", "of-another-program": [{"a": #}]}',
+        '{"command": "x", "disabled": #}',
+        '{"command": #}',
+        "#",
+    ],
+)
+def test_a_number_beyond_all_numbers_is_the_problem_of_its_entry(entry: str, value: str) -> None:
+    found = servers(entry.replace("#", value))
+    bad = found["bad"]
+    if bad.problem is None:
+        # A whole number that Python can hold is a text in the environment, like any other.
+        assert value == BIG
+        assert '"timeout"' not in entry
+        bad.review()
+        bad.target()
+        return
+    assert bad.problem.server == "bad"
+    assert bad.problem.file.endswith("mcp.json")
+    for use in (bad.target, bad.review, bad.approve, lambda: bad.options):
+        with pytest.raises(ServersFileError):
+            use()
+    assert isinstance(found["good"].target(), Stdio)
+
+
+@pytest.mark.parametrize("depth", [65, 200, 400])
+def test_an_entry_that_is_nested_too_deeply_is_the_problem_of_its_entry(depth: int) -> None:
+    found = servers('{"command": "x", "more": #}'.replace("#", "[" * depth + "]" * depth))
+    problem = found["bad"].problem
+    assert problem is not None
+    assert "nested too deeply" in str(problem)
+    assert isinstance(found["good"].target(), Stdio)
+
+
+def test_an_entry_may_be_nested_as_deeply_as_any_is() -> None:
+    found = servers('{"command": "x", "more": #}'.replace("#", "[" * 60 + "]" * 60))
+    assert found["bad"].problem is None
+    found["bad"].review()
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+def test_a_file_that_is_nested_too_deeply_is_named(opening: str) -> None:
+    with pytest.raises(ServersFileError, match="nested too deeply") as caught:
+        servers(opening * 100_000)
+    assert caught.value.file.endswith("mcp.json")
+
+
+def a_timeout_of(milliseconds: str) -> float:
+    entry = '{"command": "x", "timeout": #}'.replace("#", milliseconds)
+    timeout = servers(entry)["bad"].options["timeout"]
+    assert isinstance(timeout, float)
+    return timeout
+
+
+def test_the_longest_time_limits_are_accepted() -> None:
+    assert a_timeout_of("1e308") == 1e305
+    assert a_timeout_of("9" * 300) == pytest.approx(1e297)
+
+
+def _members(count: int) -> str:
+    return ",".join(f'"{number:08}":0' for number in range(count))
+
+
+CONTENTS: dict[str, Callable[[], str]] = {
+    "different keys": lambda: "{" + _members(MAX_BYTES // 13) + "}",
+    "one key twice": lambda: "{" + _members(MAX_BYTES // 13 - 9) + ',"last":0,"last":0}',
+    "one key always": lambda: "{" + ",".join(['"a":0'] * (MAX_BYTES // 6)) + "}",
+    "many objects with a key twice": lambda: "[" + ",".join(['{"b":0,"b":0}'] * 200_000) + "]",
+    "one string": lambda: '{"a":"' + "x" * (MAX_BYTES - 20) + '"}',
+    "one string, and a comment": lambda: '{"a":"' + "x" * (MAX_BYTES - 20) + '"}//',
+    "placeholders": lambda: '{"a":"' + "${" * (MAX_BYTES // 2 - 20) + '"}',
+    "numbers": lambda: "[" + ",".join(["1"] * (MAX_BYTES // 2 - 2)) + "]",
+    "commas": lambda: "[" + ", " * (MAX_BYTES // 2 - 2) + "]",
+    "blanks": lambda: "[," + " " * (MAX_BYTES - 2),
+    "slashes": lambda: "/" * MAX_BYTES,
+    "quotes, and a comment": lambda: "//\n" + '"' * (MAX_BYTES - 3),
+    "quotes": lambda: '"' * MAX_BYTES,
+    "escapes": lambda: '"\\' * (MAX_BYTES // 2),
+    "brackets": lambda: "[" * MAX_BYTES,
+    "empty lists": lambda: "[" + ",".join(["[]"] * (MAX_BYTES // 3)) + "]",
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) -> None:
+    Path("mcp.json").write_text(content()[:MAX_BYTES])
+    before = time.process_time()
+    with pytest.raises(ServersFileError) as caught:  # none of them names servers
+        read("mcp.json")
+    assert time.process_time() - before < 10  # what is quadratic takes minutes
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_key_that_is_there_twice_is_named() -> None:
+    Path("mcp.json").write_text('{"servers": {"a": 1, "b": 2, "a": 3}}')
+    with pytest.raises(ServersFileError, match="'a' is there twice"):
+        read("mcp.json")
+
+
+# -- everywhere else ---------------------------------------------------------------------------
+
+
+def a_login(**token: Any) -> Login:
+    issuer = {"issuer": "https://example.com"}
+    server = {**issuer, "token_endpoint": "https://example.com/t", "response_types_supported": []}
+    return Login.from_json(
+        {
+            "token": {**issuer, "access_token": "t", **token},
+            "registration": {**issuer, "client_id": "c"},
+            "server": server,
+        }
+    )
+
+
+@pytest.mark.parametrize("when", [int(BIG), float("inf"), float("nan"), "soon", True, [1]])
+def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login(when: Any) -> None:
+    assert a_login(expires_at=4e9).token.expires_at == 4e9
+    with pytest.raises(AuthError, match="invalid login"):
+        a_login(expires_at=when)
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, 1e15, 1.7e308])
+def test_a_moment_beyond_the_calendar_is_shown_as_a_number(seconds: float) -> None:
+    assert _moment(seconds) == f"{seconds:g} seconds after 1970"
+    assert _moment(86_400.0 * 365).startswith("197")
+
+
+def _roots(_: Any = None) -> object:
+    Path("roots.json").write_text(DEEP)
+    return load_roots()
+
+
+def _recording(first: str, *more: str) -> Callable[[], object]:
+    def use() -> object:
+        Path("tape.jsonl").write_text("\n".join((first, *more)) + "\n")
+        return syncmcp.connect(Replay("tape.jsonl"))
+
+    return use
+
+
+NESTED: dict[str, tuple[Callable[[], object], type[McpError]]] = {
+    "argument of a command": (lambda: _parse_json(DEEP, "the argument"), CommandError),
+    "digits in an argument": (lambda: _parse_json(HUGE, "the argument"), CommandError),
+    "roots of the command line": (_roots, CommandError),
+    "first line of a recording": (_recording(DEEP), UsageError),
+    "line of a recording": (_recording('{"syncmcp-recording": 1}', DEEP), UsageError),
+}
+
+
+@pytest.mark.parametrize(("use", "error"), NESTED.values(), ids=NESTED)
+def test_what_is_nested_too_deeply_is_a_typed_error(
+    use: Callable[[], object], error: type[McpError]
+) -> None:
+    with pytest.raises(error):
+        use()
+
+
+def test_the_key_of_an_operation_takes_any_body() -> None:
+    request = requests.Request("POST", "https://example.com/", data=DEEP).prepare()
+    assert "https://example.com/" in _operation(request)
+
+
+def test_a_last_line_that_is_nested_too_deeply_ends_a_child_process_as_any_other() -> None:
+    """It has no line end, so that it is looked at whether it is whole."""
+    code = "import sys; sys.stdout.write('{\"a\":' * 100_000)"
+    with pytest.raises(syncmcp.ConnectFailed) as caught:
+        syncmcp.connect(Stdio(sys.executable, "-c", code), retry=None)
+    assert "reader failed" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [int(BIG), -int(BIG), float("inf"), float("nan")], ids=str)
+def test_progress_beyond_all_numbers_reaches_no_callback(value: float) -> None:
+    server = Server()
+
+    @server.tool()
+    def work(context: ToolContext) -> str:
+        context.report_progress(value, 1)
+        context.report_progress(1, value)
+        context.report_progress(2, 2)
+        return "done"
+
+    told: list[tuple[float, float | None]] = []
+    with syncmcp.connect(server) as client:
+        client.call_tool("work", on_progress=lambda done, total, _: told.append((done, total)))
+    assert told == [(1, None), (2, 2)]

@@ -1,0 +1,366 @@
+"""An approval covers the files of the project that a command names: a change of one asks again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp import NotApproved, ServersFileError
+from syncmcp.servers_file import ServerEntry, ServerReview, read
+from tests.support.stage import in_threads
+
+pytestmark = pytest.mark.requirement("SEC-06")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A work tree with a script in it, in a home of its own; the program runs in the work tree."""
+    folder = tmp_path / "home" / "project"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "src").mkdir()
+    (folder / "src" / "server.py").write_text("good")
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def entry(stated: Any, file: str = ".cursor/mcp.json", **options: Any) -> ServerEntry:
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"mcpServers": {"one": stated}}))
+    return read(path, **options)["one"]
+
+
+def program(*args: str, **more: Any) -> dict[str, Any]:
+    return {"command": "interpreter", "args": list(args), **more}
+
+
+def asks_again(stated: Any, change: Any, file: str = ".cursor/mcp.json") -> bool:
+    """Whether an approved server has to be approved again after a change of the project."""
+    entry(stated, file).approve()
+    assert entry(stated, file).approved, "it asks again although nothing has changed"
+    change()
+    return not entry(stated, file).approved
+
+
+def pulled() -> None:
+    """The script changes, as with the next pull."""
+    Path("src/server.py").write_text("evil")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        program("src/server.py"),
+        program("./src/../src/server.py"),
+        program("--script=src/server.py"),
+        program("-rsrc/server.py"),
+        program("@src/server.py"),
+        program("server.py", cwd="src"),
+        program("server.py", cwd="${workspaceFolder}/src"),
+        program("${workspaceFolder}/src/server.py"),
+        program("${UNSET:-src/server.py}"),
+        program("--import", "file://${workspaceFolder}/src/server.py"),
+        program("-v", "src/server.py:/server.py"),
+        program("-c", "cd x && 'src/server.py' --now"),
+        program("--directory", "src", "run", "server.py"),
+        program("--directory=src", "run", "server.py"),
+        program("--directory", "${workspaceFolder}/src", "run", "server.py"),
+        program("-C", "src", "server.py"),
+        program("-Csrc", "server.py"),
+        program("-c", "cd src && run server.py"),
+        program("-c", "cd deep && cd .. && cd src && run server"),
+        program("src/server"),
+        program("-m", "server", cwd="src"),
+        program("file://${workspaceFolder}/src/%73erver.py"),
+        program("file://${workspaceFolder}/src/server.py?x=1#y"),
+        {"command": "src/server.py"},
+        {"command": "src/server"},
+        {"command": "./server.py", "cwd": "src"},
+        {"command": "~/project/src/server.py"},
+        {"command": "server.py", "env": {"PATH": "${workspaceFolder}/src:/usr/bin"}},
+        {"command": "server.py", "env": {"PATH": "src"}},
+        {"command": "x", "env": {"NODE_OPTIONS": "--require ./src/server.py"}},
+    ],
+    ids=str,
+)
+def test_a_change_of_a_named_file_asks_again(stated: Any, project: Path) -> None:
+    Path("src/server.py").chmod(0o755)
+    Path("deep").mkdir()
+    assert asks_again(stated, pulled)
+    assert entry(stated).review().files == (str(project / "src" / "server.py"),)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("dist/index", "dist/index.js"),
+        ("dist/index", "dist/index.mjs"),
+        ("dist/index", "dist/index.cjs"),
+        ("dist/index", "dist/index.ts"),
+        ("dist", "dist/index.js"),
+        ("dist", "dist/package.json"),
+        ("dist", "dist/__main__.py"),
+        ("./dist/", "dist/index.js"),
+        ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
+    ],
+)
+def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
+    Path("dist").mkdir()
+    Path(name).write_text("good")
+    assert asks_again(program(word), lambda: Path(name).write_text("evil"))
+
+
+def test_what_a_working_directory_of_the_project_begins_with_is_covered() -> None:
+    Path("src/package.json").write_text("good")
+    stated = program("start", cwd="src")
+    assert asks_again(stated, lambda: Path("src/package.json").write_text("evil"))
+
+
+def test_no_directory_outside_of_the_project_is_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "server.py").symlink_to(Path("src/server.py").absolute())
+    review = entry(program("--directory", str(tmp_path / "tools"), "server.py")).review()
+    assert (review.files, review.folders) == ((), ())
+
+
+def test_taking_an_approval_back_leaves_none_of_an_earlier_content() -> None:
+    stated, other = program("src/server.py"), program("src/server.py", "--other")
+    entry(stated).approve()
+    entry(other).approve()
+    pulled()
+    entry(stated).approve()
+    entry(stated).forget()
+    entry(stated).forget()
+    assert not entry(stated).approved
+    Path("src/server.py").write_text("good")
+    assert not entry(stated).approved
+    assert not entry(other).approved
+
+
+def test_the_same_content_needs_no_new_approval() -> None:
+    stated = program("src/server.py")
+    entry(stated).approve()
+    pulled()
+    assert not entry(stated).approved
+    Path("src/server.py").write_text("good")
+    assert entry(stated).approved
+
+
+def test_a_file_of_the_work_tree_counts_as_one_beside_the_file_of_servers(project: Path) -> None:
+    (project / "deep" / ".svn").mkdir(parents=True)  # a marker below must not hide the tree above
+    stated = program(str(project / "src" / "server.py"))
+    assert asks_again(stated, pulled, "deep/mcp.json")
+
+
+def test_a_file_that_appears_or_goes_asks_again() -> None:
+    assert asks_again(program("late.py"), lambda: Path("late.py").write_text(""))
+    assert asks_again(program("src/server.py"), Path("src/server.py").unlink)
+
+
+def test_a_link_is_followed_within_the_project_and_covered_where_it_leads() -> None:
+    Path("link.py").symlink_to("src/server.py")
+    assert asks_again(program("link.py"), pulled)
+
+    def turned() -> None:
+        Path("link.py").unlink()
+        Path("link.py").symlink_to("other.py")
+
+    Path("other.py").write_text("evil")  # the same content, elsewhere, is the same program
+    assert not asks_again(program("link.py"), turned)
+    Path("out").symlink_to("/bin/sh")
+    stated = program("out")
+
+    def led_elsewhere() -> None:
+        Path("out").unlink()
+        Path("out").symlink_to(sys.executable)
+
+    assert asks_again(stated, led_elsewhere)
+
+
+def test_the_directory_of_the_process_decides_what_a_relative_word_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path
+) -> None:
+    stated, file = program("src/server.py"), str(project / "mcp.json")
+    entry(stated, file).approve()
+    (tmp_path / "other" / "src").mkdir(parents=True)
+    (tmp_path / "other" / "src" / "server.py").write_text("evil")
+    monkeypatch.chdir(tmp_path / "other")
+    assert not entry(stated, file).approved
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        program("src"),
+        program("."),
+        program("--port", "8000", "https://example.com/src/server.py"),
+        program("pipe"),
+        {"command": "sh"},
+        {"url": "https://example.com/mcp"},
+        program("\0"),
+        program("\ud800"),
+        program("x" * 10_000),
+    ],
+    ids=lambda stated: str(stated)[:60],
+)
+def test_what_names_no_file_of_the_project_is_approved_by_its_words_alone(stated: Any) -> None:
+    os.mkfifo("pipe")
+    assert entry(stated).review().files == ()
+    assert not asks_again(stated, pulled)
+
+
+def test_a_file_outside_of_the_project_is_not_covered(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("1")
+    assert not asks_again({"command": str(tool)}, lambda: tool.write_text("2"))
+    stated = {"command": "./tool", "cwd": str(tmp_path)}
+    assert not asks_again(stated, lambda: tool.write_text("3"))
+
+
+def test_a_big_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+
+    class Watched(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            pieces.append(size or -1)
+            return super().read(size)
+
+    with open("big.bin", "wb") as big:
+        big.truncate(5 * 1024 * 1024)
+    monkeypatch.setattr("syncmcp.servers_file.named_files.open", Watched, raising=False)
+    entry(program("big.bin")).review()
+    assert len(pieces) == 5
+    assert max(pieces) <= 1024 * 1024
+
+
+def test_a_file_of_any_size_is_looked_at_in_no_time() -> None:
+    """Of one that is too large its size and the time of its change count."""
+    stated = program("huge.bin", "endless")
+    with open("huge.bin", "wb") as huge:
+        huge.truncate(1024**4)
+    Path("endless").symlink_to("/proc/kmsg")  # a regular file, the reading of which never ends
+    assert asks_again(stated, lambda: os.utime("huge.bin", (1, 1)))
+
+
+@pytest.mark.parametrize("word", ["../../../../../../proc/kcore", "/proc/kmsg", "/dev/zero"])
+def test_a_file_of_the_system_is_not_read(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert entry(program(word)).review().files == ()
+    monkeypatch.chdir("/")
+    file = str(Path.home() / "project" / "mcp.json")
+    assert entry(program(word.lstrip("./")), file).review().files == ()
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
+)
+def test_a_file_that_cannot_be_read_is_another_one_when_it_can() -> None:
+    Path("src/server.py").chmod(0o000)
+    assert asks_again(program("src/server.py"), lambda: Path("src/server.py").chmod(0o600))
+
+
+def test_a_command_of_too_many_words_is_refused() -> None:
+    enough = " ".join(f"{number}" for number in range(4_000))
+    assert entry(program(enough)).review().files == ()
+    too_many = " ".join(f"{number}" for number in range(600_000))
+    one = entry(program(too_many))
+    before = time.process_time()
+    with pytest.raises(ServersFileError, match="more than 10,000 words") as caught:
+        one.target()
+    assert time.process_time() - before < 2
+    assert caught.value.server == "one"
+
+
+def test_words_and_directories_do_not_multiply() -> None:
+    words = [f"d{number}" for number in range(200)]
+    for word in words:
+        Path(word).mkdir()
+    assert len(entry(program(*words[:40])).review().folders) == 40
+    before = time.process_time()
+    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+        entry(program(*words)).review()
+    assert time.process_time() - before < 2
+
+
+def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one = entry(program("src/server.py"))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ServersFileError, match="cannot be examined") as caught:
+        one.target()
+    assert caught.value.server == "one"
+
+
+def test_no_variable_is_looked_at_for_it() -> None:
+    class Watched(dict[str, str]):
+        def get(self, *key: Any) -> Any:
+            raise AssertionError("looked at")
+
+    stated = program("${PWD}/src/server.py", "${env:X:-src/server.py}")
+    review = entry(stated, variables=Watched()).review()
+    assert [Path(file).name for file in review.files] == ["server.py"]
+    assert any("${PWD}/src/server.py" in warning for warning in review.warnings)
+
+
+def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:
+    text = str(entry(program("src/server.py")).review())
+    assert f"covers what these files hold now: {project}/src/server.py" in text
+    assert "may change later without being asked about" in text
+    assert "covers no file" not in text
+    for stated in (program("x"), program("--directory", "src", "missing.py")):
+        text = str(entry(stated).review())
+        assert "covers what these files" not in text
+        assert "The approval covers no file of the project: " in text
+    assert (
+        f"names a folder of the project, of which no other file is covered: {project}/src" in text
+    )
+
+
+def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
+    seen: list[ServerReview] = []
+
+    def approve(review: ServerReview) -> bool:
+        seen.append(review)
+        if len(seen) == 1:
+            pulled()
+        return True
+
+    stated = program("src/server.py")
+    entry(stated, approve=approve).target()
+    assert len(seen) == 2
+    assert seen[0].digest != seen[1].digest
+    assert entry(stated).approved
+
+
+def test_the_yes_is_to_what_was_seen() -> None:
+    one = entry(program("src/server.py"))
+    review = one.review()
+    pulled()
+    one.approve(review)
+    assert not one.approved
+    with pytest.raises(NotApproved):
+        one.target()
+    one.approve()
+    assert one.approved
+
+
+def test_threads_that_approve_at_once_agree() -> None:
+    one, start = entry(program("src/server.py")), threading.Barrier(4)
+
+    def approve() -> bool:
+        start.wait()
+        one.approve(one.review())
+        return one.approved
+
+    assert in_threads(*4 * [approve]) == 4 * [True]

@@ -1,0 +1,185 @@
+"""A program that goes on calling a server that misbehaves in every way, over each wire.
+
+No call ends later than its limit, memory stays within its bound, and an honest call in between is
+answered. What is left at the end is found by `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import syncmcp
+from syncmcp.types import CreateMessageResult, TextContent
+from tests.support.stage import STATEFUL, STATELESS
+from tests.system.stress.hostile import WAYS
+
+LATE: Final = 1.0
+"""A call may end so many seconds after its limit: threads wait for each other on two cores."""
+
+GROWTH: Final = 100 * 2**20
+"""Memory may grow by so many bytes, at any moment."""
+
+LARGEST: Final = 4 * 2**20
+"""The largest frame, body or event that the program accepts, in bytes."""
+
+MODULE: Final = "tests.system.stress.hostile"
+
+WIRES: Final = [("stdio", STATEFUL), ("http", STATEFUL), ("http", STATELESS)]
+
+
+@pytest.fixture(autouse=True)
+def _discarded_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pytest would keep of a log counts as memory."""
+    library = logging.getLogger("syncmcp")
+    monkeypatch.setattr(library, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(library, "propagate", False)
+
+
+@contextmanager
+def target(wire: str) -> Iterator[Any]:
+    """What to connect to; the server over HTTP runs as long as the block."""
+    command = [sys.executable, "-m", MODULE, wire]
+    if wire == "stdio":
+        yield syncmcp.Stdio(*command, cwd=os.getcwd(), max_frame=LARGEST)
+        return
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield syncmcp.Http(server.stdout.readline().decode().strip(), max_body=LARGEST)
+        server.stdin.close()
+
+
+class Memory:
+    """The resident memory of this process, watched by a thread (Linux)."""
+
+    def __init__(self) -> None:
+        self.first = self.most = self._now()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            self.most = max(self.most, self._now())
+
+    @staticmethod
+    def _now() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Victim:
+    """The program: threads that call in every way, in an order of chance.
+
+    Args:
+        client: The client.
+        limit: The timeout of each call, in seconds.
+
+    Attributes:
+        ends: How the calls ended, by way.
+        late: The most that a call was late, in seconds.
+    """
+
+    def __init__(self, client: syncmcp.Client, limit: float) -> None:
+        self._client = client
+        self._limit = limit
+        self._lock = threading.Lock()
+        self.ends: Counter[str] = Counter()
+        self.late = 0.0
+
+    def call(self, way: str) -> None:
+        nonce = os.urandom(8).hex()
+        began = time.monotonic()
+        try:
+            answer = self._client.call_tool(
+                "work", {"way": way, "nonce": nonce}, timeout=self._limit
+            )
+        except syncmcp.McpError as error:
+            end = type(error).__name__
+        else:
+            assert answer.text in (nonce, ""), way
+            end = "answered"
+        late = time.monotonic() - began - self._limit
+        with self._lock:
+            self.ends[f"{way}: {end}"] += 1
+            if late > self.late:
+                self.late = late
+                print(f"{way} ended {end} {self.late:.2f} s late")
+
+    def run(self, dice: random.Random, goes_on: Callable[[], bool]) -> None:
+        while goes_on():
+            for way in dice.sample(list(WAYS), len(WAYS)):
+                self.call(way)
+
+
+def _model(_request: Any, _context: Any) -> CreateMessageResult:
+    return CreateMessageResult(role="assistant", content=TextContent(text="."), model="m")
+
+
+def endure(
+    wire: str, revision: Any, *, limit: float, threads: int, goes_on: Callable[[], bool]
+) -> None:
+    """Call in every way on so many threads, and check what the module promises."""
+    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+    print(f"\n{wire} {revision}, seed {seed}")
+    roots = [Path.cwd()]
+    with (
+        target(wire) as server,
+        syncmcp.connect(server, mode=revision, sampling=_model, roots=roots) as client,
+    ):
+        victim = Victim(client, limit)
+        victim.call("honest")
+        memory = Memory()
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                dice = [random.Random(seed + number) for number in range(threads)]
+                list(pool.map(lambda own: victim.run(own, goes_on), dice))
+        finally:
+            memory.close()
+        for end, count in sorted(victim.ends.items()):
+            print(f"{count:6} {end}")
+        grown = memory.most - memory.first
+        print(f"{grown / 2**20:.0f} MiB more, {victim.late:.2f} s late")
+        assert any(_answered(client) for _ in range(5))
+    assert {way for way in WAYS if victim.ends[f"{way}: answered"]} >= {"honest"}
+    assert victim.late <= LATE
+    assert grown <= GROWTH
+
+
+def _answered(client: syncmcp.Client) -> bool:
+    try:
+        return client.call_tool("work", {"way": "honest", "nonce": "last"}).text == "last"
+    except syncmcp.McpError:  # what broke before may be noticed here
+        return False
+
+
+@pytest.mark.parametrize(("wire", "revision"), WIRES)
+def test_each_misdeed_is_endured_once(wire: str, revision: Any) -> None:
+    rounds = iter((True, False))
+    endure(wire, revision, limit=0.4, threads=1, goes_on=lambda: next(rounds))
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("wire", "revision"), WIRES)
+def test_ten_minutes_of_misdeeds_are_endured(wire: str, revision: Any) -> None:
+    end = time.monotonic() + 600.0 / len(WIRES)
+    endure(wire, revision, limit=1.0, threads=4, goes_on=lambda: time.monotonic() < end)

@@ -1,0 +1,435 @@
+"""What ends the servers of a program that is killed, and the processes that left their group."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.config import Stdio
+from syncmcp.testing.leaks import child_processes
+from syncmcp.transports import _watcher, _watching
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO,
+    PATIENCE,
+    PROGRAM,
+    ROOT,
+    Notes,
+    is_running,
+    kill,
+    pid_of,
+    python,
+    running,
+    wait_gone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# Says who it is, and ends for nothing but SIGKILL.
+STUBBORN = """
+import os, signal
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+os.write(1, b'{"pid":%d}\\n' % os.getpid())
+while True:
+    signal.pause()
+"""
+
+
+def with_daemon(code: str, **options: Any) -> str:
+    """A server that ends with its input, and leaves `code` behind in a session of its own.
+
+    The pipes of the server are closed in there, except for one to the id of the process. With
+    `env={}` it has no mark, like a process that has overwritten its environment.
+    """
+    named = {"start_new_session": True, "stdin": -3, "stdout": -3, "stderr": -3, **options}
+    return (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-I', '-S', '-c', {code!r}], **{named!r})\n"
+        "os.write(1, b'{\"pid\":%d}\\n' % child.pid)\n"
+        "sys.stdin.read()\n"
+    )
+
+
+def said(notes: Notes) -> int:
+    """The process id in the first message."""
+    pid: int = json.loads(notes.wait_frames(1)[0])["pid"]
+    return pid
+
+
+def watcher() -> int | None:
+    running = _watching.watch._watcher
+    return None if running is None else running._pid
+
+
+@contextlib.contextmanager
+def program(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that has opened a server, and says the process ids that `code` prints."""
+    imports = (
+        "import json, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup\n"
+        "from syncmcp.transports import _watching\n"
+        "from tests.transports.test_stdio_watching import STUBBORN, said, watcher, with_daemon\n"
+        "def opened(code):\n"
+        "    notes = Notes()\n"
+        "    transport = StdioTransport(python(code, grace=(0, 0)))\n"
+        "    transport.open(notes, Deadline(10))\n"
+        "    opened.all.append(transport)\n"
+        "    return said(notes)\n"
+        "opened.all = []\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + imports + code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def printed(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stdout is not None
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
+    "SIGTERM": lambda process: process.send_signal(signal.SIGTERM),
+    "SIGHUP": lambda process: process.send_signal(signal.SIGHUP),
+    "SIGKILL": lambda process: process.send_signal(signal.SIGKILL),
+    "its whole group": lambda process: os.killpg(process.pid, signal.SIGINT),
+    "os._exit": go_on,
+    "another program": go_on,
+}
+
+
+@pytest.mark.pitfall("7", "H12")
+@pytest.mark.parametrize("end", ENDS)
+def test_servers_end_with_a_program_that_had_no_time_to_close_them(end: str) -> None:
+    last = "os.execv('/bin/sleep', ['sleep', '60'])" if "program" in end else "os._exit(1)"
+    code = f"""
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+hidden = with_daemon(STUBBORN, env={{}}).replace("sys.stdin.read()", "__import__('signal').pause()")
+print(opened(STUBBORN), opened(with_daemon(STUBBORN)), opened(hidden), end=" ")
+print(*map(pid_of, opened.all), watcher(), flush=True)
+input()
+{last}
+"""
+    with program(code) as process:
+        pids = set(printed(process))
+        ENDS[end](process)
+        assert [wait_gone(pid) for pid in pids] == [True] * 6  # with the watcher
+
+
+@pytest.mark.pitfall("7")
+def test_a_server_that_ends_with_its_input_gets_no_signal_from_the_watcher(tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+os.write(1, b'{{"pid":%d}}\\n' % os.getpid())
+sys.stdin.read()
+open({str(file)!r}, "w").write("end of input")
+"""
+    with program(f"print(opened({code!r}), watcher(), flush=True)\nos._exit(0)") as process:
+        assert [wait_gone(pid) for pid in printed(process)] == [True] * 2
+    assert file.read_text() == "end of input"
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_a_process_in_a_session_of_its_own_ends_with_the_server(
+    pidfd: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not pidfd:  # an old kernel
+        monkeypatch.setattr(_watcher, "open_pidfd", lambda _: None)
+    with running(python(with_daemon(STUBBORN), grace=(PATIENCE, 0.1))) as (_, notes):
+        daemon = said(notes)
+        assert is_running(daemon)
+    assert not is_running(daemon)
+
+
+@pytest.mark.pitfall("7")
+def test_a_process_without_the_mark_ends_with_the_server_that_is_its_parent() -> None:
+    with running(python(with_daemon(STUBBORN, env={}), grace=(PATIENCE, 0.1))) as (_, notes):
+        daemon = said(notes)
+        assert is_running(daemon)
+    assert not is_running(daemon)
+
+
+@pytest.mark.pitfall("7")
+def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starts = count()
+    monkeypatch.setattr(_watcher, "_origin", lambda _: (os.getpid(), b"%d" % next(starts)))
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        try:
+            members: list[_watcher.Member] = []
+            _watcher.add_descendants(members, os.getpid())
+            assert members == []
+            monkeypatch.undo()
+            _watcher.add_descendants(members, os.getpid())
+            assert process.pid in {member.pid for member in members}
+        finally:
+            _watcher.close(members)
+            process.kill()
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.requirement("STD-06")
+@pytest.mark.parametrize("options", [{}, {"env": {}}], ids=["marked", "unmarked"])
+def test_such_a_process_is_asked_first(options: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    daemon = f"""
+import os, signal
+def end(*_):
+    open({str(file)!r}, "a").write("asked")
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+os.write(1, b"!")
+while True:
+    signal.pause()
+"""
+    # The server ends when the other one can be asked.
+    code = with_daemon(daemon, stdout=subprocess.PIPE, **options)
+    code = code.replace("sys.stdin.read", "child.stdout.read(1)\nsys.stdin.read")
+    with running(python(code, grace=(PATIENCE, PATIENCE))) as (_, notes):
+        said(notes)
+    assert file.read_text() == "asked"
+
+
+def test_the_processes_of_a_server_that_is_itself_a_client_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SYNCMCP_SERVER", "outer")
+    show = "import json, os\nprint(json.dumps([dict(os.environ)]), flush=True)\ninput()"
+    with running(python(show, inherit_env="none")) as (transport, notes):
+        marks = json.loads(notes.wait_frames(1)[0])[0]["SYNCMCP_SERVER"].split(":")
+        process: Any = transport._process
+        assert marks == ["outer", *process._marks]
+    with running(python(show, env={"SYNCMCP_SERVER": "mine"})) as (_, notes):
+        assert "mine" not in notes.wait_frames(1)[0].decode()
+
+
+def test_a_group_whose_leader_is_not_the_server_is_not_ended() -> None:
+    mark = os.urandom(16).hex()
+    code = (
+        "import os, signal\nfor _ in range(2):\n    os.fork()\nos.write(1, b'.')\nsignal.pause()\n"
+    )
+
+    def start(**env: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", code],
+            env=env,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    with start() as other, start(SYNCMCP_SERVER=f"outer:{mark}") as server:
+        try:
+            for process in (other, server):
+                assert process.stdout is not None
+                for _ in range(4):
+                    process.stdout.read(1)
+            assert _watcher.find({mark: other.pid}) != []
+            _watcher.kill({mark: other.pid})
+            assert server.wait(PATIENCE) == -signal.SIGKILL
+            assert other.poll() is None
+            assert _watcher.find({mark: other.pid}) == []
+        finally:
+            for process in (other, server):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_process_of_the_group_without_the_mark_ends_with_the_program() -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {STUBBORN!r}], env={{}})\n"
+        "import signal\nsignal.pause()\n"
+    )
+    with program(f"print(opened({code!r}), flush=True)\nos._exit(0)") as process:
+        (child,) = printed(process)
+        assert wait_gone(child)
+
+
+@pytest.mark.pitfall("32", "H12")
+def test_a_forked_child_has_a_watcher_of_its_own() -> None:
+    code = """
+mine = opened(STUBBORN)
+ready = os.pipe()
+child = os.fork()
+if not child:
+    assert watcher() is None
+    os.write(ready[1], b"%d %d" % (opened(STUBBORN), watcher()))
+    signal.pause()
+print(mine, watcher(), child, os.read(ready[0], 99).decode(), flush=True)
+input()
+"""
+    with program(code) as process:
+        server, mine, child, of_child, its_own = printed(process)
+        assert mine != its_own
+        kill(child)
+        assert wait_gone(of_child)
+        assert wait_gone(its_own)
+        assert is_running(server)
+        assert is_running(mine)
+    assert wait_gone(server)
+
+
+@pytest.mark.pitfall("32", "H12")
+def test_servers_end_with_their_program_though_its_forked_child_lives_on() -> None:
+    code = """
+mine = opened(STUBBORN)
+child = os.fork()
+if not child:
+    signal.pause()
+print(mine, child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with program(code) as process:
+        server, child = printed(process)
+        try:
+            assert wait_gone(server)
+            assert is_running(child)
+        finally:
+            kill(child)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_watcher_that_somebody_has_killed_or_stopped_is_replaced(how: int) -> None:
+    code = f"""
+first = opened(STUBBORN)
+old = watcher()
+os.kill(old, {int(how)})
+if {int(how)} == signal.SIGKILL:
+    os.waitid(os.P_PID, old, os.WEXITED | os.WNOWAIT)
+else:  # until its pipe is full
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for _ in range(20_000):
+        _watching.watch.set_group("00", 0)
+    _watching.watch.remove("00")
+print(first, opened(STUBBORN), old, watcher(), flush=True)
+os._exit(0)
+"""
+    with program(code) as process:
+        first, second, old, new = printed(process)
+        assert old != new
+        assert [wait_gone(pid) for pid in (first, second, old, new)] == [True] * 4
+
+
+def test_a_dead_watcher_does_not_disturb_the_servers_that_it_watched() -> None:
+    with running(python(ECHO)):
+        pid = watcher()
+        assert pid is not None
+        kill(pid)
+    assert watcher() is None
+
+
+def test_without_a_pidfd_the_watcher_asks_for_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "watcher.py"
+    script.write_text(
+        f"import runpy, sys\nsys.argv[0] = {_watcher.__file__!r}\n"
+        "import os\ndel os.pidfd_open\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    code = f"""
+transport.close(Deadline(10))
+_watching._watcher.__file__ = {str(script)!r}
+mine = opened(STUBBORN)
+pipe = _watching.watch._watcher._pipe
+holder = subprocess.Popen(["sleep", "60"], pass_fds=pipe, stdout=subprocess.DEVNULL)
+print(mine, holder.pid, watcher(), flush=True)
+os._exit(0)
+"""
+    with program(code) as process:
+        server, holder, pid = printed(process)
+        try:
+            assert wait_gone(server)
+            assert wait_gone(pid)
+            assert is_running(holder)
+        finally:
+            kill(holder)
+
+
+@pytest.mark.pitfall("2")
+def test_many_servers_have_one_watcher_and_leave_nothing() -> None:
+    before = child_processes()
+    transports = [StdioTransport(Stdio("cat")) for _ in range(50)]
+    for transport in transports:
+        transport.open(Notes(), Deadline(PATIENCE))
+    servers = {pid_of(transport) for transport in transports}
+    assert child_processes() - before - servers == {watcher()}
+    for transport in transports:
+        transport.close(Deadline(PATIENCE))
+    assert child_processes() == before
+    assert watcher() is None
+
+
+@pytest.mark.parametrize("case", ["frozen", "embedded", "none", "missing"])
+def test_where_no_interpreter_is_known_servers_run_without_a_watcher(
+    case: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    where = {"embedded": "/usr/bin/true", "none": None, "missing": str(tmp_path / "python3")}
+    monkeypatch.setattr(sys, "executable", where.get(case, sys.executable))
+    monkeypatch.setattr(sys, "frozen", case == "frozen", raising=False)
+    monkeypatch.setattr(_watching.watch, "_refused", False)
+    caplog.set_level(logging.DEBUG, "syncmcp.stdio")
+    for _ in range(2):
+        with running(Stdio("cat")):
+            assert watcher() is None
+    texts = [record.getMessage() for record in caplog.records]
+    assert len([text for text in texts if "no watcher" in text]) == 1
+
+
+def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = _watching.Watch()
+    start = watch._start
+
+    def start_meanwhile() -> Any:
+        found = start()
+        watch.add("second")  # does not start another one
+        for mark in ("first", "second"):
+            watch.remove(mark)
+        return found
+
+    monkeypatch.setattr(watch, "_start", start_meanwhile)
+    watch.add("first")
+    assert watch._watcher is None
+
+
+@pytest.mark.pitfall("7")
+def test_no_signal_goes_to_the_group_of_a_server_that_the_program_has_reaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: groups.append(group))
+    daemon = with_daemon(STUBBORN).replace("sys.stdin.read()", "")
+    with running(python(daemon, grace=(PATIENCE, 0.1))) as (transport, notes):
+        left = said(notes)
+        os.waitpid(pid_of(transport), 0)
+    assert groups == []
+    assert wait_gone(left)

@@ -1,0 +1,362 @@
+"""What a person agrees to at a terminal: nothing by Enter alone, and nothing that was not shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wcwidth import wcwidth
+
+from syncmcp import servers_file
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.approval import ToolCall, Verdict
+from syncmcp.servers_file import ServerReview
+from syncmcp.types import ToolAnnotations
+from syncmcp.ui.terminal import Terminal
+from tests.support.stage import PATIENCE, Clock
+from tests.ui import asking as about
+from tests.ui.person import CTRL_C, DOWN, ENTER, UP, Person
+from tests.ui.terminal_questions import Asking, asked, form, link, question
+
+SCREEN = "syncmcp.ui.terminal.screen"
+
+
+@pytest.fixture
+def person() -> Iterator[Person]:
+    """Somebody before a terminal of a usual size."""
+    with Person(rows=50, columns=120) as someone:
+        yield someone
+
+
+def quoted(person: Person) -> str:
+    """All text of others that was ever printed, also what has left the screen."""
+    plain = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", person.raw.decode())
+    return "".join(re.findall(r"│ (.*?)\r?\n", plain))
+
+
+def reads_on(person: Person) -> int:
+    """Read page by page, up to the prompt after the last one; return how many there are."""
+    pages = 0
+    seen = set[tuple[str, str]]()
+    while not any(end == lines for end, lines in seen):
+        if pages:
+            person.types(ENTER)
+        pages += 1
+        seen |= about.until(partial(unseen_prompts, person, frozenset(seen)))
+    return pages
+
+
+def unseen_prompts(person: Person, seen: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Which line, of how many, the prompts at the ends of pages name, without those of `seen`."""
+    return set(re.findall(r"(\S+) of (\S+) lines were shown. \(", person.screen)) - seen
+
+
+# -- a server that a file names --------------------------------------------------------------------
+
+
+def entry(*words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"command": "sudo", "args": ["serve", *words], "env": env or {}}
+
+
+def target_of(
+    server: dict[str, Any], folder: Path, terminal: Terminal, pool: ThreadPoolExecutor
+) -> Any:
+    """Have a terminal ask about a server of a file in the current folder."""
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"mine": server}}))
+    found = servers_file.read(
+        path, approve=terminal.approve, approvals=folder / "yes", variables={"GITHUB_TOKEN": "t"}
+    )
+    return pool.submit(found["mine"].target)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+LONG = entry(
+    *(f"--padding={number:04}{'x' * 40}" for number in range(150)),
+    "--at-the-very-end",
+    env={"GREETING": "${GITHUB_TOKEN}", "LD_PRELOAD": "./evil.so"},
+)
+
+
+@pytest.mark.requirement("SEC-06")
+def test_a_long_entry_is_read_to_its_end_before_it_can_be_approved(
+    folder: Path, person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    target = target_of(LONG, folder, terminal, pool)
+    person.sees("lines were shown.")
+    first = person.screen
+    # The warnings come before the words of the file, which could push them off the screen.
+    assert first.index("Warning: LD_PRELOAD decides which code is run.") < first.index("mcp.json")
+    assert first.index("Warning: It asks for the rights of an admin") < first.index("mcp.json")
+    assert reads_on(person) > 2
+    assert "Use it?" not in person.raw.decode()
+    person.types(ENTER)
+    person.sees("Use it?")
+    shown = quoted(person)
+    for words in ("--at-the-very-end", "${GITHUB_TOKEN}", "values of: GITHUB_TOKEN", "./evil.so"):
+        assert words in shown
+    assert all(f"--padding={number:04}" in shown for number in range(150))
+    # Beside the question they stand once more.
+    beside = person.screen[: person.screen.index("Use it?")].splitlines()[-6:]
+    assert "Warning: It asks for the rights of an administrator." in beside
+    assert "Warning: LD_PRELOAD decides which code is run." in beside
+    person.answers("» No", DOWN, ENTER)
+    assert target.result(PATIENCE).command == "sudo"
+
+
+@pytest.mark.parametrize("keys", [(DOWN, ENTER), (CTRL_C,)])
+def test_an_entry_that_is_not_read_to_its_end_is_not_approved(
+    keys: tuple[str, ...],
+    folder: Path,
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+) -> None:
+    target = target_of(LONG, folder, terminal, pool)
+    person.answers("lines were shown.", *keys)
+    assert isinstance(target.exception(PATIENCE), servers_file.NotApproved)
+    assert "Use it?" not in person.raw.decode()
+
+
+@pytest.mark.parametrize(("more", "pages"), [(0, False), (1, True)])
+def test_what_fits_on_the_screen_has_no_pages(
+    more: int, pages: bool, person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    # A line each: the file, the program, the command, what is not covered, the variables.
+    env = {f"N{number}": "x" for number in range(50 - 8 - 2 - 4 + more)}
+    review = ServerReview("mine", Path("mcp.json"), "stdio", ("serve",), env=env)
+    approved = pool.submit(terminal.approve, review)
+    person.sees("Go on" if pages else "Use it?")
+    assert ("lines were shown." in person.screen) is pages
+    person.types(CTRL_C)
+    assert approved.result(PATIENCE) is False
+
+
+@pytest.mark.parametrize(("length", "said"), [(20_000, False), (20_001, True)])
+def test_what_nobody_reads_is_said_with_its_length(
+    length: int, said: bool, person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    bare = len(str(ServerReview("mine", Path("mcp.json"), "http", url="")))
+    review = ServerReview("mine", Path("mcp.json"), "http", url="x" * (length - bare))
+    approved = pool.submit(terminal.approve, review)
+    person.sees("lines were shown.")
+    words = "Warning: it has 20,001 characters; nobody reads more than 20,000."
+    assert (words in person.screen) is said
+    person.types(CTRL_C)
+    assert approved.result(PATIENCE) is False
+
+
+def test_thousands_of_warnings_do_not_hide_the_others(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    env = {f"LD_{number}": "" for number in range(3_000)}
+    review = ServerReview("mine", Path("mcp.json"), "stdio", ("sudo", "x"), env=env)
+    approved = pool.submit(terminal.approve, review)
+    person.sees("lines were shown.")
+    assert "Warning: It asks for the rights of an administrator." in person.screen
+    assert "Warning: there are 2,991 more warnings, at the end of the text." in person.screen
+    person.types(CTRL_C)
+    assert approved.result(PATIENCE) is False
+
+
+# -- terminals that do not agree on how wide a character is ---------------------------------------
+
+
+def each_by_itself(character: str) -> int:
+    """The cells of a character on a terminal that puts accents over letters, and no more."""
+    return 0 if unicodedata.combining(character) else old_tables(character)
+
+
+def old_tables(character: str) -> int:
+    """The cells of a character on a terminal that knows no combining marks."""
+    return max(wcwidth(character), 1)
+
+
+def east_asian(character: str) -> int:
+    """The cells of a character on a terminal with an East Asian font."""
+    return 2 if unicodedata.east_asian_width(character) in "WFA" else old_tables(character)
+
+
+@pytest.mark.parametrize("cells", [each_by_itself, old_tables, east_asian])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        pytest.param("\U0001f3fd", id="skin tone"),
+        pytest.param("\U0001f1e9\U0001f1ea", id="flag"),
+        pytest.param("\u0bb8\u0bbf", id="spacing mark"),
+        pytest.param("\u0915\u093f", id="sign before its letter"),
+        pytest.param("e\u0301", id="accent"),
+        pytest.param("\u2764\ufe0f", id="variation"),
+        pytest.param("\u1112\u1161\u11ab", id="jamo"),
+        pytest.param("\u0436", id="ambiguous width"),
+        pytest.param("\u6f22", id="wide"),
+    ],
+)
+def test_no_width_of_a_character_hides_the_end_of_a_line(
+    unit: str,
+    cells: Callable[[str], int],
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyte.screens.wcwidth", cells)
+    with Person(rows=60, columns=80) as person:
+        words = ("serve", "--label", unit * 78 + "--require=EVIL")
+        review = ServerReview(
+            "mine", Path("mcp.json"), "stdio", words, env={f"LD_{unit * 40}HARM": "x"}
+        )
+        approved = pool.submit(Terminal(person.stdin, person.stdout).approve, review)
+        person.sees("» No")
+        shown = "".join(line.removeprefix("│").strip() for line in person.lines)
+        person.types(CTRL_C)
+        assert approved.result(PATIENCE) is False
+    assert "--require=EVIL" in shown
+    assert shown.count("HARM") == 4  # in the text and in its warnings, above and below it, too
+    assert unicodedata.normalize("NFD", shown).count(unit) == 78 + 4 * 40
+
+
+# -- keys that were meant for something else -------------------------------------------------------
+
+
+def ask_for(asking: Asking, kind: str) -> Any:
+    if kind in ("form", "url"):
+        return asking(kind, form() if kind == "form" else link(), asked())
+    return asking("review", question(kind, None))  # type: ignore[arg-type]
+
+
+def has_length(things: list[Any], length: int) -> bool:
+    return len(things) == length
+
+
+@pytest.mark.parametrize("kind", ["sampling", "roots", "tool", "url"])
+def test_keys_of_the_first_moments_answer_nothing(
+    kind: str,
+    person: Person,
+    asking: Asking,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[Deadline] = []
+
+    def begin(seconds: float) -> Deadline:
+        begun.append(Deadline(seconds))
+        return begun[-1]
+
+    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(f"{SCREEN}.Deadline", begin)
+    answer = ask_for(asking, kind)
+    person.sees("Keys do not count before you stop typing.")
+    keys = [DOWN, DOWN, ENTER, *"run", ENTER]
+    for round_ in range(1, 4):
+        clock.advance(0.4)  # never long enough without a key
+        person.types(*keys)
+        about.until(partial(has_length, begun, 1 + round_ * len(keys)))  # all of them were read
+        assert not answer.done()
+        assert "»" not in person.screen
+    clock.advance(0.6)
+    person.sees("» De")
+    assert "Keys do not count" not in person.screen
+    person.types(ENTER)
+    said = answer.result(PATIENCE)
+    assert said.action == "decline" if kind == "url" else said == Verdict.deny("a person said no")
+
+
+def test_ctrl_c_counts_at_once(
+    person: Person, asking: Asking, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+    verdict = asking("review", question("roots", None))
+    person.answers("Keys do not count before you stop typing.", CTRL_C)
+    assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
+
+
+def test_a_question_that_ends_does_not_wait_for_silence(
+    person: Person, asking: Asking, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{SCREEN}._SILENCE_SECONDS", 0.5)
+    context = asked()
+    verdict = asking("review", question("roots", None, context=context))
+    person.sees("Keys do not count before you stop typing.")
+    context.cancel.cancel()
+    assert not verdict.result(PATIENCE).allowed
+    person.sees("Withdrawn")
+
+
+# -- calls of tools --------------------------------------------------------------------------------
+
+HARMLESS = ToolAnnotations(read_only_hint=True)
+CHANGES = ToolAnnotations(read_only_hint=False)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "hints"), [(False, None), (False, HARMLESS), (True, None), (True, CHANGES)]
+)
+def test_a_call_that_may_change_something_takes_a_word(
+    trusted: bool, hints: ToolAnnotations | None, person: Person, asking: Asking
+) -> None:
+    server = about.server("notes", trusted=trusted)
+    call = about.question("tool", ToolCall("rm", {"path": "/"}, hints), of=server)
+    denied = asking("review", call)
+    person.answers("Call it?", DOWN, ENTER)
+    person.answers("Type run to call it", "yes", ENTER)
+    person.answers("Type run, or nothing.", "\x15", ENTER)
+    assert denied.result(PATIENCE) == Verdict.deny("a person said no")
+    allowed = asking("review", call)
+    person.answers("Call it?", DOWN, ENTER, times=2)
+    person.answers("Type run to call it", "run", ENTER, times=2)
+    assert allowed.result(PATIENCE) == Verdict.allow()
+
+
+def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
+    person: Person, asking: Asking
+) -> None:
+    server = about.server("notes", trusted=True)
+    call = about.question("tool", ToolCall("ls", {}, HARMLESS), of=server)
+    verdict = asking("review", call)
+    person.answers("Call it?", DOWN, ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+def test_all_arguments_of_a_call_can_be_seen_before_it_is_allowed(
+    person: Person, asking: Asking
+) -> None:
+    text = "a" * 9_000 + "; the middle" + "b" * 9_000 + "; rm -rf /"
+    call = ToolCall("write", {"text": text, "path": "/etc/passwd"}, None)
+    verdict = asking("review", question("tool", call))
+    person.sees("View all of the arguments")
+    shown = person.screen
+    # Both ends, the lengths, and what follows a long argument.
+    assert re.search(r"Its arguments: 2 \(18,0\d\d characters; both ends of each\)", shown)
+    flat = quoted(person)
+    assert '"path": "/etc/passwd"' in flat
+    assert '; rm -rf /"' in flat
+    assert "(17,724 of 18,024 characters are not shown here)" in flat
+    assert "; the middle" not in flat
+    person.types(DOWN, ENTER)
+    assert reads_on(person) > 2
+    assert text in quoted(person)
+    person.types(ENTER)
+    person.answers("» Deny", UP, UP, ENTER)  # around the end: call it
+    person.answers("Type run to call it", "run", ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> None:
+    call = ToolCall("write", {f"n{number}": number for number in range(2_000)}, None)
+    verdict = asking("review", question("tool", call))
+    person.sees("View all of the arguments")
+    assert "Its arguments: 2,000 (" in person.screen
+    assert "│ … (1,980 more arguments)" in person.screen
+    person.types(ENTER)
+    assert not verdict.result(PATIENCE).allowed
