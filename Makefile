@@ -54,9 +54,9 @@ venv: $(VENV)/.dev ## set up: .venv with syncmcp and the development tools, pinn
 peers: $(VENV)/.dev ## set up: the real servers that the tests talk to
 	@$(STAGE) "peers: real servers from PyPI and npm" $(BIN)/python tests/system/peers/setup_peers.py
 
-.PHONY: browser
-browser: $(VENV)/.dev ## set up: a Chromium for the tests of the pages, where it may be installed
-	@$(STAGE) "browser" $(BIN)/python tests/ui/setup_browser.py
+.PHONY: programs
+programs: $(VENV)/.dev ## set up: a Chromium and a sandbox for the tests, where they may be installed
+	@$(STAGE) "programs: Chromium, bubblewrap" $(BIN)/python -m tests.support.setup_programs
 
 # ---------------------------------------------------------------- use
 
@@ -73,7 +73,7 @@ TIER ?= $(ALL)
 
 .PHONY: test
 test: ## set up everything, then every check and every test
-	@$(MAKE) venv peers browser
+	@$(MAKE) venv peers programs
 	@$(MAKE) --keep-going static protocol tests
 
 .PHONY: check

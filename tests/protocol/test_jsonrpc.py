@@ -250,9 +250,10 @@ def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(
 def test_a_number_that_no_float_holds_is_infinity_and_is_not_sent_back(sign: int) -> None:
     frame = b'{"id":1,"result":{"a":#1e999,"b":#1e308}}'.replace(b"#", b"-" * (sign < 0))
     (message,) = decode(frame)
-    assert message == Result(1, {"a": sign * math.inf, "b": sign * 1e308})
+    result = {"a": sign * math.inf, "b": sign * 1e308}
+    assert message == Result(1, result)
     with pytest.raises(UsageError, match="no Infinity"):
-        encode_result(1, message.result)
+        encode_result(1, result)
 
 
 @pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity"])

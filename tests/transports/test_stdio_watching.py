@@ -186,9 +186,9 @@ def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
 ) -> None:
     starts = count()
     monkeypatch.setattr(_watcher, "_origin", lambda _: (os.getpid(), b"%d" % next(starts)))
+    members: list[_watcher.Member] = []
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         try:
-            members: list[_watcher.Member] = []
             _watcher.add_descendants(members, os.getpid())
             assert members == []
             monkeypatch.undo()

@@ -23,6 +23,7 @@ from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
+from tests.support.setup_programs import CHROMIUM, in_ci
 from tests.support.stage import STATEFUL, Clock
 from tests.ui.asking import (
     DOT,
@@ -36,12 +37,10 @@ from tests.ui.asking import (
     written,
 )
 from tests.ui.person import WAIT
-from tests.ui.setup_browser import chromium as find_chromium
-from tests.ui.setup_browser import in_ci
 
-PROGRAM = find_chromium()
+PROGRAM = CHROMIUM.find()
 if PROGRAM is None and not in_ci():
-    # `tests/ui/setup_browser.py` has said so.
+    # `tests/support/setup_programs.py` has said so.
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
 pytestmark = pytest.mark.peer

@@ -30,6 +30,7 @@ from syncmcp.auth import (
 )
 from syncmcp.errors import LoginRequired, TokenRefused
 from tests.support.ports import free_port
+from tests.support.setup_programs import CHROMIUM, in_ci
 from tests.system.peers.launch import HttpServer, http_server
 from tests.system.peers.oauth.guarded import guarded
 from tests.system.peers.oauth.person import Person, anywhere
@@ -40,7 +41,6 @@ from tests.system.peers.oauth.stage import AN_HOUR, PATIENCE, Stage, notebook, s
 from tests.system.peers.peers import Program
 from tests.system.peers.setup_peers import HERE, NODE_MODULES, venv_python
 from tests.transports import certificates
-from tests.ui.setup_browser import chromium, in_ci
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +123,7 @@ def test_a_person_signs_in_on_its_pages_and_the_call_goes_on(stage: Stage) -> No
 
 
 def test_chromium_takes_a_person_through_the_pages_and_back(stage: Stage) -> None:
-    program = chromium()
+    program = CHROMIUM.find()
     if program is None and not in_ci():
         pytest.skip("there is no Chromium here")
     from playwright.sync_api import expect, sync_playwright
