@@ -158,18 +158,23 @@ done
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 @pytest.mark.parametrize(
-    ("script", "everywhere"),
+    ("script", "everywhere", "step"),
     [
-        pytest.param(_DIES_OF_THE_PROBE, False, id="two processes"),
-        pytest.param(_ANSWERS, True, id="one process, all code", marks=pytest.mark.slow),
+        pytest.param(_DIES_OF_THE_PROBE, False, 1, id="two processes"),
+        pytest.param(_ANSWERS, True, 5, id="one process, all code", marks=pytest.mark.slow),
         pytest.param(
-            _DIES_OF_THE_PROBE, True, id="two processes, all code", marks=pytest.mark.slow
+            _DIES_OF_THE_PROBE, True, 5, id="two processes, all code", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            _DIES_OF_THE_PROBE, True, 1, id="two processes, each moment", marks=pytest.mark.stress
         ),
     ],
 )
-@pytest.mark.timeout(600)  # it starts two thousand processes, one after the other
+@pytest.mark.timeout(600)  # it starts hundreds of processes, one after the other
 @pytest.mark.pitfall("9")
-def test_nothing_is_left_of_the_opening_of_a_process(script: str, everywhere: bool) -> None:
+def test_nothing_is_left_of_the_opening_of_a_process(
+    script: str, everywhere: bool, step: int
+) -> None:
     def client(number: int) -> Client:
         # To what is remembered of commands, each of them is a stranger.
         server = Stdio("sh", "-c", script, env={"NUMBER": str(number)})
@@ -180,7 +185,7 @@ def test_nothing_is_left_of_the_opening_of_a_process(script: str, everywhere: bo
     before, number = Footprint(), 1
     while struck((opened := client(number)).open, number, everywhere=everywhere):
         assert before.left_behind() == [], f"after the interrupt at moment {number}"
-        number += 1
+        number += step
     opened.close()
     assert number > 500
 
