@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ import syncmcp
 from syncmcp import (
     Client,
     ConnectFailed,
-    Interceptor,
     Message,
     Mode,
     ProtocolError,
@@ -29,6 +28,7 @@ from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import Implementation
+from tests.support.intercepting import Does
 from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
 from tests.support.stage import PATIENCE, Clock, in_threads
 
@@ -323,25 +323,6 @@ def test_a_probe_without_an_answer_leaves_time_for_the_handshake() -> None:
         assert client.server.revision == OLD
 
 
-class Between(Interceptor):
-    """Stands before and after the exchanges of one method, on the thread of the client."""
-
-    def __init__(
-        self, method: str, before: Callable[[], object], failed: Callable[[], object]
-    ) -> None:
-        self._method = method
-        self._before = before
-        self._failed = failed
-
-    def outgoing(self, message: Message) -> None:
-        if message.method == self._method:
-            self._before()
-
-    def ended(self, answer: Message) -> None:
-        if answer.method == self._method and answer.error is not None:
-            self._failed()
-
-
 CLOSING = """
 import json, os, socket, sys
 
@@ -369,18 +350,22 @@ def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too
         listener.settimeout(PATIENCE)
         lines: list[socket.socket] = []
 
-        def reads_no_more() -> None:
+        def reads_no_more(_: Message) -> None:
             if not lines:
                 lines.append(listener.accept()[0])
                 lines[0].settimeout(PATIENCE)
                 assert lines[0].recv(6) == b"closed"
 
-        def let_it_end() -> None:
-            lines[0].close()
+        def let_it_end(answer: Message) -> None:
+            if answer.error is not None:
+                lines[0].close()
 
         client = Client(
             Stdio(sys.executable, "-c", CLOSING, str(listener.getsockname()[1])),
-            interceptors=[Between("initialize", reads_no_more, let_it_end)],
+            interceptors=[
+                Does("outgoing", "initialize", reads_no_more),
+                Does("ended", "initialize", let_it_end),
+            ],
             probe_timeout=0.1,
         )
         with client:
