@@ -149,47 +149,6 @@ def test_a_lazy_client_opens_once_for_all_threads() -> None:
     assert server.stats.opened == 1
 
 
-@TARGETS
-def test_closing_fails_the_calls_in_flight_at_once(wire: str) -> None:
-    client = syncmcp.connect(target(wire))
-    calls = [client.call_tool.future("wait") for _ in range(3)]
-    client.close()
-    for call in calls:
-        error = call.exception(CEILING)
-        assert isinstance(error, ClosedError)
-        assert error.method == "tools/call"
-
-
-def test_closing_with_drain_lets_the_calls_in_flight_end_and_takes_no_new_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draining, gate = threading.Event(), threading.Event()
-
-    class Watched(Deadline):
-        def remaining(self) -> float | None:
-            draining.set()
-            return super().remaining()
-
-    server = Server("slow")
-    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
-    client = syncmcp.connect(server)
-    connection = client._core.connection
-    assert connection is not None
-    call = client.call_tool.future("slow")
-    assert server.stats.wait_for(lambda stats: stats.running == 1)
-    monkeypatch.setattr("syncmcp._client.core.Deadline", Watched)
-
-    def list_meanwhile() -> None:
-        assert draining.wait(CEILING)
-        with pytest.raises(ClosedError):  # so ends a future that wants its next page
-            connection.request("tools/list", {}, ResolvedOptions(None, None), Deadline(CEILING))
-        gate.set()
-
-    outcomes = in_threads(lambda: client.close(timeout=CEILING, drain=True), list_meanwhile)
-    assert outcomes == [None, None]
-    assert call.result(CEILING).text == "True"
-
-
 def test_closing_ends_an_opening_that_is_under_way() -> None:
     with Scripted([]) as peer:
         client = Client(peer)

@@ -16,7 +16,6 @@ from syncmcp import (
     CancelToken,
     Http,
     NotSupported,
-    OutcomeUnknown,
     RequestCancelled,
     RequestFuture,
     RequestTimeout,
@@ -369,34 +368,6 @@ def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
         client.notify("acme/news", {"n": 1})
         assert server.seen["session-1", "acme/news"] == 1
         assert server.seen["session-2", "acme/news"] == 1
-
-
-@pytest.mark.requirement("HTL-11")
-@pytest.mark.pitfall("16")
-@pytest.mark.parametrize("harmless", [False, True])
-def test_a_call_whose_stream_broke_is_not_refused_by_the_404_to_its_resumption(
-    harmless: bool,
-) -> None:
-    def break_off(one: Request) -> bool:
-        if b'"tools/' in one.body and one.headers["mcp-session-id"] == "session-1":
-            one.connection.start_events()
-            one.connection.chunk(b"id: 1\nretry: 1\ndata:\n\n")
-            one.connection.end_events()
-            server.forget()
-            return True
-        return False
-
-    with session_server() as server:
-        server.before = break_off
-        with connect(server) as client:
-            if harmless:
-                assert client.list_tools().tools == []
-            else:
-                with pytest.raises(OutcomeUnknown) as caught:
-                    client.call_tool("pid")
-                assert caught.value.delivery == "unknown"
-                assert server.count("tools/call") == 1
-            assert client.call_tool("pid").text in ("session-1", "session-2")
 
 
 @pytest.mark.pitfall("15")
