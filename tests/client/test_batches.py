@@ -254,24 +254,15 @@ def test_what_exceeds_the_calls_in_flight_goes_alone_and_later(wire: Wire) -> No
     with wire.connect(stage.server, max_in_flight=2) as client:
         held = client.call_tool.future("hold", {"key": "held"})
         stage.inside("held")
-        with client.batch() as batch:
-            places(batch, *"abcde")
-        assert texts(batch.futures) == [*"abcde"]
+        # Two batches at the same time do not wait for each other.
+        with client.batch() as one, client.batch() as two:
+            places(one, *"abcde")
+            places(two, *"fghij")
+        assert texts(one.futures) == [*"abcde"]
+        assert texts(two.futures) == [*"fghij"]
         stage.gate.set()
         held.result(PATIENCE)
     assert set(stage.places.values()) == {None}
-
-
-@with_frames
-def test_two_batches_at_the_same_time_do_not_wait_for_each_other(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server, max_in_flight=3) as client:
-        with client.batch() as one, client.batch() as two:
-            for number in range(8):
-                places(one, f"one {number}")
-                places(two, f"two {number}")
-        assert texts(one.futures) == [f"one {number}" for number in range(8)]
-        assert texts(two.futures) == [f"two {number}" for number in range(8)]
 
 
 # -- in turn ---------------------------------------------------------------------------------------
@@ -379,7 +370,6 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
 
 
 def test_a_mistake_is_raised_at_the_call() -> None:
-    stage = Stage()
     mistakes: list[tuple[type[Exception], Callable[[Any], object]]] = [
         (UsageError, lambda batch: batch.call_tool("")),
         (UsageError, lambda batch: batch.call_tool("a", timeout=-1)),
@@ -388,7 +378,7 @@ def test_a_mistake_is_raised_at_the_call() -> None:
         (UsageError, lambda batch: batch.request("a", result=7)),
     ]
     wrong: list[dict[str, Any]] = [{"max_size": 0}, {"timeout": -1}, {"oversize": "what"}]
-    with MEMORY.connect(stage.server) as client:
+    with MEMORY.connect(Stage().server) as client:
         for error, mistake in mistakes:
             with pytest.raises(error), client.batch() as batch:
                 mistake(batch)
@@ -398,8 +388,7 @@ def test_a_mistake_is_raised_at_the_call() -> None:
 
 
 def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -> None:
-    stage = Stage()
-    with MEMORY.connect(stage.server) as client:
+    with MEMORY.connect(Stage().server) as client:
         batch = client.batch()
         with pytest.raises(UsageError, match="within its `with` block"):
             batch.ping()

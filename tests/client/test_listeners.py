@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,7 +12,16 @@ from syncmcp import ChangeEvent, SubscriptionLost, UsageError
 from syncmcp._concurrency.timing import timer
 from syncmcp.testing import RpcError
 from tests.client.test_listening import TOOLS, held, let_go, shop, updated
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, every_wire, is_gone
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Clock,
+    Wire,
+    every_wire,
+    is_gone,
+    logged,
+)
 
 
 class Heard:
@@ -215,7 +222,7 @@ def test_what_changes_during_a_call_leads_to_another_one_after_it() -> None:
 
 def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
     server = shop()
-    heard, said = Heard(), SimpleQueue[str]()
+    heard = Heard()
     refused = [True]
 
     def refuse(params: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -225,23 +232,15 @@ def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
         return {"tools": []}
 
     server.on_request("tools/list", refuse)
-
-    class Watch(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.put(record.getMessage())
-
-    watch = Watch()
-    logging.getLogger("syncmcp.subscriptions").addHandler(watch)
-    try:
-        with syncmcp.connect(server, mode=STATEFUL) as client:
-            client.on_tools_changed(heard, debounce=0)
-            server.list_changed("tools")
-            message = said.get(timeout=PATIENCE)
-            assert "a refresh after a change failed: tools/list" in message
-            server.list_changed("tools")
-            assert heard.wait(1) == [[]]
-    finally:
-        logging.getLogger("syncmcp.subscriptions").removeHandler(watch)
+    with (
+        logged("syncmcp.subscriptions") as said,
+        syncmcp.connect(server, mode=STATEFUL) as client,
+    ):
+        client.on_tools_changed(heard, debounce=0)
+        server.list_changed("tools")
+        assert "a refresh after a change failed: tools/list" in said.get(timeout=PATIENCE)
+        server.list_changed("tools")
+        assert heard.wait(1) == [[]]
 
 
 @pytest.mark.filterwarnings("ignore:a client of shop was never closed")

@@ -244,51 +244,41 @@ def test_the_client_says_who_it_is_in_both_eras() -> None:
     assert [meta.get("acme.example/colour") for meta in metas] == [None, None, "blue"]
 
 
-@pytest.mark.requirement("VER-14")
-@pytest.mark.pitfall("7", "18")
-@pytest.mark.parametrize("code", [0, 1, -9])
-def test_a_server_that_dies_of_the_probe_gets_a_fresh_process(code: int) -> None:
-    dies = [s.expect("server/discover"), s.cut(code=code)]
-    with Scripted(dies, [*opening(), *PING]) as peer:
-        with syncmcp.connect(Stdio(*peer.command)) as client:
-            client.ping()
-            assert client.server.revision == OLD
-        assert peer.methods(4) == [*FALLEN_BACK, "ping"]
-        assert [seen.connection for seen in peer.transcript.received] == [0, 1, 1, 1]
-
-
-@pytest.mark.requirement("VER-14")
-@pytest.mark.pitfall("7", "18")
-def test_a_server_that_ignores_the_probe_and_dies_of_the_next_message_gets_a_fresh_process() -> (
-    None
-):
-    dies = [s.expect("server/discover"), s.expect("initialize"), s.cut(code=1)]
-    with Scripted(dies, [*opening(), *PING]) as peer:
-        with syncmcp.connect(Stdio(*peer.command), probe_timeout=0.2) as client:
-            client.ping()
-        assert peer.methods(5) == [
-            "server/discover",
-            "initialize",
-            "initialize",
-            INITIALIZED,
-            "ping",
-        ]
-        assert len(peer.children) == 2
-
-
-@pytest.mark.requirement("VER-14")
-@pytest.mark.pitfall("7", "18")
-@pytest.mark.usefixtures("impatient")
-def test_a_server_that_the_probe_breaks_and_the_next_line_ends_is_not_waited_for() -> None:
+DEATHS: dict[str, tuple[list[s.Step], list[str], dict[str, Any]]] = {
+    **{
+        f"of the probe, code {code}": ([PROBE, s.cut(code=code)], ["server/discover"], {})
+        for code in (0, 1, -9)
+    },
+    "of the handshake": (
+        [PROBE, START, s.cut(code=1)],
+        ["server/discover", "initialize"],
+        {"probe_timeout": 0.2},
+    ),
     # It is silent until then, on stderr too: so is the official SDK for Python, 1.2 to 1.8.
-    broken = [s.expect("server/discover"), s.expect("server/discover"), s.cut(code=1)]
-    with Scripted(broken, [*opening("2024-11-05"), *PING]) as peer:
-        target = Stdio(*peer.command)
-        with syncmcp.connect(target, probe_timeout=20.0, open_timeout=10.0) as client:
+    "of the next line": (
+        [PROBE, PROBE, s.cut(code=1)],
+        TWICE,
+        {"probe_timeout": 20.0, "open_timeout": 10.0},
+    ),
+}
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("7", "18")
+@pytest.mark.parametrize("case", DEATHS)
+def test_a_server_that_dies_of_the_probe_gets_a_fresh_process(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, methods, options = DEATHS[case]
+    if methods == TWICE:
+        monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
+    with Scripted(dies, [*opening("2024-11-05"), *PING]) as peer:
+        with syncmcp.connect(Stdio(*peer.command), **options) as client:
             client.ping()
             assert client.server.revision == "2024-11-05"
-        assert peer.methods(5) == ["server/discover", *FALLEN_BACK, "ping"]
-        assert [seen.connection for seen in peer.transcript.received] == [0, 0, 1, 1, 1]
+        assert peer.methods(len(methods) + 3) == [*methods, *OPENED, "ping"]
+        connections = [seen.connection for seen in peer.transcript.received]
+        assert connections == [*[0] * len(methods), 1, 1, 1]
 
 
 @WIRES

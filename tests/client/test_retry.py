@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,7 +29,7 @@ from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests.support import programs
 from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, logged
 from tests.transports.http_peer import Request
 
 ERAS = pytest.mark.parametrize("era", [STATEFUL, STATELESS])
@@ -378,39 +377,16 @@ def test_a_wish_that_does_not_fit_ends_the_call_at_once(limits: Any, pauses: lis
     assert pauses == []
 
 
-class _Told(logging.Handler):
-    """Is set when a pause begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.event = threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.event.set()
-
-
-@pytest.fixture
-def pausing() -> Iterator[threading.Event]:
-    """Set when a pause is about to begin."""
-    told = _Told()
-    logger = logging.getLogger("syncmcp.retry")
-    logger.addHandler(told)
-    yield told.event
-    logger.removeHandler(told)
-
-
 @KINDS
 @pytest.mark.parametrize("end", ["cancel", "close"])
-def test_a_pause_ends_with_the_call_or_the_client(
-    end: str, kind: str, pausing: threading.Event
-) -> None:
+def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
     token = CancelToken()
-    with session_server() as server:
+    with session_server() as server, logged("syncmcp.retry") as said:
         client = connect(server, retry=Retry(budget=1000), timeout=None)
         server.before = refusing(server, 1, 429, Retry_After="900")
 
         def stop() -> None:
-            assert pausing.wait(PATIENCE)
+            assert "sent again" in said.get(timeout=PATIENCE)
             token.cancel("enough") if end == "cancel" else client.close()
 
         with client:

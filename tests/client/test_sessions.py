@@ -25,8 +25,17 @@ from syncmcp import (
 from syncmcp.testing import Server, serve_http
 from syncmcp.types import CallToolResult
 from tests.support.programs import server_processes
-from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
+from tests.support.session_server import SessionServer, on, refuse, session_server
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Stage,
+    in_threads,
+    logged,
+    nervous,
+    relayed,
+)
 from tests.transports.http_peer import Request
 
 CROWD = 64
@@ -196,14 +205,8 @@ def test_a_lost_session_ends_no_call_but_the_one_that_is_refused(closed: bool) -
 def test_a_server_that_forgets_the_new_session_at_once_is_not_asked_a_third_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse(one: Request) -> bool:
-        if b"tools/call" in one.body:
-            one.connection.respond(404)
-            return True
-        return False
-
     with session_server() as server:
-        server.before = refuse
+        server.before = on(b"tools/call", act=lambda one: one.connection.respond(404))
         with connect(server) as client:
             logged = caplog.at_level(logging.WARNING, "syncmcp.retry")
             with logged, pytest.raises(SessionLost) as caught:
@@ -247,15 +250,8 @@ def test_who_waits_for_the_new_session_waits_no_longer_than_it_wants(way: str) -
 @pytest.mark.requirement("HTL-11")
 @pytest.mark.pitfall("15")
 def test_log_level_and_subscriptions_are_asked_for_again_and_nothing_else() -> None:
-    def refuse(one: Request) -> bool:
-        if b'"a:bad"' in one.body or b'"info"' in one.body:
-            error = {"code": -32002, "message": "no"}
-            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-            return True
-        return False
-
     with session_server() as server, connect(server, roots=["/tmp"]) as client:
-        server.before = refuse
+        server.before = on(b'"a:bad"', b'"info"', act=refuse)
         for level in ("debug", "error"):
             client.set_log_level(level)
         for uri in ("a:1", "a:2", "a:3"):
@@ -354,14 +350,11 @@ def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> N
 
 @pytest.mark.requirement("HTL-11")
 def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
-    def rename(one: Request) -> bool:
-        if b"tools/call" in one.body:
-            server.result(one, {"content": []}, {"Mcp-Session-Id": "bad id"})
-            return True
-        return False
-
     with session_server() as server, connect(server) as client:
-        server.before = rename
+        renamed = {"Mcp-Session-Id": "bad id"}
+        server.before = on(
+            b"tools/call", act=lambda one: server.result(one, {"content": []}, renamed)
+        )
         client.call_tool("pid")
         assert client.session_id == "session-1"  # which only the answer to `initialize` names
         server.forget()
@@ -429,12 +422,8 @@ def test_a_session_that_the_server_no_longer_knows_is_replaced(status: int, mode
 
 
 def test_an_outage_is_no_reason_to_begin_a_new_session() -> None:
-    def fail(one: Request) -> bool:
-        one.connection.respond(500)
-        return True
-
     with session_server() as server:
-        server.before = fail
+        server.before = on(b"", act=lambda one: one.connection.respond(500))
         with pytest.raises(syncmcp.HttpError):
             syncmcp.connect(Http(server.url, session_id="mine"))
         assert server.count("initialize") == 0
@@ -515,8 +504,7 @@ def test_ids_that_cannot_be_sent_are_refused_at_once(options: Any) -> None:
 @pytest.mark.pitfall("15")
 def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() -> None:
     count = 8
-    refused, told = threading.Barrier(count), threading.Semaphore(0)
-    all_told = threading.Event()
+    refused, all_told = threading.Barrier(count), threading.Event()
 
     def fail(one: Request) -> bool:
         if b'"initialize"' in one.body:
@@ -529,24 +517,19 @@ def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() 
             return False
         return True
 
-    class Told(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            told.release()
-
-    logger, handler = logging.getLogger("syncmcp.retry"), Told()
-    logger.addHandler(handler)
-    try:
-        with session_server() as server, connect(server, retry=None) as client:
-            server.before = fail
-            futures = [client.call_tool.future("pid") for _ in range(count)]
-            for _ in futures:
-                assert told.acquire(timeout=PATIENCE)
-            all_told.set()
-            for future in futures:
-                error = future.exception(PATIENCE)
-                assert isinstance(error, syncmcp.HttpError)
-                assert error.delivery == "not_sent"
-            server.before = lambda one: False
-            assert client.call_tool("pid").text.startswith("session-")
-    finally:
-        logger.removeHandler(handler)
+    with (
+        logged("syncmcp.retry") as said,
+        session_server() as server,
+        connect(server, retry=None) as client,
+    ):
+        server.before = fail
+        futures = [client.call_tool.future("pid") for _ in range(count)]
+        for _ in futures:
+            assert "tools/call is sent again" in said.get(timeout=PATIENCE)
+        all_told.set()
+        for future in futures:
+            error = future.exception(PATIENCE)
+            assert isinstance(error, syncmcp.HttpError)
+            assert error.delivery == "not_sent"
+        server.before = lambda one: False
+        assert client.call_tool("pid").text.startswith("session-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -22,9 +21,9 @@ from syncmcp import (
 from syncmcp.completion import Completer
 from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
-from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import PromptReference
-from tests.support.session_server import session_server
+from tests.support.session_server import on, refuse, session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, stateful_wires
 
@@ -161,16 +160,6 @@ def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
         assert server.stats.requests["prompts/list"] == asked + 2
 
 
-def test_a_client_that_was_pickled_tries_what_it_did_before() -> None:
-    server = Modest()
-    with serve_http(server) as http:
-        client: Client = pickle.loads(pickle.dumps(Client(http.url, undeclared="try")))
-        try:
-            assert client.list_prompts().prompts[0].name == "letter"
-        finally:
-            client.close()
-
-
 @pytest.mark.parametrize("wire", MEMORY, ids=str)
 @pytest.mark.requirement("VER-06", "M-31")
 def test_what_the_revision_lacks_is_refused_in_any_case(wire: Wire) -> None:
@@ -251,15 +240,9 @@ def test_changes_that_are_not_declared_can_be_listened_to(wire: Wire, of: str) -
 
 @pytest.mark.requirement("HTL-11", "M-12")
 def test_a_new_session_is_asked_again_for_what_the_old_one_did_undeclared() -> None:
-    def refuse(one: Any) -> bool:
-        if b'"debug"' in one.body:
-            error = {"code": -32602, "message": "no"}
-            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-            return True
-        return False
-
     with session_server() as server:
-        server.capabilities, server.listens, server.before = {"tools": {}}, True, refuse
+        server.capabilities, server.listens = {"tools": {}}, True
+        server.before = on(b'"debug"', act=refuse)
         with syncmcp.connect(server.url, mode=STATEFUL) as client:
             client.set_log_level("error", undeclared="try")
             with pytest.raises(ServerError):

@@ -12,7 +12,7 @@ import pytest
 import syncmcp
 from syncmcp import ClosedError, ConnectionLost, Http, OutcomeUnknown, RequestTimeout
 from syncmcp.testing import Server
-from tests.support.session_server import SessionServer, session_server
+from tests.support.session_server import SessionServer, on, refuse, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, stateful_wires
 from tests.transports.http_peer import Request
 
@@ -71,9 +71,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTimer:
     return timer
 
 
-def silent(one: Request) -> bool:
-    """Answer no ping."""
-    return b'"ping"' in one.body
+silent = on(b'"ping"', act=lambda one: None)
+"""Answers no ping."""
 
 
 def watched(server: SessionServer, interval: float = INTERVAL, **options: Any) -> syncmcp.Client:
@@ -165,15 +164,8 @@ def test_an_answer_between_two_misses_forgives_the_first(
 @pytest.mark.requirement("RPC-25")
 @pytest.mark.pitfall("15")
 def test_a_refusal_of_a_ping_is_an_answer_and_a_lost_session_begun_again(clock: FakeTimer) -> None:
-    def refuse(one: Request) -> bool:
-        if not silent(one):
-            return False
-        error = {"code": -32601, "message": "what is a ping?"}
-        one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-        return True
-
     with session_server() as server, watched(server) as client:
-        server.before = refuse
+        server.before = on(b'"ping"', act=refuse)
         for number in (1, 2, 3):
             clock.ring(number)
             clock.next(number + 1)
