@@ -62,7 +62,7 @@ def texts(futures: Any) -> list[str]:
     return [future.result(PATIENCE).text for future in futures]
 
 
-def errors(batch: Batch) -> list[type[BaseException] | None]:
+def errors(batch: Batch) -> list[type[object]]:
     """The kinds of errors that its calls ended with, each an object of its own."""
     found = [future.exception(PATIENCE) for future in batch.futures]
     assert len({id(error) for error in found}) == len(found)
@@ -303,9 +303,9 @@ def test_the_time_of_a_batch_ends_all_of_its_calls(wire: Wire, parallel: bool) -
 # -- how a block is left ---------------------------------------------------------------------------
 
 
-def subscribing(client: Client) -> list[tuple[str, str]]:
+def subscribing(client: Client) -> list[str]:
     """What the session is to be subscribed to."""
-    return client._core.session_state.resources.needed_uris()
+    return [uri for uri, _ in client._core.session_state.resources.needed_uris()]
 
 
 @everywhere

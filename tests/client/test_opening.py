@@ -220,7 +220,7 @@ def test_every_revision_can_be_agreed_on(
 @pytest.mark.requirement("VER-02", "VER-08", "VER-09", "VER-10", "RPC-27")
 def test_the_client_says_who_it_is_in_both_eras() -> None:
     who = {"name": "a program", "version": "3"}
-    me = Implementation(**who)
+    me = Implementation(name="a program", version="3")
     with Scripted(REFUSES) as peer, syncmcp.connect(peer, client_info=me):
         assert peer.requests("initialize")[0]["params"] == {
             "protocolVersion": OLD,

@@ -64,12 +64,13 @@ def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(
     items = "resourceTemplates" if what == "resource_templates" else what
     method = "resources/templates/list" if what == "resource_templates" else f"{items}/list"
     odd, some, script = " ünïcode/+&= %\n", LISTS[what], opening()
-    for part in (
+    parts: list[dict[str, Any]] = [
         {items: [some, some], "nextCursor": ""},
         {items: [], "nextCursor": odd},
         {items: [some], "nextCursor": "7"},
         {items: [], "nextCursor": None},  # which ends a list as no cursor does
-    ):
+    ]
+    for part in parts:
         script += [s.expect(method), s.reply(part)]
     with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
         listed: Any = getattr(client, f"{way}_{what}")()

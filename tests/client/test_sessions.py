@@ -241,7 +241,8 @@ def test_who_waits_for_the_new_session_waits_no_longer_than_it_wants(way: str) -
             waiting.cancel()
         with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled) as caught:
             waiting.result(PATIENCE)
-        assert caught.value.delivery == "not_sent"
+        error: Any = caught.value
+        assert error.delivery == "not_sent"
         go_on.set()
         assert patient.result(PATIENCE).text == "session-2"
         assert (server.count("initialize"), server.count("tools/call")) == (2, 2)
