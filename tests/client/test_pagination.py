@@ -18,7 +18,7 @@ from syncmcp import (
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
-from tests.support.scripts import OLD, WIRES, Scripted, opening
+from tests.support.scripts import EVERYTHING, OLD, WIRES, Scripted, opening
 
 
 @contextmanager
@@ -45,15 +45,18 @@ def names(result: ListToolsResult) -> list[str]:
     return [tool.name for tool in result.tools]
 
 
+DAY = "2026-01-01T00:00:00Z"
+TASK = {"taskId": "a", "status": "working", "createdAt": DAY, "lastUpdatedAt": DAY, "ttl": None}
 LISTS: dict[str, dict[str, Any]] = {
     "tools": {"name": "a", "inputSchema": {"type": "object"}},
     "resources": {"name": "a", "uri": "file:///a"},
     "resource_templates": {"name": "a", "uriTemplate": "file:///{a}"},
     "prompts": {"name": "a"},
+    "tasks": TASK,
 }
 
 
-@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35")
+@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35", "TSK-08")
 @pytest.mark.pitfall("19")
 @pytest.mark.parametrize("way", ["list", "iter"])
 @pytest.mark.parametrize("what", LISTS)
@@ -63,7 +66,8 @@ def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(
 ) -> None:
     items = "resourceTemplates" if what == "resource_templates" else what
     method = "resources/templates/list" if what == "resource_templates" else f"{items}/list"
-    odd, some, script = " ünïcode/+&= %\n", LISTS[what], opening()
+    odd, some = " Ünïcode/+&= %\n", LISTS[what]
+    script = s.handshake(OLD, capabilities={**EVERYTHING, "tasks": {"list": {}}})
     parts: list[dict[str, Any]] = [
         {items: [some, some], "nextCursor": ""},
         {items: [], "nextCursor": odd},
@@ -77,8 +81,11 @@ def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(
         if way == "list":
             assert listed.next_cursor is None
             listed = getattr(listed, what)
-        assert [each.name for each in listed] == ["a"] * 3
-        sent = [asked["params"].get("cursor", "absent") for asked in peer.requests(method, 4)]
+        key = "task_id" if what == "tasks" else "name"
+        assert [getattr(each, key) for each in listed] == ["a"] * 3
+        sent = [
+            asked.get("params", {}).get("cursor", "absent") for asked in peer.requests(method, 4)
+        ]
         assert sent == ["absent", "", odd, "7"]
 
 
