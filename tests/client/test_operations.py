@@ -110,7 +110,7 @@ def test_every_operation_works_in_every_era(
     assert [prompt.name for prompt in client.iter_prompts()] == ["greet"]
     prompt = both(client.get_prompt, "greet", {"who": "Ann"})
     assert prompt.messages[0].to_wire()["content"] == {"type": "text", "text": "Greet Ann!"}
-    found = both(client.complete, PromptReference(name="greet"), "who", "an")
+    found = both(client.complete, PromptReference(name="greet"), "who", "an", {"country": "no"})
     assert found.completion.values == ["ann", "anton"]
     assert len(both(client.request, "tools/list")["tools"]) == len(TOOLS)
     if revision in STATEFUL:
