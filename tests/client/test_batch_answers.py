@@ -85,20 +85,26 @@ def sent(wire: str, *steps: s.Step, **options: Any) -> Iterator[Sent]:
 # -- arrays, single answers, both ------------------------------------------------------------------
 
 
+STRAY = [result(None), result(99), {"jsonrpc": "2.0", "method": "acme/news"}]
+
+# What answers each of the calls with its own answer.
+ANSWERS: dict[str, list[s.Step]] = {
+    "an array in any order": [s.message([result(4), *STRAY, result(2), result(3)])],
+    "single answers": [s.message(result(id), final=False) for id in (3, 4, 2)],
+    # An error that names no request is about those that nothing else is about.
+    "an array with an error": [s.message([refusal(None), result(3), result(2), result(4)])],
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
 @every_wire
 @pytest.mark.requirement("RPC-12", "M-24")
-def test_an_array_in_any_order_answers_each_call_with_its_own(wire: str) -> None:
-    stray = [result(None), result(99), {"jsonrpc": "2.0", "method": "acme/news"}]
-    with sent(wire, s.message([result(4), *stray, result(2), result(3)])) as batch:
+def test_answers_in_any_form_and_order_answer_each_call_with_its_own(
+    wire: str, answer: str
+) -> None:
+    with sent(wire, *ANSWERS[answer]) as batch:
         assert [message["params"]["name"] for message in batch.frame] == [*CALLS]
         assert sorted(message["id"] for message in batch.frame) == [*IDS]
-        batch.answers()
-
-
-@every_wire
-def test_single_answers_one_after_another_do_as_well(wire: str) -> None:
-    steps = [s.message(result(id), final=False) for id in (3, 4)]
-    with sent(wire, *steps, s.message(result(2), final=False)) as batch:
         batch.answers()
 
 
@@ -161,22 +167,23 @@ def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_
 # -- too few answers -------------------------------------------------------------------------------
 
 
-def test_what_an_array_leaves_out_was_answered_wrongly() -> None:
-    with sent("http", s.message([result(3)])) as batch:
+@pytest.mark.parametrize(
+    ("steps", "error", "words"),
+    [
+        ([s.message([result(3)])], ProtocolError, "does not answer"),
+        ([s.head(), s.event(result(3)), s.end()], OutcomeUnknown, None),
+    ],
+    ids=["array", "stream"],
+)
+def test_what_an_answer_leaves_out_was_answered_wrongly_or_may_have_been_done(
+    steps: list[s.Step], error: type[syncmcp.McpError], words: str | None
+) -> None:
+    with sent("http", *steps) as batch:
         found = batch.by_id()
         assert found[3].result(PATIENCE).text == "3"
         for id in (2, 4):
-            error = found[id].exception(PATIENCE)
-            assert isinstance(error, ProtocolError)
-            assert "does not answer" in str(error)
-
-
-def test_what_a_stream_leaves_out_may_have_been_done() -> None:
-    with sent("http", s.head(), s.event(result(3)), s.end()) as batch:
-        found = batch.by_id()
-        assert found[3].result(PATIENCE).text == "3"
-        for id in (2, 4):
-            assert isinstance(found[id].exception(PATIENCE), OutcomeUnknown)
+            with pytest.raises(error, match=words):
+                found[id].result(PATIENCE)
 
 
 def test_a_stream_that_breaks_is_resumed_for_what_is_missing() -> None:
@@ -218,14 +225,6 @@ def test_an_error_that_names_no_request_reaches_every_call_of_the_frame(wire: st
         assert {error.method for error in errors} == {"tools/call"}
 
 
-@every_wire
-def test_an_error_that_names_no_request_is_about_those_that_nothing_else_is_about(
-    wire: str,
-) -> None:
-    with sent(wire, s.message([refusal(None), result(3), result(2), result(4)])) as batch:
-        batch.answers()
-
-
 @shared_streams
 def test_an_error_that_names_no_request_is_not_about_a_frame_that_was_understood(
     wire: str,
@@ -245,43 +244,34 @@ def test_with_two_frames_on_their_way_nobody_can_say_which_one_is_meant(wire: st
         assert [future.result(PATIENCE).text for future in futures] == ["2", "3", "4", "5"]
 
 
+def respond(status: int, body: bytes = b"") -> list[s.Step]:
+    """Answer with this status and body."""
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    return [s.head(status, headers, chunked=False), s.raw(body)]
+
+
 @pytest.mark.parametrize("status", [400, 404, 415, 500])
 def test_a_status_that_refuses_the_frame_reaches_every_call_of_it(status: int) -> None:
-    with sent("http", s.head(status, {"content-length": "0"}, chunked=False)) as batch:
+    with sent("http", *respond(status)) as batch:
         errors = batch.errors()
         assert [type(error) for error in errors] == [HttpError] * 3
-        assert {error.status for error in errors} == {status}
         delivery = "unknown" if status >= 500 else "refused"
-        assert {error.delivery for error in errors} == {delivery}
+        assert {(error.status, error.delivery) for error in errors} == {(status, delivery)}
 
 
 @pytest.mark.parametrize("several", [True, False])
 def test_errors_that_come_with_a_status_reach_their_calls(several: bool) -> None:
-    body = json.dumps([refusal(id) for id in IDS] if several else refusal(None)).encode()
-    head = s.head(
-        400,
-        {"content-type": "application/json", "content-length": str(len(body))},
-        chunked=False,
-    )
-    with sent("http", head, s.raw(body)) as batch:
+    body = [refusal(id) for id in IDS] if several else refusal(None)
+    with sent("http", *respond(400, json.dumps(body).encode())) as batch:
         errors = batch.errors()
         assert [type(error) for error in errors] == [syncmcp.InvalidRequest] * 3
         assert {error.status for error in errors} == {400}
 
 
-@pytest.mark.parametrize("body", [b"[{]", b"[]", b"7", b'[7, null, "x"]'])
-def test_an_answer_that_is_none_fails_every_call(body: bytes) -> None:
-    head = s.head(
-        200,
-        {"content-type": "application/json", "content-length": str(len(body))},
-        chunked=False,
-    )
-    with sent("http", head, s.raw(body)) as batch:
-        assert [type(error) for error in batch.errors()] == [ProtocolError] * 3
-
-
-def test_a_frame_that_was_only_accepted_has_no_answers() -> None:
-    with sent("http", s.accept()) as batch:
+@pytest.mark.parametrize("body", [b"[{]", b"[]", b"7", b'[7, null, "x"]', None])
+def test_an_answer_that_is_none_fails_every_call(body: bytes | None) -> None:
+    steps = [s.accept()] if body is None else respond(200, body)
+    with sent("http", *steps) as batch:
         assert [type(error) for error in batch.errors()] == [ProtocolError] * 3
 
 
@@ -291,37 +281,34 @@ def test_a_frame_that_was_only_accepted_has_no_answers() -> None:
 LIST_TWICE = [s.expect("prompts/list"), s.reply({"prompts": []})] * 2
 
 
-def _send_twice(peer: Scripted, client: Client) -> Any:
-    """Make a call that is not sent again and two that are; return the error of the first."""
-    with client.batch() as batch:
-        call = batch.call_tool("a")
-        lists = [batch.list_prompts(), batch.list_prompts()]
-    error = call.exception(PATIENCE)
-    assert [prompts.result(PATIENCE).prompts for prompts in lists] == [[], []]
-    assert [prompts.attempts for prompts in lists] == [2, 2]
-    frame: Any = peer.requests("batch")[0]
-    assert [message["method"] for message in frame] == ["tools/call", *["prompts/list"] * 2]
-    assert len(peer.requests("prompts/list", 2)) == 2
-    return error
-
-
-@shared_streams
-def test_what_may_be_done_twice_is_sent_again_alone_when_a_server_dies(wire: str) -> None:
-    first = [*opening(BATCHING), s.expect("batch"), s.cut()]
-    with Scripted(first, [*opening(BATCHING), *LIST_TWICE]) as peer:
-        target = peer if wire == "memory" else syncmcp.Stdio(*peer.command)
-        with syncmcp.connect(target, mode=BATCHING) as client:
-            assert isinstance(_send_twice(peer, client), OutcomeUnknown)
-
-
-def test_the_calls_of_a_frame_that_an_overloaded_server_refuses_are_sent_again_alone() -> None:
-    busy = s.head(503, {"content-length": "0"}, chunked=False)
-    script = [*opening(BATCHING), s.expect("batch"), busy, *LIST_TWICE]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.url, mode=BATCHING, retry=Retry(pause=0.0)) as client,
-    ):
-        assert isinstance(_send_twice(peer, client), HttpError)
+@pytest.mark.parametrize("failure", ["memory", "stdio", "overload"])
+def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
+    frame = [*opening(BATCHING), s.expect("batch")]
+    if failure == "overload":
+        busy = s.head(503, {"content-length": "0"}, chunked=False)
+        scripts = [[*frame, busy, *LIST_TWICE]]
+    else:  # the server dies
+        scripts = [[*frame, s.cut()], [*opening(BATCHING), *LIST_TWICE]]
+    with Scripted(*scripts) as peer:
+        targets: dict[str, Any] = {
+            "memory": peer,
+            "stdio": syncmcp.Stdio(*peer.command),
+            "overload": peer.url,
+        }
+        retry = Retry(pause=0.0)
+        with syncmcp.connect(targets[failure], mode=BATCHING, retry=retry) as client:
+            with client.batch() as batch:
+                call = batch.call_tool("a")
+                lists = [batch.list_prompts(), batch.list_prompts()]
+            kind = HttpError if failure == "overload" else OutcomeUnknown
+            assert isinstance(call.exception(PATIENCE), kind)
+            for prompts in lists:
+                assert prompts.result(PATIENCE).prompts == []
+                assert prompts.attempts == 2
+            sent: Any = peer.requests("batch")[0]
+            methods = ["tools/call", *["prompts/list"] * 2]
+            assert [message["method"] for message in sent] == methods
+            assert len(peer.requests("prompts/list", 2)) == 2
 
 
 def test_a_call_cancelled_while_its_frame_fails_is_not_sent_again() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import as_completed, wait
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import pytest
@@ -17,6 +18,7 @@ from syncmcp import (
     Client,
     ClosedError,
     InvalidParams,
+    InvalidRequest,
     LimitExceeded,
     NotSupported,
     RequestCancelled,
@@ -29,7 +31,7 @@ from syncmcp._client import operations
 from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
 from tests.support.intercepting import Gate, Seen, on_call
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Stage, Wire
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Stage, Wire, in_threads
 
 BATCHING: Final = "2025-03-26"
 MEMORY = Wire("memory", BATCHING)
@@ -60,6 +62,13 @@ def texts(futures: Any) -> list[str]:
     return [future.result(PATIENCE).text for future in futures]
 
 
+def errors(batch: Batch) -> list[type[object]]:
+    """The kinds of errors that its calls ended with, each an object of its own."""
+    found = [future.exception(PATIENCE) for future in batch.futures]
+    assert len({id(error) for error in found}) == len(found)
+    return [type(error) for error in found]
+
+
 def places(batch: Batch, *keys: str) -> None:
     for key in keys:
         batch.call_tool("place", {"key": key})
@@ -88,17 +97,6 @@ def test_every_call_of_a_batch_ends_in_its_own_future_in_the_order_of_the_calls(
         assert len(batch) == 8
 
 
-@with_frames
-@pytest.mark.requirement("M-24")
-def test_what_is_collected_leaves_in_one_frame_in_its_order(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch() as batch:
-            places(batch, "a", "b", "c")
-        assert texts(batch.futures) == ["a", "b", "c"]
-        assert stage.places == {"a": (0, 3), "b": (1, 3), "c": (2, 3)}
-
-
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 @pytest.mark.requirement("RPC-14")
 def test_where_a_revision_has_no_batches_the_calls_go_one_by_one_and_none_waits(
@@ -118,27 +116,28 @@ def test_where_a_revision_has_no_batches_the_calls_go_one_by_one_and_none_waits(
 
 
 @with_frames
-@pytest.mark.parametrize("count", [0, 1])
-def test_no_call_sends_nothing_and_one_call_goes_alone(wire: Wire, count: int) -> None:
+@pytest.mark.requirement("M-24")
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("", {}),
+        ("a", {"a": None}),
+        ("abc", {"a": (0, 3), "b": (1, 3), "c": (2, 3)}),
+        ("abcde", {"a": (0, 3), "b": (1, 3), "c": (2, 3), "d": (0, 2), "e": (1, 2)}),
+        ("abcd", {"a": (0, 3), "b": (1, 3), "c": (2, 3), "d": None}),
+    ],
+)
+def test_what_is_collected_leaves_in_frames_of_the_size_in_its_order_and_a_single_call_alone(
+    wire: Wire, keys: str, expected: dict[str, tuple[int, int] | None]
+) -> None:
     stage = Placed()
     with wire.connect(stage.server) as client:
         before = sum(stage.stats.requests.values())
-        with client.batch() as batch:
-            places(batch, *["only"] * count)
-        texts(batch.futures)
-        assert sum(stage.stats.requests.values()) == before + count
-        assert stage.places == ({"only": None} if count else {})
-
-
-@with_frames
-@pytest.mark.requirement("M-24")
-def test_a_larger_batch_is_split_into_several_frames(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch(max_size=2) as batch:
-            places(batch, *"abcde")
-        assert texts(batch.futures) == [*"abcde"]
-    assert stage.places == {"a": (0, 2), "b": (1, 2), "c": (0, 2), "d": (1, 2), "e": None}
+        with client.batch(max_size=3) as batch:
+            places(batch, *keys)
+        assert texts(batch.futures) == [*keys]
+        assert stage.places == expected
+        assert sum(stage.stats.requests.values()) == before + len(keys)
 
 
 @pytest.mark.requirement("M-24")
@@ -150,37 +149,59 @@ def test_a_larger_batch_is_refused_at_the_call_that_is_too_much_if_asked_for() -
             client.batch(max_size=2, oversize="refuse") as batch,
         ):
             places(batch, *"abc")
-        assert all(future.cancelled() for future in batch.futures)
+        assert [future.cancelled() for future in batch.futures] == [True] * 2
         client.ping()
     assert stage.places == {}
 
 
-def test_a_server_that_takes_fewer_at_a_time_tells_every_call_of_the_frame() -> None:
-    for wire in FRAMING:
-        stage = Placed(max_size=2)
-        with wire.connect(stage.server) as client:
-            with client.batch() as batch:
-                places(batch, *"abc")
-            errors = [future.exception(PATIENCE) for future in batch.futures]
-            assert [type(error) for error in errors] == [syncmcp.InvalidRequest] * 3, wire
-            assert len({id(error) for error in errors}) == 3
-            assert client.call_tool("echo", {"text": "goes on"}).text == "goes on"
-        assert stage.places == {}
+@pytest.mark.parametrize("oversize", [True, False])
+def test_what_comes_to_a_batch_too_late_is_refused_and_undone(oversize: bool) -> None:
+    stage = Stage()
+    late: list[bool] = []
+
+    class Late(MemoryCache):
+        def get(self, key: str) -> CachedResult | None:
+            if not late:
+                late.append(True)
+                if oversize:
+                    batch.call_tool("echo", {"text": "fast"})
+                else:
+                    batch.__exit__(None, None, None)
+            return super().get(key)
+
+    with syncmcp.connect(stage.server, mode=STATELESS, cache=Late()) as client:
+        batch = client.batch(max_size=1, oversize="refuse")
+        with batch, pytest.raises(LimitExceeded if oversize else UsageError):
+            batch.list_tools()
 
 
 @with_frames
+def test_a_server_that_takes_fewer_at_a_time_tells_every_call_of_the_frame(wire: Wire) -> None:
+    stage = Placed(max_size=2)
+    with wire.connect(stage.server) as client:
+        with client.batch() as batch:
+            places(batch, *"abc")
+        assert errors(batch) == [InvalidRequest] * 3
+        assert client.call_tool("echo", {"text": "goes on"}).text == "goes on"
+    assert stage.places == {}
+
+
+@everywhere
 @pytest.mark.requirement("RPC-13")
-def test_a_batch_that_makes_the_client_open_sends_its_calls_alone(wire: Wire) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["while calls are collected", "by the calls"])
+def test_a_batch_that_makes_the_client_open_sends_its_calls_alone(wire: Wire, early: bool) -> None:
     stage = Placed()
     with wire.connect(stage.server, lazy=True) as opened:
         opened.close()
-        client = Client(opened._core.settings.target, mode=BATCHING, lazy=True)
+        client = Client(opened._core.settings.target, mode=wire.revision, lazy=True)
         with client.batch() as batch:
             places(batch, "a", "b")
+            if early:
+                client.list_tools()
         assert texts(batch.futures) == ["a", "b"]
         client.close()
-    assert stage.places == {"a": None, "b": None}
-    assert stage.stats.requests["initialize"] == 2
+    if not early:
+        assert stage.places == {"a": None, "b": None}
 
 
 @pytest.mark.requirement("RPC-13")
@@ -233,24 +254,15 @@ def test_what_exceeds_the_calls_in_flight_goes_alone_and_later(wire: Wire) -> No
     with wire.connect(stage.server, max_in_flight=2) as client:
         held = client.call_tool.future("hold", {"key": "held"})
         stage.inside("held")
-        with client.batch() as batch:
-            places(batch, *"abcde")
-        assert texts(batch.futures) == [*"abcde"]
+        # Two batches at the same time do not wait for each other.
+        with client.batch() as one, client.batch() as two:
+            places(one, *"abcde")
+            places(two, *"fghij")
+        assert texts(one.futures) == [*"abcde"]
+        assert texts(two.futures) == [*"fghij"]
         stage.gate.set()
         held.result(PATIENCE)
     assert set(stage.places.values()) == {None}
-
-
-@with_frames
-def test_two_batches_at_the_same_time_do_not_wait_for_each_other(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server, max_in_flight=3) as client:
-        with client.batch() as one, client.batch() as two:
-            for number in range(8):
-                places(one, f"one {number}")
-                places(two, f"two {number}")
-        assert texts(one.futures) == [f"one {number}" for number in range(8)]
-        assert texts(two.futures) == [f"two {number}" for number in range(8)]
 
 
 # -- in turn ---------------------------------------------------------------------------------------
@@ -273,25 +285,27 @@ def test_in_turn_each_call_is_sent_when_the_one_before_it_is_done(wire: Wire) ->
     assert stage.places == {"after": None}
 
 
-@pytest.mark.parametrize("wire", [MEMORY, HTTP], ids=str)
-def test_in_turn_what_comes_after_the_time_of_the_batch_is_not_sent(wire: Wire) -> None:
+@pytest.mark.requirement("M-24")
+@both_kinds
+@pytest.mark.parametrize("wire", [*FRAMING, Wire("http", STATEFUL)], ids=str)
+def test_the_time_of_a_batch_ends_all_of_its_calls(wire: Wire, parallel: bool) -> None:
     stage = Placed()
     with wire.connect(stage.server) as client:
-        with client.batch(parallel=False, timeout=0.05) as batch:
-            batch.call_tool("hold", {"key": "held"})
-            places(batch, "a", "b")
-        errors = [future.exception(PATIENCE) for future in batch.futures]
-        assert [type(error) for error in errors] == [RequestTimeout] * 3
-        assert [getattr(error, "delivery", "") for error in errors[1:]] == ["not_sent"] * 2
-    assert stage.places == {}
+        with client.batch(parallel=parallel, timeout=0.05) as batch:
+            for key in "ab":
+                batch.call_tool("hold", {"key": key})
+        assert errors(batch) == [RequestTimeout] * 2
+        if not parallel:
+            assert getattr(batch.futures[1].exception(), "delivery", "") == "not_sent"
+        assert stage.stats.wait_for(lambda stats: stats.running == 0)
 
 
 # -- how a block is left ---------------------------------------------------------------------------
 
 
-def places_and_fails(batch: Batch) -> None:
-    places(batch, "a", "b")
-    raise ZeroDivisionError
+def subscribing(client: Client) -> list[str]:
+    """What the session is to be subscribed to."""
+    return [uri for uri, _ in client._core.session_state.resources.needed_uris()]
 
 
 @everywhere
@@ -301,9 +315,9 @@ def test_a_block_left_by_an_exception_sends_nothing_and_cancels_the_futures(
 ) -> None:
     stage = Placed()
     with wire.connect(stage.server) as client:
-        batch = client.batch(parallel=parallel)
-        with pytest.raises(ZeroDivisionError), batch:
-            places_and_fails(batch)
+        with suppress(ZeroDivisionError), client.batch(parallel=parallel) as batch:
+            places(batch, "a", "b")
+            raise ZeroDivisionError
         assert all(future.cancelled() for future in batch.futures)
         with pytest.raises(RequestCancelled):
             batch.futures[0].result()
@@ -311,41 +325,31 @@ def test_a_block_left_by_an_exception_sends_nothing_and_cancels_the_futures(
     assert stage.places == {}
 
 
-def claim_and_fail(batch: Batch) -> None:
-    batch.subscribe_resource("demo://a")
-    raise ZeroDivisionError
-
-
-def test_what_was_claimed_for_a_call_that_is_not_sent_is_given_back() -> None:
-    stage = Stage()
-    stage.server.resource("demo://a")(lambda: "a")
-    with MEMORY.connect(stage.server) as client:
-        batch = client.batch()
-        with pytest.raises(ZeroDivisionError), batch:
-            claim_and_fail(batch)
-        assert client._core.session_state.resources.needed_uris() == []
-
-
 @both_kinds
-def test_what_was_claimed_for_a_call_that_was_cancelled_is_given_back(parallel: bool) -> None:
-    stage = Stage()
+@pytest.mark.parametrize("way", ["exception", "cancel"])
+def test_what_was_claimed_for_a_call_that_is_not_sent_is_given_back(
+    parallel: bool, way: str
+) -> None:
+    stage = Placed()
     stage.server.resource("demo://a")(lambda: "a")
     with MEMORY.connect(stage.server) as client:
-        with client.batch(parallel=parallel) as batch:
-            batch.subscribe_resource("demo://a").cancel()
-        assert client._core.session_state.resources.needed_uris() == []
-
-
-def places_and_claims(batch: Batch) -> None:
-    places(batch, "a", "b")
-    batch.subscribe_resource("demo://a")
+        with suppress(ZeroDivisionError), client.batch(parallel=parallel) as batch:
+            batch.subscribe_resource("demo://a")
+            if way == "exception":
+                raise ZeroDivisionError
+            assert batch.futures[0].cancel()
+            places(batch, "a")
+        assert subscribing(client) == []
+        assert batch.futures[0].cancelled()
+        assert texts(batch.futures[1:]) == [*stage.places]
+    assert stage.stats.cancels == []
+    assert stage.stats.requests["resources/subscribe"] == 0
 
 
 def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Placed()
     stage.server.resource("demo://a")(lambda: "a")
     with MEMORY.connect(stage.server) as client:
-        batch = client.batch()
         second: list[object] = []
 
         def interrupted(*args: Any) -> None:
@@ -356,39 +360,25 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
 
         start = batch_module._start
         monkeypatch.setattr(batch_module, "_start", interrupted)
-        with pytest.raises(KeyboardInterrupt), batch:
-            places_and_claims(batch)
+        with suppress(KeyboardInterrupt), client.batch() as batch:
+            places(batch, "a", "b")
+            batch.subscribe_resource("demo://a")
         assert [future.cancelled() for future in batch.futures] == [True] * 3
-        assert client._core.session_state.resources.needed_uris() == []
+        assert subscribing(client) == []
         client.ping()
     assert stage.places == {}
 
 
-@both_kinds
-def test_a_call_cancelled_within_the_block_is_not_sent(parallel: bool) -> None:
-    stage = Placed()
-    with MEMORY.connect(stage.server) as client:
-        with client.batch(parallel=parallel) as batch:
-            places(batch, "a", "b", "c")
-            assert batch.futures[1].cancel()
-        assert texts(future for future in batch.futures if not future.cancelled()) == ["a", "c"]
-    assert set(stage.places) == {"a", "c"}
-    assert stage.stats.cancels == []
-
-
 def test_a_mistake_is_raised_at_the_call() -> None:
-    stage = Stage()
     mistakes: list[tuple[type[Exception], Callable[[Any], object]]] = [
         (UsageError, lambda batch: batch.call_tool("")),
         (UsageError, lambda batch: batch.call_tool("a", timeout=-1)),
         (TypeError, lambda batch: batch.call_tool("a", colour="red")),
         (NotSupported, lambda batch: batch.list_prompts()),
         (UsageError, lambda batch: batch.request("a", result=7)),
-        (UsageError, lambda batch: batch.ping().result()),
-        (UsageError, lambda batch: batch.ping().exception()),
     ]
     wrong: list[dict[str, Any]] = [{"max_size": 0}, {"timeout": -1}, {"oversize": "what"}]
-    with MEMORY.connect(stage.server) as client:
+    with MEMORY.connect(Stage().server) as client:
         for error, mistake in mistakes:
             with pytest.raises(error), client.batch() as batch:
                 mistake(batch)
@@ -398,8 +388,7 @@ def test_a_mistake_is_raised_at_the_call() -> None:
 
 
 def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -> None:
-    stage = Stage()
-    with MEMORY.connect(stage.server) as client:
+    with MEMORY.connect(Stage().server) as client:
         batch = client.batch()
         with pytest.raises(UsageError, match="within its `with` block"):
             batch.ping()
@@ -412,73 +401,49 @@ def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -
         assert batch.futures[0].result(PATIENCE) is None
 
 
-@everywhere
-def test_the_client_may_be_opened_while_calls_are_collected(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server, lazy=True) as opened:
-        opened.close()
-        client = Client(opened._core.settings.target, mode=wire.revision, lazy=True)
-        with client.batch() as batch:
-            places(batch, "a", "b")
-            client.list_tools()
-        assert texts(batch.futures) == ["a", "b"]
-        client.close()
-
-
-def test_progress_cannot_be_waited_for_before_anything_is_sent() -> None:
-    stage = Stage()
-    with MEMORY.connect(stage.server) as client:
-        with client.batch() as batch:
-            future = batch.call_tool("count", {"steps": 2})
-            with pytest.raises(UsageError, match="when the block of its batch is left"):
-                next(future.progress(PATIENCE))
-        assert [report.progress for report in future.progress(PATIENCE)] == [1, 2]
-
-
 @both_kinds
-def test_the_block_cannot_wait_for_its_own_calls_by_the_standard_library_either(
-    parallel: bool,
-) -> None:
+def test_the_block_cannot_wait_for_its_own_calls_and_another_thread_can(parallel: bool) -> None:
     stage = Stage()
     with MEMORY.connect(stage.server) as client:
         with client.batch(parallel=parallel) as batch:
-            future = batch.call_tool("echo", {"text": "sent"})
+            future = batch.call_tool("count", {"steps": 2})
             other = client.call_tool.future("echo", {"text": "before"})
             ways: list[Callable[[], object]] = [
-                lambda: concurrent.futures.wait([other, future]),
-                lambda: concurrent.futures.wait([future], return_when="FIRST_COMPLETED"),
-                lambda: list(concurrent.futures.as_completed([future, other])),
+                future.result,
+                future.exception,
+                lambda: next(future.progress(PATIENCE)),
+                lambda: wait([other, future]),
+                lambda: wait([future], return_when="FIRST_COMPLETED"),
+                lambda: list(as_completed([future, other])),
             ]
             for way in ways:
                 with pytest.raises(UsageError, match="when the block of its batch is left"):
                     way()
-            assert concurrent.futures.wait([other], PATIENCE).done == {other}
+            assert wait([other], PATIENCE).done == {other}
             dropped = batch.call_tool("echo", {"text": "never"})
             dropped.cancel()
-            assert concurrent.futures.wait([dropped], PATIENCE).done == {dropped}
-            assert len(list(concurrent.futures.as_completed([dropped, other], PATIENCE))) == 2
-            waited: list[Any] = []
+            assert wait([dropped], PATIENCE).done == {dropped}
+            assert len(list(as_completed([dropped, other], PATIENCE))) == 2
+            found: list[object] = []
             waiting = threading.Thread(
-                target=lambda: waited.append(concurrent.futures.wait([future], PATIENCE).done)
+                target=lambda: found.extend(
+                    [future.result(PATIENCE).text, wait([future], PATIENCE).done]
+                )
             )
             waiting.start()
         waiting.join(2 * PATIENCE)
-        assert waited == [{future}]
-        assert future.result(PATIENCE).text == "sent"
-        assert list(concurrent.futures.as_completed([future], PATIENCE)) == [future]
+        assert found == ["counted", {future}]
+        assert [report.progress for report in future.progress(PATIENCE)] == [1, 2]
+        assert list(as_completed([future], PATIENCE)) == [future]
 
 
 def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> None:
     stage = Stage()
-    other: list[threading.Thread] = []
 
     class Asking(MemoryCache):
         def get(self, key: str) -> CachedResult | None:
-            if not other:  # what another thread collects does not wait for this
-                other.append(threading.Thread(target=batch.call_tool, args=("echo", {"text": "b"})))
-                other[0].start()
-                other[0].join(PATIENCE)
-                assert not other[0].is_alive()
+            if not batch.futures:  # what another thread collects does not wait for this
+                in_threads(lambda: batch.call_tool("echo", {"text": "b"}), patience=PATIENCE)
             return super().get(key)
 
     with syncmcp.connect(stage.server, mode=STATELESS, cache=Asking()) as client:
@@ -488,49 +453,27 @@ def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> 
         assert batch.futures[1].result(PATIENCE).tools
 
 
-@pytest.mark.parametrize("oversize", [True, False])
-def test_what_comes_to_a_batch_too_late_is_refused_and_undone(oversize: bool) -> None:
-    stage = Stage()
-    late: list[bool] = []
-
-    class Late(MemoryCache):
-        def get(self, key: str) -> CachedResult | None:
-            if not late:
-                late.append(True)
-                if oversize:
-                    batch.call_tool("echo", {"text": "fast"})
-                else:
-                    batch.__exit__(None, None, None)
-            return super().get(key)
-
-    with syncmcp.connect(stage.server, mode=STATELESS, cache=Late()) as client:
-        batch = client.batch(max_size=1, oversize="refuse")
-        with batch, pytest.raises(LimitExceeded if oversize else UsageError):
-            batch.list_tools()
-
-
-def test_another_thread_may_wait_for_what_is_not_sent_yet() -> None:
-    stage = Stage()
-    found: list[object] = []
-    with MEMORY.connect(stage.server) as client:
-        with client.batch() as batch:
-            future = batch.call_tool("echo", {"text": "later"})
-            waiting = threading.Thread(target=lambda: found.append(future.result(PATIENCE).text))
-            waiting.start()
-        waiting.join(PATIENCE)
-    assert found == ["later"]
-
-
 @both_kinds
 def test_a_client_that_was_closed_within_the_block_fails_every_call(parallel: bool) -> None:
-    stage = Stage()
-    with MEMORY.connect(stage.server) as client:
+    with MEMORY.connect(Stage().server) as client:
         with client.batch(parallel=parallel) as batch:
             batch.ping()
             batch.ping()
             client.close()
-        errors = [future.exception(PATIENCE) for future in batch.futures]
-        assert [type(error) for error in errors] == [ClosedError] * 2
+        assert errors(batch) == [ClosedError] * 2
+
+
+@with_frames
+def test_closing_the_client_ends_every_call_of_a_frame(wire: Wire) -> None:
+    stage = Placed()
+    with wire.connect(stage.server) as client:
+        with client.batch() as batch:
+            for key in "ab":
+                batch.call_tool("hold", {"key": key})
+        stage.inside("a", "b")
+        client.close()
+        assert errors(batch) == [ClosedError] * 2
+    stage.gate.set()
 
 
 def test_a_batch_has_every_operation_of_a_client() -> None:
@@ -549,85 +492,27 @@ def test_a_batch_has_every_operation_of_a_client() -> None:
 @with_frames
 @pytest.mark.requirement("M-24")
 def test_withdrawing_one_call_of_a_frame_leaves_the_others_alone(wire: Wire) -> None:
-    stage = Placed(together=False)
+    stage, token = Placed(together=False), CancelToken()
     with wire.connect(stage.server) as client:
         with client.batch() as batch:
-            one, other = (batch.call_tool("hold", {"key": key}) for key in "ab")
-        stage.inside("a", "b")
+            one = batch.call_tool("hold", {"key": "a"})
+            two = batch.call_tool("hold", {"key": "b"}, cancel=token)
+            late = batch.call_tool("hold", {"key": "c"}, timeout=0.05)
+            patient = batch.call_tool("hold", {"key": "d"})
+            counts = [batch.call_tool("count", {"steps": steps}) for steps in (1, 3)]
+        stage.inside("a", "b", "d")
+        assert isinstance(late.exception(PATIENCE), RequestTimeout)
         assert one.cancel()
-        assert stage.stats.wait_for(lambda stats: len(stats.cancels) == 1)
-        assert not other.done()
-        stage.gate.set()
-        assert other.result(PATIENCE).text == "b"
-        assert stage.stats.wait_for(lambda stats: stats.running == 0)
-    assert stage.stats.cancelled == 1
-
-
-@with_frames
-def test_each_call_of_a_frame_has_a_deadline_of_its_own(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch() as batch:
-            late = batch.call_tool("hold", {"key": "late"}, timeout=0.05)
-            patient = batch.call_tool("hold", {"key": "patient"})
-        error = late.exception(PATIENCE)
-        assert isinstance(error, RequestTimeout)
-        stage.gate.set()
-        assert patient.result(PATIENCE).text == "patient"
-
-
-@pytest.mark.requirement("M-24")
-@pytest.mark.parametrize("wire", [*FRAMING, Wire("http", STATEFUL)], ids=str)
-def test_the_time_of_a_batch_ends_all_of_its_calls(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch(timeout=0.05) as batch:
-            for key in "ab":
-                batch.call_tool("hold", {"key": key})
-        errors = [future.exception(PATIENCE) for future in batch.futures]
-        assert [type(error) for error in errors] == [RequestTimeout] * 2
-        assert stage.stats.wait_for(lambda stats: stats.running == 0)
-
-
-@with_frames
-def test_a_token_withdraws_its_calls_alone(wire: Wire) -> None:
-    stage = Placed()
-    token = CancelToken()
-    with wire.connect(stage.server) as client:
-        with client.batch() as batch:
-            one = batch.call_tool("hold", {"key": "a"}, cancel=token)
-            other = batch.call_tool("hold", {"key": "b"})
-        stage.inside("a", "b")
         token.cancel("enough")
-        error = one.exception(PATIENCE)
-        assert isinstance(error, RequestCancelled)
+        assert isinstance(two.exception(PATIENCE), RequestCancelled)
+        assert stage.stats.wait_for(lambda stats: len(stats.cancels) == 3)
+        assert [step.progress for step in counts[0].progress(PATIENCE)] == [1]
+        assert [step.progress for step in counts[1].progress(PATIENCE)] == [1, 2, 3]
+        assert not patient.done()
         stage.gate.set()
-        assert other.result(PATIENCE).text == "b"
-
-
-@with_frames
-def test_progress_of_each_call_reaches_it(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch() as batch:
-            short, long = (batch.call_tool("count", {"steps": steps}) for steps in (1, 3))
-        assert [step.progress for step in short.progress(PATIENCE)] == [1]
-        assert [step.progress for step in long.progress(PATIENCE)] == [1, 2, 3]
-
-
-@with_frames
-def test_closing_the_client_ends_every_call_of_a_frame(wire: Wire) -> None:
-    stage = Placed()
-    with wire.connect(stage.server) as client:
-        with client.batch() as batch:
-            for key in "ab":
-                batch.call_tool("hold", {"key": key})
-        stage.inside("a", "b")
-        client.close()
-        errors = [future.exception(PATIENCE) for future in batch.futures]
-        assert [type(error) for error in errors] == [ClosedError] * 2
-        assert len({id(error) for error in errors}) == 2
-    stage.gate.set()
+        assert patient.result(PATIENCE).text == "d"
+        assert stage.stats.wait_for(lambda stats: stats.running == 0)
+    assert stage.stats.cancelled == 3
 
 
 @pytest.mark.parametrize("response", ["json", "sse"])
@@ -673,54 +558,30 @@ def test_a_session_that_was_lost_is_renewed_and_the_calls_sent_again_alone() -> 
 
 
 @with_frames
-def test_with_interceptors_each_call_of_a_batch_is_sent_alone(wire: Wire) -> None:
-    stage = Placed()
-    seen = Seen()
-    with wire.connect(stage.server, interceptors=[seen]) as client:
-        with client.batch() as batch:
-            places(batch, "a", "b")
-        assert texts(batch.futures) == ["a", "b"]
-        assert stage.places == {"a": None, "b": None}
-    kinds = sorted(seen.hooks("tools/call"))
-    assert kinds == sorted(
-        [("outgoing", "request"), ("incoming", "response"), ("ended", "response")] * 2
-    )
+def test_with_interceptors_each_call_of_a_batch_is_sent_alone_and_waits_for_no_other(
+    wire: Wire,
+) -> None:
+    stage, seen, gate = Placed(), Seen(), Gate()
 
-
-@with_frames
-def test_an_interceptor_that_blocks_holds_its_own_call_of_a_batch_only(wire: Wire) -> None:
-    stage = Placed()
-    gate = Gate()
-
-    def hold(message: Any) -> None:
-        if message.params["arguments"]["key"] == "stuck":
+    def look(message: Any) -> None:
+        key = message.params["arguments"]["key"]
+        if key == "refused":
+            raise UsageError("not today")
+        if key == "stuck":
             gate(message)
 
-    with wire.connect(stage.server, interceptors=[on_call("outgoing", hold)]) as client:
+    hooks = [seen, on_call("outgoing", look)]
+    with wire.connect(stage.server, interceptors=hooks) as client:
         with client.batch() as batch:
-            stuck = batch.call_tool("place", {"key": "stuck"})
-            places(batch, "a", "b")
+            places(batch, "stuck", "refused", "a", "b")
         gate.reached()
-        assert texts(batch.futures[1:]) == ["a", "b"]
+        assert isinstance(batch.futures[1].exception(PATIENCE), UsageError)
+        assert texts(batch.futures[2:]) == ["a", "b"]
         assert stage.places == {"a": None, "b": None}
         gate.open.set()
-        assert stuck.result(PATIENCE).text == "stuck"
-
-
-@with_frames
-def test_a_call_that_an_interceptor_refuses_holds_no_other_call_of_a_batch(wire: Wire) -> None:
-    stage = Placed()
-
-    def refuse(message: Any) -> None:
-        if message.params["arguments"]["key"] == "b":
-            raise UsageError("not today")
-
-    with wire.connect(stage.server, interceptors=[on_call("outgoing", refuse)]) as client:
-        with client.batch() as batch:
-            places(batch, *"abc")
-        assert isinstance(batch.futures[1].exception(PATIENCE), UsageError)
-        assert texts(batch.futures[::2]) == ["a", "c"]
-    assert stage.places == {"a": None, "c": None}
+        assert batch.futures[0].result(PATIENCE).text == "stuck"
+    kinds = seen.hooks("tools/call")
+    assert [kinds.count(("outgoing", "request")), kinds.count(("incoming", "response"))] == [4, 3]
 
 
 # -- the test server -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ wires = pytest.mark.parametrize(
     "wire", [Wire(transport, STATELESS) for transport in ("memory", "stdio", "http")], ids=str
 )
 MEMORY = Wire("memory", STATELESS)
+DAY = 24 * 3600.0
 
 FETCHES: dict[str, Fetch] = {
     "tools/list": lambda client, **options: client.list_tools(**options),
@@ -88,7 +89,7 @@ def test_what_is_fresh_is_not_asked_for_again(wire: Wire, method: str) -> None:
     with wire.connect(server) as client:
         before = asked(server, method)
         first = fetch(client)
-        assert all(fetch(client) == first for _ in range(3))
+        assert [fetch(client) for _ in range(3)] == [first] * 3
         assert asked(server, method) == before + 1
 
 
@@ -103,8 +104,8 @@ def test_futures_and_iterators_take_what_is_kept_and_keep_what_they_get(wire: Wi
         assert list(client.iter_tools()) == first.tools
         assert client.read_resource.future("shelf:/new").result(PATIENCE).text == "Moby-Dick"
         assert client.read_resource("shelf:/new").text == "Moby-Dick"
-        assert client.request("tools/list")["tools"][0]["name"] == "echo"
-        assert client.request.future("tools/list").result()["tools"][0]["name"] == "echo"
+        for raw in (client.request("tools/list"), client.request.future("tools/list").result()):
+            assert raw["tools"][0]["name"] == "echo"
     assert (asked(server, "tools/list"), asked(server, "resources/read")) == (1, 1)
 
 
@@ -127,17 +128,18 @@ def test_another_method_or_other_parameters_are_another_result(wire: Wire) -> No
 
 
 @every_fetch
+@pytest.mark.parametrize(("ttl", "lifetime"), [(60_000, 60.0), (10**12, DAY), (10**30, DAY)])
 @pytest.mark.requirement("CCH-04", "CCH-05")
 def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_before(
-    method: str, monkeypatch: pytest.MonkeyPatch
+    method: str, ttl: int, lifetime: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, "syncmcp._client.caching", stands=True)
-    server, fetch = shop(), FETCHES[method]
+    server, fetch = shop(ttl), FETCHES[method]
     with MEMORY.connect(server) as client:
         clock.advance(1.0)  # what was asked for before is older than the connection
-        fetch(client)
+        fetch(client, cache="refresh")
         before = asked(server, method)
-        clock.advance(59.0)
+        clock.advance(lifetime - 1.0)
         fetch(client)
         assert asked(server, method) == before
         clock.advance(1.0)
@@ -148,32 +150,17 @@ def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_befor
         assert asked(server, method) == before + 1
 
 
-@wires
 @every_fetch
-@pytest.mark.parametrize("ttl", [0, -1, -(10**30), None, "60000", True, 0.0])
+@pytest.mark.parametrize("ttl", [0, -(10**30), None, "60000", True])
 @pytest.mark.requirement("CCH-04")
-def test_what_has_no_lifetime_is_asked_for_each_time(wire: Wire, method: str, ttl: Any) -> None:
+def test_what_has_no_lifetime_is_asked_for_each_time(method: str, ttl: Any) -> None:
     server = shop(ttl)
     fetch = FETCHES[method]
-    with wire.connect(server) as client:
+    with MEMORY.connect(server) as client:
         before = asked(server, method)
         fetch(client)
         fetch(client)
         assert asked(server, method) == before + 2
-
-
-@pytest.mark.parametrize("ttl", [10**12, 10**30])
-def test_nothing_is_kept_for_more_than_a_day(ttl: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, "syncmcp._client.caching")
-    server = shop(ttl)
-    with MEMORY.connect(server) as client:
-        client.list_tools()
-        clock.advance(24 * 3600 - 60)
-        client.list_tools()
-        assert asked(server, "tools/list") == 1
-        clock.advance(60)
-        client.list_tools()
-        assert asked(server, "tools/list") == 2
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
@@ -212,48 +199,33 @@ def test_an_error_is_not_kept_nor_a_result_that_does_not_fit() -> None:
         assert names(client) == ["echo"]
 
 
-@wires
-@pytest.mark.parametrize("ending", ["close", "cancel"])
-def test_a_kept_result_is_not_for_a_call_that_could_not_be_made(wire: Wire, ending: str) -> None:
-    with wire.connect(shop()) as client:
+def test_a_kept_result_is_not_for_a_call_that_could_not_be_made() -> None:
+    with MEMORY.connect(shop()) as client:
         client.list_tools()
-        if ending == "cancel":
-            token = syncmcp.CancelToken()
-            token.cancel("enough")
-            with pytest.raises(RequestCancelled, match="cancelled"):
-                client.list_tools(cancel=token)
-            return
+        token = syncmcp.CancelToken()
+        token.cancel("enough")
+        with pytest.raises(RequestCancelled, match="cancelled"):
+            client.list_tools(cancel=token)
         client.close()
-        with pytest.raises(ClosedError):
-            client.list_tools()
-        with pytest.raises(ClosedError):
-            client.list_tools.future()
+        for call in (client.list_tools, client.list_tools.future):
+            with pytest.raises(ClosedError):
+                call()
 
 
 @wires
 def test_whatever_a_caller_does_to_its_result_the_next_one_is_as_it_was(wire: Wire) -> None:
-    def spoil(value: Any) -> None:
-        if isinstance(value, dict):
-            for inner in list(value.values()):
-                spoil(inner)
-            value["spoiled"] = True
-        elif isinstance(value, list):
-            for inner in value:
-                spoil(inner)
-            value.append("spoiled")
-
     server = shop()
     with wire.connect(server) as client:
         for _ in range(3):
-            result = client.list_tools()
+            result, raw = client.list_tools(), client.request("tools/list")
+            assert "spoiled" not in f"{result} {raw}"
             (tool,) = result.tools
-            assert "spoiled" not in str(result)
-            spoil(tool.input_schema)
             tool.name = "spoiled"
+            for schema in (tool.input_schema, raw["tools"][0]["inputSchema"]):
+                schema["properties"]["spoiled"] = {}
+                schema["required"].append("spoiled")
             result.tools.clear()
-            raw = client.request("tools/list")
-            assert "spoiled" not in str(raw)
-            spoil(raw)
+            raw["tools"].append("spoiled")
     assert asked(server, "tools/list") == 1
 
 
@@ -307,13 +279,18 @@ def test_a_call_that_says_more_than_its_parameters_is_never_kept(
         assert len(store.kept) == 1
 
 
-def test_a_wrong_word_is_refused_before_anything_is_sent() -> None:
+def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> None:
     server = shop()
     with MEMORY.connect(server) as client:
         for wrong in ("always", None, True):
             with pytest.raises(UsageError, match="cache is 'use', 'refresh' or 'bypass'"):
                 client.list_tools(cache=wrong)  # type: ignore[arg-type]
-    assert asked(server, "tools/list") == 0
+        assert asked(server, "tools/list") == 0
+        client.list_tools()
+        client.set_elicitation(lambda params, context: types.ElicitResult.decline())
+        client.list_tools()
+        client.list_tools()
+    assert asked(server, "tools/list") == 2
 
 
 @wires
@@ -341,16 +318,6 @@ def test_a_result_that_took_questions_is_not_kept(wire: Wire) -> None:
         assert not store.kept
         assert client.read_resource("shelf:/new").text == "Moby-Dick"
         assert len(store.kept) == 1
-
-
-def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> None:
-    server = shop()
-    with MEMORY.connect(server) as client:
-        client.list_tools()
-        client.set_elicitation(lambda params, context: types.ElicitResult.decline())
-        client.list_tools()
-        client.list_tools()
-    assert asked(server, "tools/list") == 2
 
 
 # -- beside the rest of the library ---------------------------------------------------------------

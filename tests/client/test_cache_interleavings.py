@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,52 +168,41 @@ def test_no_interleaving_shows_anybody_what_they_were_told_is_old(steps: list[An
     play(steps)
 
 
-def test_an_answer_from_before_the_change_that_arrives_after_the_news_is_not_kept() -> None:
-    world = play(
-        [
-            ("call", 0, "tools/list", "use"),
-            ("serve", 0),
-            ("change", "tools/list"),
-            ("hear", 0),
-            ("finish", 0),
-            ("call", 0, "tools/list", "use"),
-        ]
-    )
-    assert (world.hits, len(world.fetches)) == (0, 1)
+def call(client: int, use: CacheUse = "use") -> tuple[Any, ...]:
+    return ("call", client, "tools/list", use)
 
 
-def test_nobody_is_shown_what_is_kept_for_longer_than_the_server_allows() -> None:
-    listing = ("call", 0, "tools/list", "use")
-    world = play([listing, ("finish", 0), ("wait", 9), listing, ("wait", 1), listing])
-    assert (world.hits, len(world.fetches)) == (1, 1)
+CHANGE = ("change", "tools/list")
+
+# The steps, how many calls found something kept, and how many are still on their way.
+EXAMPLES: dict[str, tuple[list[Any], int, int]] = {
+    "an answer from before the change arrives after the news": (
+        [call(0), ("serve", 0), CHANGE, ("hear", 0), ("finish", 0), call(0)],
+        0,
+        1,
+    ),
+    "something is kept for longer than the server allows": (
+        [call(0), ("finish", 0), ("wait", 9), call(0), ("wait", 1), call(0)],
+        1,
+        1,
+    ),
+    "another client put it there before the news": (
+        [call(0), ("finish", 0), call(1), CHANGE, ("hear", 1), call(1), call(0)],
+        2,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_is_outdated_is_asked_for_again(example: str) -> None:
+    steps, hits, fetches = EXAMPLES[example]
+    world = play(steps)
+    assert (world.hits, len(world.fetches)) == (hits, fetches)
 
 
 def test_an_answer_that_was_asked_for_earlier_does_not_replace_one_asked_for_later() -> None:
-    world = play(
-        [
-            ("call", 0, "tools/list", "use"),
-            ("serve", 0),
-            ("change", "tools/list"),
-            ("call", 1, "tools/list", "refresh"),
-            ("finish", 1),
-            ("finish", 0),
-            ("hear", 1),
-        ]
-    )
+    steps = [call(0), ("serve", 0), CHANGE, call(1, "refresh"), ("finish", 1), ("finish", 0)]
+    world = play([*steps, ("hear", 1)])
     kept = list(world.store._entries.values())
     assert [b'"version":1' in each.body for each in kept] == [True]
-
-
-def test_what_another_client_put_there_before_the_news_is_not_used() -> None:
-    world = play(
-        [
-            ("call", 0, "tools/list", "use"),
-            ("finish", 0),
-            ("call", 1, "tools/list", "use"),
-            ("change", "tools/list"),
-            ("hear", 1),
-            ("call", 1, "tools/list", "use"),
-            ("call", 0, "tools/list", "use"),
-        ]
-    )
-    assert (world.hits, len(world.fetches)) == (2, 1)

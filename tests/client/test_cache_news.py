@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ChangeEvent, InvalidParams, types
+from syncmcp import ChangeEvent, InvalidParams
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.client.test_cache import FETCHES, MEMORY, asked, names, shop, wires
-from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads, relayed
+from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads
+
+NEW = "shelf:/new"
 
 CHANGES: dict[str, Callable[[Server], object]] = {
     "tools/list": lambda server: server.list_changed("tools"),
@@ -54,61 +56,39 @@ def test_a_result_on_its_way_while_a_change_is_told_is_not_kept(
 ) -> None:
     server = shop()
     made, gate = threading.Event(), threading.Event()
+    lists = method == "tools/list"
+    feature = server.features.list_tools if lists else server.features.read_resource
 
     def answer(params: Any, context: ToolContext) -> Any:
-        features = server.features
-        made_before = (
-            features.list_tools(params, context)
-            if method == "tools/list"
-            else features.read_resource(params, context)
-        )
+        made_before = feature(params, context)
         made.set()
         assert gate.wait(PATIENCE)
         return made_before
 
     server.on_request(method, answer)
-    with wire.connect(server) as client:
-        with client.listen(tools=True, uris=["shelf:/new"], timeout=PATIENCE) as events:
-            old: list[Any] = []
-            if way == "future":
-                operation = client.list_tools if method == "tools/list" else client.read_resource
-                arguments = () if method == "tools/list" else ("shelf:/new",)
-                future = operation.future(*arguments)
-                late = threading.Thread(target=lambda: old.append(future.result(PATIENCE)))
-            else:
-                late = threading.Thread(target=lambda: old.append(FETCHES[method](client)))
-            late.start()
+    with (
+        wire.connect(server) as client,
+        client.listen(tools=True, uris=["shelf:/new"], timeout=PATIENCE) as events,
+    ):
+
+        def fetch() -> Any:
+            if way == "blocking":
+                return FETCHES[method](client)
+            future = client.list_tools.future() if lists else client.read_resource.future(NEW)
+            return future.result(PATIENCE)
+
+        def change() -> None:
             assert made.wait(PATIENCE)
-            server.resource("shelf:/new")(lambda: "Walden")
+            server.resource(NEW)(lambda: "Walden")
             server.add_tool(lambda: "", name="more")
-            server.resource_updated("shelf:/new")
-            kinds = {next(events).kind, next(events).kind}
-            assert kinds == {"tools", "resource"}
+            server.resource_updated(NEW)
+            assert {next(events).kind, next(events).kind} == {"tools", "resource"}
             gate.set()
-            late.join(PATIENCE)
-            new = FETCHES[method](client)
-        assert len(old) == 1
-        assert old[0] != new
-        assert ("Walden" if method == "resources/read" else "more") in str(new)
+
+        old, _ = in_threads(fetch, change)
+        assert ("more" if lists else "Walden") not in str(old)
+        assert ("more" if lists else "Walden") in str(FETCHES[method](client))
     assert asked(server, method) == 2
-
-
-@wires
-def test_a_listener_is_given_the_list_as_it_is_after_the_change(wire: Wire) -> None:
-    server = shop()
-    seen: list[list[str]] = []
-    heard = threading.Event()
-
-    def note(tools: list[types.Tool]) -> None:
-        seen.append([tool.name for tool in tools])
-        heard.set()
-
-    with wire.connect(server) as client:
-        assert names(client) == ["echo"]
-        client.on_tools_changed(note, debounce=0.0)
-        server.add_tool(lambda: "", name="more")
-        assert heard.wait(PATIENCE)
-        assert seen[0] == ["echo", "more"] == names(client)
 
 
 def test_a_change_below_a_resource_is_one_of_it() -> None:
@@ -145,25 +125,17 @@ def test_what_nobody_told_during_an_interruption_counts_as_changed() -> None:
     assert (asked(server, "tools/list"), asked(server, "prompts/list")) == (2, 1)
 
 
-def test_a_server_that_was_started_again_is_asked_anew() -> None:
+@pytest.mark.parametrize(("transport", "lists"), [("stdio", 2), ("memory", 2), ("http", 1)])
+def test_only_what_a_url_gave_is_good_after_closing_and_opening_again(
+    transport: str, lists: int
+) -> None:
     server = shop()
-    with relayed(server) as target, syncmcp.connect(target, mode=STATELESS) as client:
+    with Wire(transport, STATELESS).connect(server) as client:
         assert names(client) == ["echo"]
         client.close()
-        server.add_tool(lambda: "", name="more")
         client.open()
-        assert names(client) == names(client) == ["echo", "more"]
-    assert asked(server, "tools/list") == 2
-
-
-def test_what_a_url_gave_is_good_after_closing_and_opening_again() -> None:
-    server = shop()
-    with serve_http(server) as http:
-        client = syncmcp.Client(http.url, mode=STATELESS)
-        for _ in range(3):
-            with client:
-                assert names(client) == ["echo"]
-    assert asked(server, "tools/list") == 1
+        assert names(client) == names(client) == ["echo"]
+    assert asked(server, "tools/list") == lists
 
 
 @pytest.mark.parametrize("transport", ["memory", "http"])
@@ -216,9 +188,15 @@ def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> No
         assert asked(server, "tools/list") == 5
         assert len(client.list_tools().tools) == 6
         assert client.list_tools(cursor=None) == first
+        client.list_prompts()
         assert asked(server, "tools/list") == 5
-        with pytest.raises(syncmcp.LimitExceeded):
-            client.list_tools(max_pages=2)
+        with pytest.raises(InvalidParams):  # which throws all pages of this list away
+            client.list_tools(cursor="of another time")
+        assert asked(server, "tools/list") == 6
+        client.list_tools()
+        assert asked(server, "tools/list") == 9
+        client.list_prompts()
+        assert asked(server, "prompts/list") == 1
 
 
 def test_each_page_has_its_own_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,19 +211,3 @@ def test_each_page_has_its_own_lifetime(monkeypatch: pytest.MonkeyPatch) -> None
         assert asked(server, "tools/list") == 2
         client.list_tools(cursor=None)
         assert asked(server, "tools/list") == 3
-
-
-@wires
-@pytest.mark.requirement("CCH-07")
-def test_a_refused_cursor_throws_all_pages_of_its_list_away(wire: Wire) -> None:
-    server = crowd()
-    with wire.connect(server) as client:
-        client.list_tools()
-        client.list_prompts()
-        with pytest.raises(InvalidParams):
-            client.list_tools(cursor="of another time")
-        assert asked(server, "tools/list") == 4
-        client.list_tools()
-        assert asked(server, "tools/list") == 7
-        client.list_prompts()
-        assert asked(server, "prompts/list") == 1

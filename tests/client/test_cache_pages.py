@@ -96,22 +96,6 @@ def test_a_list_is_kept_as_long_as_the_page_that_may_be_kept_least(
         assert library.asked == [0, 2, 4, 0, 2, 4, 6]
 
 
-def _first_page(client: Client, library: Library) -> None:
-    client.list_tools(cursor=None, cache="refresh")
-
-
-def _later_page(client: Client, library: Library) -> None:
-    client.list_tools(cursor=str(SIZE), cache="refresh")
-
-
-def _later_page_by_request(client: Client, library: Library) -> None:
-    client.request("tools/list", {"cursor": str(SIZE)}, cache="refresh")
-
-
-def _part_of_an_iterator(client: Client, library: Library) -> None:
-    next(client.iter_tools(cache="refresh"))
-
-
 def _list_that_fails(client: Client, library: Library) -> None:
     library.broken = True
     with pytest.raises(syncmcp.InternalError):
@@ -119,18 +103,21 @@ def _list_that_fails(client: Client, library: Library) -> None:
     library.broken = False
 
 
-REFRESHED = [
-    _first_page,
-    _later_page,
-    _later_page_by_request,
-    _part_of_an_iterator,
-    _list_that_fails,
-]
+REFRESHED: dict[str, Callable[[Client, Library], object]] = {
+    "first page": lambda client, _: client.list_tools(cursor=None, cache="refresh"),
+    "later page": lambda client, _: client.list_tools(cursor=str(SIZE), cache="refresh"),
+    "request": lambda client, _: client.request(
+        "tools/list", {"cursor": str(SIZE)}, cache="refresh"
+    ),
+    "iterator": lambda client, _: next(client.iter_tools(cache="refresh")),
+    "list that fails": _list_that_fails,
+}
+every_refresh = pytest.mark.parametrize("refresh", REFRESHED.values(), ids=list(REFRESHED))
 
 
 @wires
 @every_way
-@pytest.mark.parametrize("refresh", REFRESHED)
+@every_refresh
 @pytest.mark.requirement("M-35")
 def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
     wire: Wire, way: Callable[[Client], str], refresh: Callable[[Client, Library], None]
@@ -147,7 +134,7 @@ def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
 
 
 @every_way
-@pytest.mark.parametrize("refresh", REFRESHED)
+@every_refresh
 def test_nor_is_one_that_another_client_put_into_the_store(
     way: Callable[[Client], str], refresh: Callable[[Client, Library], None]
 ) -> None:
@@ -220,7 +207,10 @@ def test_the_limit_of_pages_counts_kept_ones_as_they_are_needed() -> None:
         assert library.asked == [0, 2, 4]
 
 
-def test_kept_pages_whose_cursors_go_round_in_circles_are_an_error_as_others_are() -> None:
+@every_way
+def test_kept_pages_whose_cursors_go_round_in_circles_are_an_error_as_others_are(
+    way: Callable[[Client], str],
+) -> None:
     library = Library()
 
     def circle(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -228,6 +218,6 @@ def test_kept_pages_whose_cursors_go_round_in_circles_are_an_error_as_others_are
 
     library.server.on_request("tools/list", circle)
     with MEMORY.connect(library.server) as client:
-        for way in (blocking, future, iterated):
+        for _ in range(2):
             with pytest.raises(syncmcp.ProtocolError, match="repeated a cursor"):
                 way(client)

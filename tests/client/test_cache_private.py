@@ -22,6 +22,7 @@ from syncmcp.cache import MemoryCache
 from syncmcp.testing import AuthorizationServer, Recording, Server, serve_http
 from tests.auth.authorization_server import Person
 from tests.client.test_cache import Recorder
+from tests.support.intercepting import Does, Seen
 from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads
 from tests.transports.http_peer import RawServer, Request, serving
 
@@ -126,19 +127,12 @@ def test_a_program_that_changes_its_settings_does_not_change_the_user_of_a_clien
         target.headers = {"X-Who": "eve"}
         target.auth = Bearer("eve")
         assert who(client) == who(client, cache="refresh") == "ada"
+        # Headers of one call are nobody else's business.
+        assert who(client, headers={"X-Who": "dan"}) == "dan"
+        assert who(client) == "ada"
         with syncmcp.connect(target, mode=STATELESS) as other:
             assert who(other) == "Bearer eveeve"
-    assert mirror.asked == ["ada", "ada", "Bearer eveeve"]
-
-
-@pytest.mark.requirement("CCH-03")
-def test_headers_of_one_call_are_nobody_elses_business(mirror: Mirror, raw: RawServer) -> None:
-    with connected(raw, headers={"X-Who": "ada"}) as client:
-        assert who(client, headers={"X-Who": "bob"}) == "bob"
-        assert who(client) == "ada"
-        assert who(client, headers={"X-Who": "eve"}) == "eve"
-        assert who(client) == "ada"
-    assert mirror.asked == ["bob", "ada", "eve"]
+    assert mirror.asked == ["ada", "ada", "dan", "Bearer eveeve"]
 
 
 # -- where the user may change --------------------------------------------------------------------
@@ -214,24 +208,21 @@ def session(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
     return {"session": session}, partial(setattr, auth, "name")
 
 
-may_change = pytest.mark.parametrize(
-    "setting",
-    [
-        headers_function,
-        headers_function_and_token,
-        token_function,
-        token_file,
-        own_auth,
-        own_function,
-        subclass,
-        of_requests,
-        session,
-    ],
-)
+SETTINGS = [
+    headers_function,
+    headers_function_and_token,
+    token_function,
+    token_file,
+    own_auth,
+    own_function,
+    subclass,
+    of_requests,
+    session,
+]
 
 
 @ways
-@may_change
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.requirement("CCH-03")
 def test_each_user_is_told_their_own_where_the_user_may_change(
     ask: Callable[[syncmcp.Client], str],
@@ -329,27 +320,18 @@ def test_clients_that_share_a_store_share_nothing_that_is_not_public(
     assert mirror.asked == list(names)
 
 
-def test_clients_that_share_a_store_share_what_is_public_and_others_do_not(
-    mirror: Mirror, raw: RawServer
-) -> None:
-    mirror.scope = "public"
-    store = MemoryCache()
-    for name in ("ada", "bob"):
-        with connected(raw, store, headers={"X-Who": name}) as client:
-            assert who(client) == "ada"
-    for name in ("eve", "dan"):
-        with connected(raw, headers={"X-Who": name}) as client:
-            assert who(client) == name
-    assert mirror.asked == ["ada", "eve", "dan"]
-
-
-def test_what_is_public_at_one_server_is_not_that_of_another() -> None:
-    first, second, store = Mirror("public"), Mirror("public"), MemoryCache()
-    with serving(first) as one, serving(second) as two:
-        with connected(one, store, headers={"X-Who": "ada"}) as client:
-            assert who(client) == "ada"
-        with connected(two, store, headers={"X-Who": "bob"}) as client:
-            assert who(client) == "bob"
+def test_clients_that_share_a_store_share_what_is_public_at_their_server() -> None:
+    here, elsewhere, store = Mirror("public"), Mirror("public"), MemoryCache()
+    with serving(here) as one, serving(elsewhere) as two:
+        for server, cache, name, shown in (
+            (one, store, "ada", "ada"),
+            (one, store, "bob", "ada"),
+            (one, True, "eve", "eve"),
+            (two, store, "dan", "dan"),
+        ):
+            with connected(server, cache, headers={"X-Who": name}) as client:
+                assert who(client) == shown
+    assert (here.asked, elsewhere.asked) == (["ada", "eve"], ["dan"])
 
 
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
@@ -416,39 +398,24 @@ def test_what_the_environment_says_of_the_way_to_a_server_counts_too(
 # -- interceptors, and what a store sees ----------------------------------------------------------
 
 
-class Renaming(Interceptor):
-    """Makes something else of every list."""
-
-    def incoming(self, message: Message) -> Message:
-        if message.kind == "response" and message.method == "tools/list":
-            tool = {**message.result["tools"][0], "name": "renamed"}
-            return message.with_result({**message.result, "tools": [tool]})
-        return message
+def rename(message: Message) -> Message:
+    """Make something else of every list."""
+    tool = {**message.result["tools"][0], "name": "renamed"}
+    return message.with_result({**message.result, "tools": [tool]})
 
 
-class Introducing(Interceptor):
-    """Says in every request on whose behalf it is made."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def outgoing(self, message: Message) -> Message:
-        meta = {**message.params.get("_meta", {}), "example.com/for": self.name}
-        return message.with_params({**message.params, "_meta": meta})
-
-
-class Watching(Interceptor):
-    """Counts requests."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-
-    def outgoing(self, message: Message) -> None:
-        self.requests += message.method == "tools/list"
+def introduce(message: Message) -> Message:
+    """Say in every request on whose behalf it is made."""
+    meta = {**message.params.get("_meta", {}), "example.com/for": "ada"}
+    return message.with_params({**message.params, "_meta": meta})
 
 
 @ways
-@pytest.mark.parametrize("interceptor", [Renaming(), Introducing("ada")], ids=["result", "request"])
+@pytest.mark.parametrize(
+    "interceptor",
+    [Does("incoming", "tools/list", rename), Does("outgoing", "tools/list", introduce)],
+    ids=["result", "request"],
+)
 def test_what_interceptors_have_changed_is_not_kept(
     ask: Callable[[syncmcp.Client], str],
     interceptor: Interceptor,
@@ -469,10 +436,10 @@ def test_what_interceptors_have_changed_is_not_kept(
 def test_interceptors_that_only_look_see_what_is_sent_and_nothing_else(
     ask: Callable[[syncmcp.Client], str], mirror: Mirror, raw: RawServer
 ) -> None:
-    watching = Watching()
-    with syncmcp.connect(raw.url, mode=STATELESS, interceptors=[watching]) as client:
+    seen = Seen()
+    with syncmcp.connect(raw.url, mode=STATELESS, interceptors=[seen]) as client:
         assert ask(client) == ask(client) == "nobody"
-    assert watching.requests == len(mirror.asked) == 1
+    assert seen.hooks("tools/list").count(("outgoing", "request")) == len(mirror.asked) == 1
 
 
 def test_what_is_kept_names_no_credential(mirror: Mirror, raw: RawServer) -> None:

@@ -87,9 +87,24 @@ def test_arguments_that_the_tool_does_not_have_or_lacks_are_mistakes_of_the_call
             add(a=1, c=2)
         with pytest.raises(TypeError, match="missing a required argument: 'a'"):
             add.future()
+        with pytest.raises(UsageError):
+            client.tool("add", timeout=-1)
+        with pytest.raises(UsageError):
+            client.tool("")
+        with pytest.raises(UsageError, match="no tool 'shout'"):
+            client.tool("shout")
         assert server.stats.requests["tools/call"] == 0
         assert client.tool("odd")(city="Rome", **{"class": True}).text
         assert "x-1" in client.tool("free")(**{"x-1": 1}).text
+
+
+def test_options_are_for_each_call() -> None:
+    seen: list[float] = []
+    with syncmcp.connect(Stage().server) as client:
+        count = client.tool("count", on_progress=lambda done, *_: seen.append(done))
+        count(steps=3)
+        count(steps=1)
+    assert seen == [1, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -110,21 +125,6 @@ def test_arguments_may_stand_elsewhere_in_a_schema_than_among_its_properties(wor
         assert "**others" in str(inspect.signature(function))
 
 
-def test_options_are_for_each_call_and_mistakes_in_them_are_found_at_once() -> None:
-    stage = Stage()
-    with syncmcp.connect(stage.server) as client:
-        with pytest.raises(UsageError):
-            client.tool("echo", timeout=-1)
-        with pytest.raises(UsageError, match="no tool 'shout'"):
-            client.tool("shout")
-        with pytest.raises(UsageError):
-            client.tool("")
-        seen: list[float] = []
-        count = client.tool("count", on_progress=lambda done, total, message: seen.append(done))
-        count(steps=3)
-        assert seen == [1, 2, 3]
-
-
 @every_wire
 def test_results_of_many_calls_come_in_order_and_a_bounded_number_is_in_flight(
     wire: Wire,
@@ -143,15 +143,20 @@ def test_results_of_many_calls_come_in_order_and_a_bounded_number_is_in_flight(
         assert [result.text for result in results] == keys[1:]
 
 
-def test_results_may_come_as_they_are_there() -> None:
+def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_others() -> None:
     stage = Stage()
+    token = syncmcp.CancelToken()
     with syncmcp.connect(stage.server) as client:
-        calls = [{"key": "slow"}, {"key": "quick"}]
+        calls = [{"key": "slow"}, {"key": "quick"}, {"key": "never"}]
         stage.let_go("quick")
-        results = client.tool("hold").map(calls, ordered=False)
+        results = client.tool("hold", cancel=token).map(calls, ordered=False)
         assert next(results).text == "quick"
         stage.let_go("slow")
         assert next(results).text == "slow"
+        stage.inside("never")
+        token.cancel()
+        with pytest.raises(RequestCancelled):
+            next(results)
         assert next(results, None) is None
 
 
@@ -182,16 +187,3 @@ def test_an_error_ends_the_results_or_is_one_of_them() -> None:
             next(results)
         with pytest.raises(UsageError):
             add.map(calls, max_in_flight=0)
-
-
-def test_cancelled_results_are_errors_like_others() -> None:
-    stage = Stage()
-    token = syncmcp.CancelToken()
-    with syncmcp.connect(stage.server) as client:
-        results = client.tool("hold", cancel=token).map([{"key": "a"}, {"key": "b"}])
-        stage.let_go("a")
-        assert next(results).text == "a"
-        stage.inside("b")
-        token.cancel()
-        with pytest.raises(RequestCancelled):
-            next(results)

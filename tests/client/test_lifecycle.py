@@ -15,12 +15,11 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
+from syncmcp import Client, ClosedError, ConnectionLost, OutcomeUnknown, Stdio
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp.testing import Server, ToolContext
@@ -28,7 +27,7 @@ from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
 from tests.support.scripts import OLD, Scripted, opening
-from tests.support.stage import PATIENCE, interrupted
+from tests.support.stage import PATIENCE, in_threads, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -50,29 +49,19 @@ def target(wire: str) -> Server | Stdio:
     return in_process() if wire == "memory" else programs.server()
 
 
-def in_thread(function: Callable[[], Any]) -> Any:
-    """Run `function` on a thread of its own and return what it returns."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join(CEILING * 3)
-    assert results, "it did not end"
-    return results[0]
-
-
-# -- threads and order ---------------------------------------------------------------------------
-
-
 @TARGETS
 @pytest.mark.requirement("STD-09")
 @pytest.mark.pitfall("1")
 def test_a_client_is_opened_used_and_closed_in_three_threads(wire: str) -> None:
-    client = in_thread(lambda: syncmcp.connect(target(wire)))
-    results = [in_thread(lambda: client.call_tool("pid").text) for _ in range(3)]
+    (client,) = in_threads(lambda: syncmcp.connect(target(wire)))
+    results = [in_threads(lambda: client.call_tool("pid").text)[0] for _ in range(3)]
     assert len(set(results)) == 1
-    in_thread(client.close)
+    assert in_threads(client.close) == [None]
     with pytest.raises(ClosedError):
         client.call_tool("pid")
+
+
+# -- threads and order ---------------------------------------------------------------------------
 
 
 @TARGETS
@@ -91,29 +80,18 @@ def test_many_clients_are_closed_in_any_order(order: str, wire: str) -> None:
 
 
 @pytest.mark.pitfall("3")
-def test_a_client_works_in_a_thread_of_asyncio_and_in_the_thread_of_a_running_loop() -> None:
-    client = syncmcp.connect(in_process())
-
-    async def main() -> list[str]:
-        here = client.call_tool("pid").text  # as a notebook does it
-        there = await asyncio.to_thread(client.call_tool, "pid")
-        later = await asyncio.wrap_future(client.call_tool.future("pid"))
-        return [here, there.text, later.text]
-
-    with client:
-        assert asyncio.run(main()) == [str(os.getpid())] * 3
-
-
-@pytest.mark.pitfall("3")
 def test_a_client_opened_in_one_loop_works_in_another() -> None:
     async def opened() -> Client:
         return syncmcp.connect(in_process())
 
-    async def used(client: Client) -> str:
+    async def used(client: Client) -> list[str]:
         with client:
-            return client.call_tool("pid").text
+            here = client.call_tool("pid").text  # as a notebook does it
+            there = await asyncio.to_thread(client.call_tool, "pid")
+            later = await asyncio.wrap_future(client.call_tool.future("pid"))
+            return [here, there.text, later.text]
 
-    assert asyncio.run(used(asyncio.run(opened()))) == str(os.getpid())
+    assert asyncio.run(used(asyncio.run(opened()))) == [str(os.getpid())] * 3
 
 
 # -- opening and closing -------------------------------------------------------------------------
@@ -129,18 +107,8 @@ def test_a_client_that_was_never_opened_says_so() -> None:
 def test_closing_is_idempotent_from_many_threads_at_once() -> None:
     server = in_process()
     client = syncmcp.connect(server)
-    together = threading.Barrier(8)
-
-    def close() -> None:
-        together.wait(CEILING)
-        client.close()
-        client.close()
-
-    closers = [threading.Thread(target=close) for _ in range(8)]
-    for closer in closers:
-        closer.start()
-    for closer in closers:
-        closer.join(CEILING)
+    assert in_threads(*[client.close] * 8) == [None] * 8
+    client.close()
     assert server.stats.wait_for(lambda stats: stats.sessions == 0)
     Client(server).close()  # one that was never open
 
@@ -174,69 +142,23 @@ def test_ids_are_integers_that_grow_over_every_reconnect() -> None:
 def test_a_lazy_client_opens_once_for_all_threads() -> None:
     server = in_process()
     client = Client(server, lazy=True)
-    with server.stats as stats:
-        assert stats.opened == 0
-    together = threading.Barrier(8)
-    results: list[str] = []
-
-    def call() -> None:
-        together.wait(CEILING)
-        results.append(client.call_tool("pid").text)
-
-    callers = [threading.Thread(target=call) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(CEILING)
+    assert server.stats.opened == 0
+    results = in_threads(*[lambda: client.call_tool("pid").text] * 8)
     client.close()
-    assert len(results) == 8
-    with server.stats as stats:
-        assert stats.opened == 1
-
-
-@TARGETS
-def test_closing_fails_the_calls_in_flight_at_once(wire: str) -> None:
-    client = syncmcp.connect(target(wire))
-    calls = [client.call_tool.future("wait") for _ in range(3)]
-    client.close()
-    for call in calls:
-        error = call.exception(CEILING)
-        assert isinstance(error, ClosedError)
-        assert error.method == "tools/call"
-
-
-def test_closing_with_drain_lets_the_calls_in_flight_end() -> None:
-    server = Server("slow")
-    gate = threading.Event()
-    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
-    client = syncmcp.connect(server)
-    call = client.call_tool.future("slow")
-    assert server.stats.wait_for(lambda stats: stats.running == 1)
-    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
-    closer.start()
-    gate.set()
-    assert call.result(CEILING).text == "True"
-    closer.join(CEILING)
-    assert not closer.is_alive()
+    assert results == [str(os.getpid())] * 8
+    assert server.stats.opened == 1
 
 
 def test_closing_ends_an_opening_that_is_under_way() -> None:
     with Scripted([]) as peer:
         client = Client(peer)
-        outcome: list[BaseException] = []
 
-        def open_it() -> None:
-            try:
-                client.open()
-            except BaseException as error:  # whatever it is, the test looks at it
-                outcome.append(error)
+        def close() -> None:
+            peer.transcript.wait_received("server/discover")
+            client.close()
 
-        opener = threading.Thread(target=open_it)
-        opener.start()
-        peer.transcript.wait_received("server/discover")
-        client.close()
-        opener.join(CEILING)
-        assert isinstance(outcome[0], ClosedError)
+        outcome, _ = in_threads(client.open, close)
+        assert isinstance(outcome, ClosedError)
 
 
 @pytest.mark.parametrize("place", ["progress", "log", "handler", "done"])
@@ -252,27 +174,24 @@ def test_a_client_may_be_closed_from_its_own_callbacks(place: str) -> None:
         context.request("acme/question")
         return "done"
 
-    def close(*_: object) -> None:
-        client.close()
-        closed.set()
+    def close_at(where: str) -> Callable[..., None]:
+        def close(*_: object) -> None:
+            if where == place:
+                client.close()
+                closed.set()
 
-    def handler(params: dict[str, Any], context: HandlerContext) -> None:
-        if place == "handler":
-            close()
+        return close
 
-    options: dict[str, Any] = {"on_log": close} if place == "log" else {}
-    client = Client(server, mode="legacy", **options)
-    client.on_request("acme/question", handler)
+    client = Client(server, mode="legacy", on_log=close_at("log"))
+    client.on_request("acme/question", close_at("handler"))
     client.open()
-    call = client.call_tool.future("work", on_progress=close if place == "progress" else None)
-    if place == "done":
-        call.add_done_callback(close)
+    call = client.call_tool.future("work", on_progress=close_at("progress"))
+    call.add_done_callback(close_at("done"))
     assert closed.wait(CEILING)
     outcome = call.exception(CEILING)
-    if place == "handler":
-        assert isinstance(outcome, ClosedError)  # the server had no answer yet
-    else:
-        assert outcome is None or isinstance(outcome, ClosedError)  # whichever came first
+    # Where a handler has closed it, the server had no answer yet; else whichever came first.
+    kinds = [ClosedError] if place == "handler" else [ClosedError, type(None)]
+    assert type(outcome) in kinds
 
 
 @TARGETS
@@ -394,53 +313,27 @@ def test_the_pause_before_a_restart_grows_with_each_death_up_to_a_bound(
 @pytest.mark.pitfall("5")
 def test_a_killed_server_fails_every_call_in_flight_with_an_error_of_its_own() -> None:
     running = threading.Semaphore(0)
-    count = 100
-    with syncmcp.connect(programs.server()) as client:
+    blocking, futures = 10, 100
+    with syncmcp.connect(programs.server(), on_progress=lambda *_: running.release()) as client:
         victim = int(client.call_tool("pid").text)
-        calls = [
-            client.call_tool.future("wait", on_progress=lambda *_: running.release())
-            for _ in range(count)
-        ]
-        for _ in range(count):
-            assert running.acquire(timeout=CEILING)
-        os.kill(victim, signal.SIGKILL)
-        errors = [call.exception(CEILING) for call in calls]
+        calls = [client.call_tool.future("wait") for _ in range(futures)]
+
+        def kill() -> None:
+            for _ in range(blocking + futures):
+                assert running.acquire(timeout=CEILING)
+            os.kill(victim, signal.SIGKILL)
+
+        *errors, _ = in_threads(*[lambda: client.call_tool("wait")] * blocking, kill)
+        # Its own traceback too: one that all share would grow with each raise.
+        assert len({id(error.__traceback__) for error in errors}) == blocking
+        errors += [call.exception(CEILING) for call in calls]
         assert {type(error) for error in errors} == {OutcomeUnknown}
-        assert len({id(error) for error in errors}) == count
+        assert len({id(error) for error in errors}) == blocking + futures
         for error in errors:
-            assert isinstance(error, OutcomeUnknown)
+            assert (error.method, error.delivery) == ("tools/call", "unknown")
             assert error.exit_code == -signal.SIGKILL
-            assert error.delivery == "unknown"
             assert "ready to serve" in error.stderr_tail
-            assert error.method == "tools/call"
         assert int(client.call_tool("pid").text) != victim
-
-
-@pytest.mark.pitfall("5")
-def test_threads_blocked_in_calls_hear_of_the_death_too() -> None:
-    inside = threading.Semaphore(0)
-    errors: list[BaseException] = []
-    with syncmcp.connect(programs.server()) as client:
-        victim = int(client.call_tool("pid").text)
-
-        def call() -> None:
-            try:
-                client.call_tool("wait", on_progress=lambda *_: inside.release())
-            except syncmcp.McpError as error:
-                errors.append(error)
-
-        callers = [threading.Thread(target=call) for _ in range(10)]
-        for caller in callers:
-            caller.start()
-        for _ in callers:
-            assert inside.acquire(timeout=CEILING)
-        os.kill(victim, signal.SIGKILL)
-        for caller in callers:
-            caller.join(CEILING)
-    assert {type(error) for error in errors} == {OutcomeUnknown}
-    assert len({id(error) for error in errors}) == 10
-    # Its own traceback too: one that all share would grow with each raise.
-    assert len({id(error.__traceback__) for error in errors}) == 10
 
 
 @pytest.mark.alone
@@ -529,28 +422,3 @@ def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
         number += 2
     assert number > 20
     client.close()
-
-
-def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    draining, gate = threading.Event(), threading.Event()
-
-    class Watched(Deadline):
-        def remaining(self) -> float | None:
-            draining.set()
-            return super().remaining()
-
-    server = Server("slow")
-    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
-    client = syncmcp.connect(server)
-    connection = client._core.connection
-    assert connection is not None
-    call = client.call_tool.future("slow")
-    monkeypatch.setattr("syncmcp._client.core.Deadline", Watched)
-    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
-    closer.start()
-    assert draining.wait(CEILING)
-    with pytest.raises(ClosedError):  # so ends a future that wants its next page
-        connection.request("tools/list", {}, ResolvedOptions(None, None), Deadline(CEILING))
-    gate.set()
-    assert call.result(CEILING).text == "True"
-    closer.join(CEILING)

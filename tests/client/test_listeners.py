@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,7 +12,16 @@ from syncmcp import ChangeEvent, SubscriptionLost, UsageError
 from syncmcp._concurrency.timing import timer
 from syncmcp.testing import RpcError
 from tests.client.test_listening import TOOLS, held, let_go, shop, updated
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, every_wire, is_gone
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Clock,
+    Wire,
+    every_wire,
+    is_gone,
+    logged,
+)
 
 
 class Heard:
@@ -39,11 +46,19 @@ class Heard:
 
 
 @every_wire
-def test_a_function_is_called_with_each_event_until_it_is_stopped(wire: Wire) -> None:
+def test_a_function_is_called_with_each_event_until_it_is_stopped_even_if_it_fails(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
     server = shop()
     heard = Heard()
+
+    def hear(event: ChangeEvent) -> None:
+        heard(event)
+        if len(heard.values) == 1:
+            raise SystemExit("I have had enough")
+
     with wire.connect(server) as client:
-        listener = client.listen(tools=True, uris=["a:1"]).run_in_thread(heard)
+        listener = client.listen(tools=True, uris=["a:1"]).run_in_thread(hear)
         server.list_changed("tools")
         assert heard.wait(1) == [TOOLS]
         server.resource_updated("a:1")
@@ -58,42 +73,22 @@ def test_a_function_is_called_with_each_event_until_it_is_stopped(wire: Wire) ->
         assert len(heard.values) == 2
         assert all(name.startswith("syncmcp-listener[") for name in heard.threads)
         assert listener.stop(0)
-
-
-@every_wire
-def test_a_function_that_fails_is_called_again(
-    wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = shop()
-    heard = Heard()
-
-    def fail(event: ChangeEvent) -> None:
-        heard(event)
-        if len(heard.values) == 1:
-            raise SystemExit("I have had enough")
-
-    with wire.connect(server) as client:
-        listener = client.listen(tools=True).run_in_thread(fail)
-        server.list_changed("tools")
-        heard.wait(1)
-        server.list_changed("tools")
-        heard.wait(2)
-        assert listener.stop(PATIENCE)
     assert "a listener of changes failed" in caplog.text
     assert "I have had enough" in caplog.text
 
 
 @every_wire
-def test_a_slow_function_holds_up_nobody(wire: Wire) -> None:
+def test_a_slow_function_holds_up_nobody_and_may_stop_its_own_listener(wire: Wire) -> None:
     server = shop()
     inside, go_on = threading.Event(), threading.Event()
-
-    def slow(event: ChangeEvent) -> None:
-        inside.set()
-        assert go_on.wait(PATIENCE)
-
-    heard = Heard()
+    heard, said = Heard(), Heard()
     with wire.connect(server) as client:
+
+        def slow(event: ChangeEvent) -> None:
+            inside.set()
+            assert go_on.wait(PATIENCE)
+            said((listener.stop(), client.call_tool("buy").text))
+
         listener = client.listen(tools=True).run_in_thread(slow)
         other = client.on_tools_changed(heard, debounce=0)
         try:
@@ -105,23 +100,9 @@ def test_a_slow_function_holds_up_nobody(wire: Wire) -> None:
             assert listener.running
         finally:
             go_on.set()
+        assert said.wait(1) == [(False, "bought")]
         assert listener.stop(PATIENCE)
         assert other.stop(PATIENCE)
-
-
-@every_wire
-def test_a_function_may_stop_its_own_listener_and_call_the_client(wire: Wire) -> None:
-    server = shop()
-    heard = Heard()
-    with wire.connect(server) as client:
-
-        def once(event: ChangeEvent) -> None:
-            heard((listener.stop(), client.call_tool("buy").text))
-
-        listener = client.listen(tools=True).run_in_thread(once)
-        server.list_changed("tools")
-        assert heard.wait(1) == [(False, "bought")]
-        assert listener.stop(PATIENCE)
 
 
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
@@ -160,36 +141,26 @@ def test_who_listens_is_told_of_the_end(how: str, caplog: pytest.LogCaptureFixtu
 @every_wire
 def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
     server = shop()
-    tools, prompts, resources = Heard(), Heard(), Heard()
+    stock = ["one"]
+    server.resource("a:9")(lambda: stock[0])
+    tools, prompts, resources, content = Heard(), Heard(), Heard(), Heard()
     with wire.connect(server) as client:
         client.on_tools_changed(lambda now: tools([tool.name for tool in now]), debounce=0)
         client.on_prompts_changed(lambda now: prompts([prompt.name for prompt in now]), debounce=0)
         client.on_resources_changed(lambda now: resources([one.uri for one in now]), debounce=0)
+        reading = client.on_resource_updated("a:9", lambda now: content(now.text), debounce=0)
         server.remove_prompt("offer")
         server.remove_resource("a:2")
         server.add_tool(lambda: "", name="sell")
-        assert tools.wait(1)[-1] == ["buy", "sell"]
-        assert prompts.wait(1)[-1] == []
-        assert resources.wait(1)[-1] == ["a:1"]
-    names = tools.threads + prompts.threads + resources.threads
-    assert all(name.startswith("syncmcp-worker[") for name in names)
-
-
-@every_wire
-def test_a_resource_is_read_again_when_it_has_changed(wire: Wire) -> None:
-    server = shop()
-    stock = ["one"]
-    server.resource("a:9")(lambda: stock[0])
-    heard = Heard()
-    with wire.connect(server) as client:
-        listener = client.on_resource_updated(
-            "a:9", lambda now: heard(now.contents[0].to_wire()["text"]), debounce=0
-        )
         stock[0] = "none"
         server.resource_updated("a:9")
-        assert heard.wait(1) == ["none"]
-        assert listener.stop(PATIENCE)
-        assert let_go(server)
+        assert tools.wait(1)[-1] == ["buy", "sell"]
+        assert prompts.wait(1)[-1] == []
+        assert resources.wait(1)[-1] == ["a:1", "a:9"]
+        assert content.wait(1) == ["none"]
+        assert reading.stop(PATIENCE)
+    for heard in (tools, prompts, resources, content):
+        assert heard.threads[0].startswith("syncmcp-worker[")
 
 
 @every_wire
@@ -251,7 +222,7 @@ def test_what_changes_during_a_call_leads_to_another_one_after_it() -> None:
 
 def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
     server = shop()
-    heard, said = Heard(), SimpleQueue[str]()
+    heard = Heard()
     refused = [True]
 
     def refuse(params: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -261,23 +232,15 @@ def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
         return {"tools": []}
 
     server.on_request("tools/list", refuse)
-
-    class Watch(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.put(record.getMessage())
-
-    watch = Watch()
-    logging.getLogger("syncmcp.subscriptions").addHandler(watch)
-    try:
-        with syncmcp.connect(server, mode=STATEFUL) as client:
-            client.on_tools_changed(heard, debounce=0)
-            server.list_changed("tools")
-            message = said.get(timeout=PATIENCE)
-            assert "a refresh after a change failed: tools/list" in message
-            server.list_changed("tools")
-            assert heard.wait(1) == [[]]
-    finally:
-        logging.getLogger("syncmcp.subscriptions").removeHandler(watch)
+    with (
+        logged("syncmcp.subscriptions") as said,
+        syncmcp.connect(server, mode=STATEFUL) as client,
+    ):
+        client.on_tools_changed(heard, debounce=0)
+        server.list_changed("tools")
+        assert "a refresh after a change failed: tools/list" in said.get(timeout=PATIENCE)
+        server.list_changed("tools")
+        assert heard.wait(1) == [[]]
 
 
 @pytest.mark.filterwarnings("ignore:a client of shop was never closed")

@@ -6,7 +6,7 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -78,17 +78,16 @@ def listening(wire: Wire, **wanted: Any) -> Iterator[tuple[Server, syncmcp.Subsc
 
 @every_wire
 def test_what_changes_after_the_server_has_agreed_is_told(wire: Wire) -> None:
-    with listening(wire, tools=True, prompts=True, resources=True, uris=["a:1"]) as (
-        server,
-        events,
-    ):
+    wanted: dict[str, Any] = {"tools": True, "prompts": True, "resources": True, "uris": ["a:1"]}
+    with listening(wire, **wanted) as (server, events):
         assert events.lists == ("tools", "prompts", "resources")
         assert events.uris == ("a:1",)
-        server.list_changed("resources")
-        server.resource_updated("a:1")
-        server.list_changed("prompts")
-        server.list_changed("tools")
-        assert [next(events) for _ in range(4)] == [RESOURCES, updated("a:1"), PROMPTS, TOOLS]
+        for _ in range(2):  # an event that was looked at may come again
+            server.list_changed("resources")
+            server.resource_updated("a:1")
+            server.list_changed("prompts")
+            server.list_changed("tools")
+            assert [next(events) for _ in range(4)] == [RESOURCES, updated("a:1"), PROMPTS, TOOLS]
 
 
 @every_wire
@@ -108,84 +107,49 @@ def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> Non
     arrived = threading.Event()
     with wire.connect(server) as client:
         client.on_notification("notifications/prompts/list_changed", lambda _: arrived.set())
-        with client.listen(
-            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=3
-        ) as events:
-            for _ in range(50):
-                server.list_changed("tools")
-                server.resource_updated("a:1")
-            server.list_changed("prompts")
-            assert arrived.wait(PATIENCE)
-            assert list(events) == [TOOLS, updated("a:1"), PROMPTS]
-
-
-@every_wire
-def test_an_event_that_was_looked_at_may_come_again(wire: Wire) -> None:
-    with listening(wire, tools=True) as (server, events):
-        for _ in range(3):
-            server.list_changed("tools")
-            assert next(events) == TOOLS
-
-
-@every_wire
-def test_the_iteration_ends_after_so_many_events(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
         events = client.listen(
-            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=2
+            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=3
         )
-        for _ in range(2):
+        for _ in range(50):
             server.list_changed("tools")
-            server.list_changed("prompts")
             server.resource_updated("a:1")
-        assert list(events) == [TOOLS, PROMPTS]
-        assert let_go(server)
+        server.list_changed("prompts")
+        assert arrived.wait(PATIENCE)
+        assert list(events) == [TOOLS, updated("a:1"), PROMPTS]
+        assert let_go(server)  # the iteration has ended
 
 
 @every_wire
 def test_leaving_the_loop_tells_the_server(wire: Wire) -> None:
     server = shop()
+
+    def ring() -> None:
+        assert server.stats.wait_for(lambda stats: held(server) > 0, PATIENCE)
+        server.resource_updated("a:1")
+
     with wire.connect(server) as client:
-        ring(server, "a:1", after=lambda: held(server) > 0)
-        for event in client.listen(uris=["a:1"], timeout=PATIENCE):
-            assert event == updated("a:1")
-            break
-        assert let_go(server)
-        with pytest.raises(ZeroDivisionError):
-            loop_that_fails(client, server)
+        for failure in (None, ZeroDivisionError):
+            ringing = threading.Thread(target=ring, name="ring")
+            ringing.start()
+            with suppress(ZeroDivisionError):
+                for event in client.listen(uris=["a:1"], timeout=PATIENCE):
+                    assert event == updated("a:1")
+                    if failure:
+                        raise failure
+                    break
+            assert let_go(server)
+            ringing.join(PATIENCE)
+        events = client.listen(uris=["a:1"])
+        assert server.stats.wait_for(lambda stats: held(server) == 1, PATIENCE)
+        del events
+        gc.collect()  # nobody has it any more
         assert let_go(server)
         client.list_tools()
 
 
-def ring(server: Server, uri: str, after: Any) -> None:
-    """Have a resource change as soon as `after` holds."""
-
-    def wait() -> None:
-        assert server.stats.wait_for(lambda stats: after(), PATIENCE)
-        server.resource_updated(uri)
-
-    threading.Thread(target=wait, name="ring").start()
-
-
-def loop_that_fails(client: syncmcp.Client, server: Server) -> None:
-    ring(server, "a:1", after=lambda: held(server) > 0)
-    for _ in client.listen(uris=["a:1"], timeout=PATIENCE):
-        raise ZeroDivisionError
-
-
 @every_wire
-def test_a_subscription_that_nobody_has_any_more_ends(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
-        events = client.listen(uris=["a:1"])
-        assert server.stats.wait_for(lambda stats: held(server) == 1, PATIENCE)
-        del events
-        gc.collect()
-        assert let_go(server)
-
-
-@every_wire
-def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire) -> None:
+@pytest.mark.parametrize("what", ["subscription", "client", "client that drains"])
+def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire, what: str) -> None:
     server = shop()
     with wire.connect(server) as client:
         events = client.listen(tools=True, uris=["a:1"])
@@ -193,7 +157,10 @@ def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire) -> None:
 
         def close() -> None:
             assert waiting.wait(PATIENCE)
-            events.close()
+            if what == "subscription":
+                events.close()
+            else:
+                client.close(drain=what == "client that drains")
 
         def listen() -> list[ChangeEvent]:
             waiting.set()
@@ -203,25 +170,6 @@ def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire) -> None:
         assert let_go(server)
         assert list(events) == []
         events.close()
-
-
-@every_wire
-def test_closing_the_client_ends_the_iteration(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
-        events = client.listen(tools=True)
-        waiting = threading.Event()
-
-        def close() -> None:
-            assert waiting.wait(PATIENCE)
-            client.close()
-
-        def listen() -> list[ChangeEvent]:
-            waiting.set()
-            return list(events)
-
-        assert in_threads(listen, close) == [[], None]
-        assert server.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
         assert client._core.session_state.listeners == []
 
 
@@ -268,32 +216,18 @@ def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
         asked = server.stats.requests
+        client.subscribe_resource("a:1")  # the program's own is shared, too
         first = client.listen(uris=["a:1"], timeout=PATIENCE)
         second = client.listen(uris=["a:1", "a:1"], timeout=PATIENCE)
         assert asked["resources/subscribe"] == 1
         first.close()
+        client.unsubscribe_resource("a:1")
         assert asked["resources/unsubscribe"] == 0
         server.resource_updated("a:1")
         assert next(second) == updated("a:1")
         second.close()
         assert asked["resources/unsubscribe"] == 1
         assert held(server) == 0
-
-
-@pytest.mark.requirement("M-12")
-@stateful_wires
-def test_the_program_s_own_subscription_is_shared_too(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
-        asked = server.stats.requests
-        client.subscribe_resource("a:1")
-        with client.listen(uris=["a:1"], timeout=PATIENCE) as events:
-            assert asked["resources/subscribe"] == 1
-            client.unsubscribe_resource("a:1")
-            assert asked["resources/unsubscribe"] == 0
-            server.resource_updated("a:1")
-            assert next(events) == updated("a:1")
-        assert asked["resources/unsubscribe"] == 1
         with client.listen(uris=["a:1"]):
             client.subscribe_resource("a:1")
         assert asked["resources/unsubscribe"] == 1
@@ -334,62 +268,31 @@ def test_what_makes_no_sense_is_refused(wanted: dict[str, Any], text: str) -> No
         client.listen(**wanted)
 
 
-def test_a_client_that_is_not_open_listens_to_nothing() -> None:
-    client = syncmcp.Client(shop())
-    with pytest.raises(syncmcp.ClosedError):
-        client.listen(tools=True)
-
-
-@every_wire
-def test_a_lazy_client_opens_to_listen_and_misses_nothing_by_that(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as other:
-        other.close()
-        lazy = syncmcp.Client(other._core.settings.target, mode=wire.revision, lazy=True)
-        try:
-            with lazy.listen(tools=True, timeout=PATIENCE) as events:
-                server.list_changed("tools")
-                assert next(events) == TOOLS
-        finally:
-            lazy.close()
-
-
 @every_wire
 def test_a_client_that_is_closed_and_opened_again_listens_anew(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
         before = client.listen(uris=["a:1"])
         client.close()
+        with pytest.raises(syncmcp.ClosedError):
+            client.listen(tools=True)
         client.open()
         with client.listen(uris=["a:1"], timeout=PATIENCE) as events:
             before.close()
             server.resource_updated("a:1")
             assert next(events) == updated("a:1")
             assert list(before) == []
+        client.close()
+        lazy = syncmcp.Client(client._core.settings.target, mode=wire.revision, lazy=True)
+        with closing(lazy), lazy.listen(tools=True, timeout=PATIENCE) as events:
+            server.list_changed("tools")
+            assert next(events) == TOOLS
 
 
 @every_wire
-def test_a_close_that_waits_for_calls_does_not_wait_for_listeners(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client:
-        events = client.listen(tools=True)
-        client.close(drain=True)
-        assert list(events) == []
-
-
-@every_wire
-def test_listening_takes_no_place_among_the_calls_in_flight(wire: Wire) -> None:
-    server = shop()
-    with (
-        wire.connect(server, max_in_flight=1) as client,
-        client.listen(tools=True),
-        client.listen(prompts=True),
-    ):
-        assert client.call_tool("buy", timeout=PATIENCE).text == "bought"
-
-
-@every_wire
-def test_a_call_still_has_its_own_notifications_while_somebody_listens(wire: Wire) -> None:
+def test_listening_takes_no_place_among_the_calls_in_flight_nor_their_notifications(
+    wire: Wire,
+) -> None:
     server = shop()
 
     @server.tool()
@@ -399,8 +302,12 @@ def test_a_call_still_has_its_own_notifications_while_somebody_listens(wire: Wir
         return "done"
 
     seen: list[float] = []
-    with wire.connect(server) as client, client.listen(tools=True, uris=["a:1"]):
-        client.call_tool("steps", on_progress=lambda progress, *_: seen.append(progress))
+    with (
+        wire.connect(server, max_in_flight=1) as client,
+        client.listen(tools=True, uris=["a:1"]),
+        client.listen(prompts=True),
+    ):
+        client.call_tool("steps", on_progress=lambda now, *_: seen.append(now), timeout=PATIENCE)
     assert seen == [1, 2]
 
 

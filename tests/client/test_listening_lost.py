@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -60,6 +61,20 @@ def acknowledge(id: object = script.ID, **filter: Any) -> script.Step:
     )
 
 
+@contextmanager
+def scripted(
+    wire: str, *steps: script.Step, revision: Any = NEW, **options: Any
+) -> Iterator[tuple[Scripted, syncmcp.Client]]:
+    """A server that does `steps` after its opening, and then nothing more; and its client."""
+    with (
+        Scripted([*opening(revision), *steps, script.silence()]) as peer,
+        syncmcp.connect(
+            peer.url if wire == "http" else peer.on(wire), mode=revision, **options
+        ) as client,
+    ):
+        yield peer, client
+
+
 # -- one frame at a time --------------------------------------------------------------------------
 
 
@@ -68,7 +83,6 @@ def acknowledge(id: object = script.ID, **filter: Any) -> script.Step:
 def test_an_event_reaches_the_listener_whose_id_it_carries_and_no_other(wire: str) -> None:
     changed = "notifications/resources/updated"
     steps = [
-        *opening(),
         script.expect(LISTEN, label="one"),
         acknowledge(resourceSubscriptions=["a:1"]),
         script.expect(LISTEN, label="two"),
@@ -78,30 +92,33 @@ def test_an_event_reaches_the_listener_whose_id_it_carries_and_no_other(wire: st
         script.notify(changed, tagged("x", uri="a:1/strange")),
         script.notify(changed, tagged(uri="a:1/two"), to="two"),
         script.notify(changed, tagged(uri="a:1/one"), to="one"),
-        script.silence(),
     ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
+    with scripted(wire, *steps) as (_, client):
         one = client.listen(uris=["a:1"], timeout=PATIENCE)
         two = client.listen(uris=["a:1"], timeout=PATIENCE)
         assert next(one) == updated("a:1/one")
         assert next(two) == updated("a:1/two")
 
 
-@pytest.mark.requirement("SUB-02")
+@pytest.mark.requirement("SUB-01", "SUB-02")
 @WIRES
-def test_the_request_says_what_is_wanted(wire: str) -> None:
-    uris = ["a:1"]
+def test_the_request_says_what_is_wanted_and_less_is_said_and_borne(
+    wire: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    uris = ["a:1", "a:2"]
     steps = [
-        *opening(),
         script.expect(LISTEN),
-        acknowledge(resourceSubscriptions=uris, promptsListChanged=True),
-        script.silence(),
+        acknowledge(toolsListChanged=True, resourceSubscriptions=["a:2"]),
+        script.notify(CHANGED, tagged()),
     ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
-        with client.listen(prompts=True, uris=uris) as events:
-            assert (events.lists, events.uris) == (("prompts",), ("a:1",))
+    with scripted(wire, *steps, name="peer") as (peer, client):
+        with client.listen(tools=True, prompts=True, uris=uris) as events:
+            assert (events.lists, events.uris) == (("tools",), ("a:2",))
+            assert next(events) == TOOLS
+        assert "[peer] refuses to notify of prompts, a:1" in caplog.text
         (request,) = peer.requests(LISTEN)
         assert request["params"]["notifications"] == {
+            "toolsListChanged": True,
             "promptsListChanged": True,
             "resourceSubscriptions": uris,
         }
@@ -109,36 +126,24 @@ def test_the_request_says_what_is_wanted(wire: str) -> None:
         assert notice["params"]["requestId"] == request["id"]
 
 
-@pytest.mark.requirement("SUB-01")
-@WIRES
-def test_less_than_what_was_asked_for_is_said_and_borne(
-    wire: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    steps = [
-        *opening(),
-        script.expect(LISTEN),
-        acknowledge(toolsListChanged=True, resourceSubscriptions=["a:2"]),
-        script.notify(CHANGED, tagged()),
-        script.silence(),
-    ]
-    with (
-        Scripted(steps) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, name="peer") as client,
-        client.listen(tools=True, prompts=True, uris=["a:1", "a:2"]) as events,
-    ):
-        assert (events.lists, events.uris) == (("tools",), ("a:2",))
-        assert next(events) == TOOLS
-    assert "[peer] refuses to notify of prompts, a:1" in caplog.text
+REFUSALS: dict[str, tuple[script.Step, type[Exception], str]] = {
+    "agrees to nothing": (acknowledge(x=True), NotSupported, "refused to notify of tools"),
+    "ends it at once": (script.reply(tagged()), SubscriptionLost, "at once"),
+    "an error": (script.error(-32601, "no"), syncmcp.MethodNotFound, "no"),
+}
 
 
-@pytest.mark.requirement("SUB-01")
+@pytest.mark.requirement("SUB-01", "SUB-03")
+@pytest.mark.parametrize("how", REFUSALS)
 @WIRES
-def test_a_server_that_agrees_to_nothing_does_not_support_it(wire: str) -> None:
-    steps = [*opening(), script.expect(LISTEN), acknowledge(x=True), script.silence()]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
-        with pytest.raises(NotSupported, match="refused to notify of tools"):
+def test_a_server_that_refuses_it_is_not_listened_to(wire: str, how: str) -> None:
+    answer, error, words = REFUSALS[how]
+    with scripted(wire, script.expect(LISTEN), answer) as (peer, client):
+        with pytest.raises(error, match=words):
             client.listen(tools=True)
-        assert peer.requests("notifications/cancelled")
+        if how == "agrees to nothing":
+            assert peer.requests("notifications/cancelled")
+        assert client._core.session_state.listeners == []
 
 
 ENDS = {
@@ -152,7 +157,6 @@ ENDS = {
 @WIRES
 def test_the_server_may_end_it_by_an_answer_or_by_a_notice(wire: str, end: str) -> None:
     steps = [
-        *opening(),
         script.expect(LISTEN),
         acknowledge(),
         script.notify(CHANGED, tagged()),
@@ -160,10 +164,10 @@ def test_the_server_may_end_it_by_an_answer_or_by_a_notice(wire: str, end: str) 
         script.gate("lost"),
         *ENDS.values(),
         script.expect("tools/list"),
+        ENDS["notice"],  # which ends no request but one that listens
         script.reply({"tools": []}),
-        script.silence(),
     ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW, name="peer") as client:
+    with scripted(wire, *steps, name="peer") as (peer, client):
         events = client.listen(tools=True, timeout=PATIENCE)
         assert next(events) == TOOLS
         with pytest.raises(SubscriptionLost, match="the server ended the subscription") as caught:
@@ -173,50 +177,14 @@ def test_the_server_may_end_it_by_an_answer_or_by_a_notice(wire: str, end: str) 
         assert (error.by, error.lists, error.uris, error.server) == (
             "server", ("tools",), (), "peer",
         )  # fmt: skip
-        assert client.list_tools().tools == []
-        assert "notifications/cancelled" not in peer.transcript.methods()
-
-
-@pytest.mark.requirement("SUB-03")
-@WIRES
-def test_a_server_may_end_it_at_once(wire: str) -> None:
-    steps = [*opening(), script.expect(LISTEN), script.reply(tagged()), script.silence()]
-    with (
-        Scripted(steps) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW) as client,
-        pytest.raises(SubscriptionLost, match="at once"),
-    ):
-        client.listen(tools=True)
-
-
-@pytest.mark.requirement("SUB-03")
-@WIRES
-def test_a_notice_ends_no_other_request_than_one_that_listens(wire: str) -> None:
-    steps = [
-        *opening(),
-        script.expect("tools/list"),
-        script.notify("notifications/cancelled", {"requestId": script.ID}),
-        script.reply({"tools": []}),
-        script.silence(),
-    ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
         assert client.list_tools(timeout=PATIENCE).tools == []
-
-
-@WIRES
-def test_a_refusal_is_an_error_of_the_server_s(wire: str) -> None:
-    steps = [*opening(), script.expect(LISTEN), script.error(-32601, "no"), script.silence()]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
-        with pytest.raises(syncmcp.MethodNotFound):
-            client.listen(tools=True)
-        assert client._core.session_state.listeners == []
+        assert "notifications/cancelled" not in peer.transcript.methods()
 
 
 @WIRES
 def test_a_server_that_never_agrees_is_waited_for_so_long(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = [*opening(), script.expect(LISTEN), script.silence()]
     waits: list[float] = []
 
     class InVain(Latch):
@@ -226,10 +194,7 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
             return not peer.requests(LISTEN)
 
     monkeypatch.setattr("syncmcp._connection.pending_request.Latch", InVain)
-    with (
-        Scripted(steps) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,
-    ):
+    with scripted(wire, script.expect(LISTEN), timeout=600) as (peer, client):
         with pytest.raises(
             syncmcp.RequestTimeout, match="did not acknowledge the subscription"
         ) as caught:
@@ -242,16 +207,14 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
 @WIRES
 def test_a_refused_subscription_gives_back_those_before_it(wire: str) -> None:
     steps = [
-        *opening(OLD),
         script.expect("resources/subscribe"),
         script.reply({}),
         script.expect("resources/subscribe"),
         script.error(-32002, "no such resource"),
         script.expect("resources/unsubscribe"),
         script.reply({}),
-        script.silence(),
     ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+    with scripted(wire, *steps, revision=OLD) as (peer, client):
         with pytest.raises(syncmcp.ResourceNotFound):
             client.listen(uris=["a:1", "a:2"])
         (request,) = peer.requests("resources/unsubscribe")
@@ -259,27 +222,14 @@ def test_a_refused_subscription_gives_back_those_before_it(wire: str) -> None:
         assert client._core.session_state.listeners == []
 
 
-@WIRES
-def test_an_update_of_something_below_is_told_with_its_own_uri(wire: str) -> None:
-    steps = [
-        *opening(OLD),
-        script.expect("resources/subscribe"),
-        script.reply({}),
-        script.notify("notifications/resources/updated", {"uri": "a:10"}),
-        script.notify("notifications/resources/updated", {"uri": "a:1/part"}),
-        script.expect("resources/unsubscribe"),
-        script.reply({}),
-        script.silence(),
-    ]
-    with (
-        Scripted(steps) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD) as client,
-        client.listen(uris=["a:1"], timeout=PATIENCE) as events,
-    ):
-        assert next(events) == updated("a:1/part")
-
-
 # -- a server that dies, and one that forgets ---------------------------------------------------
+
+
+EVERYTHING = [missed("tools"), missed("resource", "a:1")]
+
+
+def take(events: syncmcp.Subscription, count: int = 2) -> list[ChangeEvent]:
+    return [next(events) for _ in range(count)]
 
 
 @pytest.mark.requirement("STD-08", "SUB-03")
@@ -291,30 +241,28 @@ def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
     with relayed(server) as target, syncmcp.connect(target, mode=revision) as client:
         with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
             die(others)
-            assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
+            assert take(events) == EVERYTHING
             assert server.stats.wait_for(lambda stats: held(server) == 1)
             server.resource_updated("a:1")
             server.list_changed("tools")
-            assert [next(events), next(events)] == [updated("a:1"), TOOLS]
+            assert take(events) == [updated("a:1"), TOOLS]
         assert let_go(server)
 
 
 @pytest.mark.requirement("STD-08")
 def test_the_process_that_replaces_a_dead_one_is_asked_for_the_same() -> None:
     agreed = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
-    dies = [*opening(), script.expect(LISTEN), acknowledge(**agreed), script.cut(code=1)]
-    lasts = [*opening(), script.expect(LISTEN), acknowledge(**agreed), script.silence()]
+    listening = [*opening(), script.expect(LISTEN), acknowledge(**agreed)]
     with (
-        Scripted(dies, lasts) as peer,
+        Scripted([*listening, script.cut(code=1)], [*listening, script.silence()]) as peer,
         syncmcp.connect(syncmcp.Stdio(*peer.command), mode=NEW) as client,
+        client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events,
     ):
-        events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
-        assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
+        assert take(events) == EVERYTHING
         first, second = peer.requests(LISTEN, 2)
-        assert first["params"]["notifications"] == agreed
         assert second["params"] == first["params"]
+        assert first["params"]["notifications"] == agreed
         assert second["id"] != first["id"]
-        events.close()
 
 
 @pytest.mark.requirement("STD-08")
@@ -379,31 +327,29 @@ def test_a_process_that_is_not_replaced_takes_the_subscription_with_it(
 
 
 @pytest.mark.requirement("SUB-03")
-def test_a_stream_that_breaks_is_asked_for_again() -> None:
-    server = shop()
-    with serve_http(server) as http, syncmcp.connect(http.url, mode=STATELESS) as client:
-        with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
-            http.drop_connections()
-            assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
-            server.list_changed("tools")
-            assert next(events) == TOOLS
-            assert server.stats.requests[LISTEN] == 2
-        assert let_go(server)
-
-
-def test_the_stream_that_all_share_is_opened_again_for_those_who_listen() -> None:
+@pytest.mark.parametrize("loss", ["stream", "shared stream", "session"])
+def test_what_is_lost_over_http_is_asked_for_again_and_everything_may_have_changed(
+    loss: str,
+) -> None:
     server = shop()
     with serve_http(server) as http:
-        old = syncmcp.Http(http.sse_url, transport="sse")
-        with (
-            syncmcp.connect(old, mode=STATEFUL) as client,
-            client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events,
-        ):
-            for _ in range(2):
-                http.drop_connections()
-                assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
-            server.resource_updated("a:1")
-            assert next(events) == updated("a:1")
+        shared = syncmcp.Http(http.sse_url, transport="sse")
+        mode: Any = STATELESS if loss == "stream" else STATEFUL
+        with syncmcp.connect(shared if loss == "shared stream" else http.url, mode=mode) as client:
+            with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
+                for _ in range(2):
+                    if loss == "session":
+                        http.endpoint.forget_sessions()
+                        client.list_tools()
+                    else:
+                        http.drop_connections()
+                    assert take(events) == EVERYTHING
+                server.resource_updated("a:1")
+                server.list_changed("tools")
+                assert take(events) == [updated("a:1"), TOOLS]
+            assert let_go(server)
+        if loss == "stream":
+            assert server.stats.requests[LISTEN] == 3
 
 
 @pytest.mark.requirement("SUB-03")
@@ -426,16 +372,9 @@ def test_a_server_that_is_gone_for_good_takes_the_subscription_with_it(
 
 @pytest.mark.requirement("SUB-03")
 def test_a_server_that_agrees_to_nothing_when_it_is_asked_again_is_lost() -> None:
-    steps = [
-        *opening(),
-        script.expect(LISTEN),
-        acknowledge(),
-        script.cut(),
-        script.expect(LISTEN),
-        acknowledge(x=True),
-        script.silence(),
-    ]
-    with Scripted(steps) as peer, syncmcp.connect(peer.url, mode=NEW) as client:
+    listen = script.expect(LISTEN)
+    steps = [listen, acknowledge(), script.cut(), listen, acknowledge(x=True)]
+    with scripted("http", *steps) as (_, client):
         events = client.listen(tools=True, timeout=PATIENCE)
         with pytest.raises(SubscriptionLost, match="refused to notify of tools") as caught:
             next(events)
@@ -452,18 +391,6 @@ def test_a_stream_that_the_server_ends_in_good_order_is_not_asked_for_again() ->
             next(events)
         assert caught.value.by == "server"
         assert server.stats.requests[LISTEN] == 1
-
-
-def test_in_a_new_session_everything_may_have_changed() -> None:
-    server = shop()
-    with serve_http(server) as http, syncmcp.connect(http.url, mode=STATEFUL) as client:
-        with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
-            http.endpoint.forget_sessions()
-            client.list_tools()
-            assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
-            server.resource_updated("a:1")
-            assert next(events) == updated("a:1")
-        assert let_go(server)
 
 
 def test_a_missed_event_becomes_a_certain_one() -> None:
@@ -502,13 +429,9 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
 # -- what servers over HTTP do ------------------------------------------------------------------
 
 
-def listening_at(*answer: script.Step) -> Scripted:
-    return Scripted([*opening(), script.expect(LISTEN), *answer, script.silence()])
-
-
 def test_a_server_that_has_no_such_thing_says_so_in_its_own_way() -> None:
     answer = [script.head(501), script.chunk(b"not here"), script.end()]
-    with listening_at(*answer) as peer, syncmcp.connect(peer.url, mode=NEW, retry=None) as client:
+    with scripted("http", script.expect(LISTEN), *answer, retry=None) as (_, client):
         with pytest.raises(syncmcp.HttpError) as caught:
             client.listen(tools=True)
         assert caught.value.status == 501
@@ -525,7 +448,7 @@ def test_a_stream_that_is_no_stream_is_lost() -> None:
         script.chunk(json.dumps(agreed).encode()),
         script.end(),
     ]
-    with listening_at(*answer) as peer, syncmcp.connect(peer.url, mode=NEW) as client:
+    with scripted("http", script.expect(LISTEN), *answer) as (_, client):
         events = client.listen(tools=True, timeout=PATIENCE)
         with pytest.raises(SubscriptionLost, match="does not answer the request") as caught:
             next(events)
@@ -539,19 +462,10 @@ def test_on_its_own_stream_an_event_needs_no_id_but_must_not_have_another_one() 
         script.notify(CHANGED),
     ]
     with (
-        listening_at(*answer) as peer,
-        syncmcp.connect(peer.url, mode=NEW) as client,
+        scripted("http", script.expect(LISTEN), *answer) as (_, client),
         client.listen(tools=True, prompts=True, timeout=PATIENCE) as events,
     ):
         assert next(events) == TOOLS
-
-
-def test_losing_it_has_a_name_of_its_own_and_can_be_pickled() -> None:
-    error = SubscriptionLost("gone", by="backlog", lists=("tools",), uris=("a:1",))
-    copy = pickle.loads(pickle.dumps(error))
-    assert (copy.by, copy.lists, copy.uris) == ("backlog", ("tools",), ("a:1",))
-    assert isinstance(copy, syncmcp.McpError)
-    assert not isinstance(copy, syncmcp.TransportError)
 
 
 def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -32,54 +31,39 @@ class SlowServer:
         assert self.go.wait(PATIENCE)
 
 
-def blocking(client: syncmcp.Client, cancel: CancelToken) -> object:
-    return client.call_tool("buy", cancel=cancel)
-
-
-def future(client: syncmcp.Client, cancel: CancelToken) -> object:
-    return client.call_tool.future("buy", cancel=cancel).result(PATIENCE)
-
-
-@pytest.mark.parametrize("call", [blocking, future])
+@pytest.mark.parametrize("way", ["blocking", "event", "future", "cancelled future"])
 @pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
-def test_the_call_that_opens_ends_at_its_cancel(
-    wire: str, call: Callable[[syncmcp.Client, CancelToken], object]
-) -> None:
-    token = CancelToken()
+def test_the_call_that_opens_ends_at_its_cancel(wire: str, way: str) -> None:
+    token, event = CancelToken(), threading.Event()
     with Scripted(SILENT) as peer, serving(slow := SlowServer()) as http:
         target: Any = http.url if wire == "http" else peer.on(wire)
+
+        def asked() -> None:
+            assert slow.asked.wait(PATIENCE) if wire == "http" else peer.methods(1)
+
         with closing(syncmcp.Client(target, lazy=True, open_timeout=6 * PATIENCE)) as client:
 
-            def cancel() -> None:
-                if wire == "http":
-                    assert slow.asked.wait(PATIENCE)
-                else:
-                    peer.methods(1)
-                token.cancel("not needed any more")
+            def call() -> object:
+                if way in ("blocking", "event"):
+                    return client.call_tool("buy", cancel=token if way == "blocking" else event)
+                future = client.call_tool.future("buy", cancel=token)
+                if way == "cancelled future":
+                    asked()
+                    assert future.cancel()
+                return future.result(PATIENCE)
 
-            outcome = in_threads(lambda: call(client, token), cancel, patience=PATIENCE)[0]
+            def cancel() -> None:
+                asked()
+                event.set()
+                if way != "cancelled future":
+                    token.cancel("not needed any more")
+
+            outcome = in_threads(call, cancel, patience=PATIENCE)[0]
             slow.go.set()
         assert isinstance(outcome, RequestCancelled)
-        assert (outcome.reason, outcome.delivery) == ("not needed any more", "not_sent")
-
-
-def test_a_plain_event_ends_the_opening_too() -> None:
-    event = threading.Event()
-    with (
-        Scripted(SILENT) as peer,
-        closing(syncmcp.Client(peer, lazy=True, open_timeout=6 * PATIENCE)) as client,
-    ):
-
-        def cancel() -> None:
-            peer.methods(1)
-            event.set()
-
-        outcome = in_threads(
-            lambda: client.call_tool("buy", cancel=event),
-            cancel,
-            patience=PATIENCE,
-        )[0]
-        assert isinstance(outcome, RequestCancelled)
+        assert outcome.delivery == "not_sent"
+        if way in ("blocking", "future"):
+            assert outcome.reason == "not needed any more"
 
 
 def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
@@ -141,20 +125,6 @@ def test_the_cancel_of_one_that_waits_ends_no_opening() -> None:
         slow.go.set()
         assert isinstance(then, RequestCancelled)
         assert isinstance(first, syncmcp.ClosedError)
-
-
-@pytest.mark.parametrize("wire", ["memory", "http"])
-def test_a_future_that_is_cancelled_while_its_client_opens_was_not_sent(wire: str) -> None:
-    with Scripted(SILENT) as peer, serving(slow := SlowServer()) as http:
-        target: Any = http.url if wire == "http" else peer
-        with closing(syncmcp.Client(target, lazy=True)) as client:
-            call = client.call_tool.future("buy")
-            assert slow.asked.wait(PATIENCE) if wire == "http" else peer.methods(1)
-            assert call.cancel()
-            slow.go.set()
-            with pytest.raises(RequestCancelled) as caught:
-                call.result()
-            assert caught.value.delivery == "not_sent"
 
 
 def test_a_limit_of_the_call_is_not_told_as_that_of_the_opening() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, types
+from syncmcp import Client
 from syncmcp.testing import Server
 from tests.support.scripts import OLD
 
@@ -75,7 +75,12 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "max_pages": lambda client: client.list_tools(max_pages=0),
     "undeclared": lambda client: client.list_prompts(undeclared="maybe"),
     "undeclared is": lambda client: client.listen(uris=["a:1"], undeclared=True),
+    "loud": lambda client: client.set_log_level("loud"),
+    "INFO": lambda client: client.list_tools(log_level="INFO"),
+    "idempotent": lambda client: client.call_tool("echo", idempotent="yes"),
     "JSON": lambda client: client.call_tool("echo", {"text": math.nan}),
+    "sent as JSON": lambda client: client.call_tool("echo", {"text": object()}),
+    "surrogate|UTF": lambda client: client.call_tool("echo", {"text": "\ud800"}),
 }
 
 
@@ -137,8 +142,3 @@ def test_every_option_of_a_call_is_described_where_help_shows_it() -> None:
     described = inspect.getdoc(syncmcp.CallOptions) or ""
     for name in syncmcp.CallOptions.__annotations__:
         assert f"{name}: " in described
-
-
-def test_a_reference_is_sent_as_it_is_meant(client: Client) -> None:
-    with pytest.raises(syncmcp.NotSupported):
-        client.complete(types.PromptReference(name="a"), "b", "c")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,20 +14,21 @@ from syncmcp import (
     LimitExceeded,
     ProtocolError,
     ServerError,
-    UsageError,
 )
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
-from tests.support.scripts import OLD, WIRES, Scripted, opening
+from tests.support.scripts import EVERYTHING, OLD, WIRES, Scripted, opening
 
 
-def pages(*steps: dict[str, Any]) -> Scripted:
-    """A server whose `tools/list` answers with these pages, one after another."""
+@contextmanager
+def pages(*steps: Any, **options: Any) -> Iterator[tuple[Client, Scripted]]:
+    """A client of a server that answers `tools/list` with these pages, one after another."""
     script = opening()
-    for page in steps:
-        script += [s.expect("tools/list"), s.reply(page)]
-    return Scripted(script)
+    for step in steps:
+        script += [s.expect("tools/list"), step if "do" in step else s.reply(step)]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, **options) as client:
+        yield client, peer
 
 
 def page(*names: str, **more: Any) -> dict[str, Any]:
@@ -43,64 +45,54 @@ def names(result: ListToolsResult) -> list[str]:
     return [tool.name for tool in result.tools]
 
 
-@WIRES
-@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35")
-@pytest.mark.pitfall("19")
-def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(wire: str) -> None:
-    odd = " ünïcode/+&= %\n"
-    with pages(
-        page("a", "b", nextCursor=""),
-        page(nextCursor=odd),
-        page("c", nextCursor="7"),
-        page(),
-    ) as peer:
-        with syncmcp.connect(peer.on(wire), mode=OLD) as client:
-            whole = client.list_tools()
-        assert names(whole) == ["a", "b", "c"]
-        assert whole.next_cursor is None
-        assert cursors(peer, 4) == ["absent", "", odd, "7"]
-
-
-LISTS = {
-    "iter_tools": ("tools", [{"name": "a", "inputSchema": {"type": "object"}}]),
-    "iter_resources": ("resources", [{"name": "a", "uri": "file:///a"}]),
-    "iter_resource_templates": ("resourceTemplates", [{"name": "a", "uriTemplate": "file:///{a}"}]),
-    "iter_prompts": ("prompts", [{"name": "a"}]),
+DAY = "2026-01-01T00:00:00Z"
+TASK = {"taskId": "a", "status": "working", "createdAt": DAY, "lastUpdatedAt": DAY, "ttl": None}
+LISTS: dict[str, dict[str, Any]] = {
+    "tools": {"name": "a", "inputSchema": {"type": "object"}},
+    "resources": {"name": "a", "uri": "file:///a"},
+    "resource_templates": {"name": "a", "uriTemplate": "file:///{a}"},
+    "prompts": {"name": "a"},
+    "tasks": TASK,
 }
 
 
-@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03")
+@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35", "TSK-08")
 @pytest.mark.pitfall("19")
-@pytest.mark.parametrize("iterate", LISTS)
-def test_iterating_goes_on_at_the_empty_cursor_and_behind_empty_pages(iterate: str) -> None:
-    items, some = LISTS[iterate]
-    method = "resources/templates/list" if items == "resourceTemplates" else f"{items}/list"
-    script = opening()
-    odd = " ünïcode/+&= %\n"
-    for part in ({items: some, "nextCursor": ""}, {items: [], "nextCursor": odd}, {items: some}):
+@pytest.mark.parametrize("way", ["list", "iter"])
+@pytest.mark.parametrize("what", LISTS)
+@WIRES
+def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(
+    wire: str, what: str, way: str
+) -> None:
+    items = "resourceTemplates" if what == "resource_templates" else what
+    method = "resources/templates/list" if what == "resource_templates" else f"{items}/list"
+    odd, some = " Ünïcode/+&= %\n", LISTS[what]
+    script = s.handshake(OLD, capabilities={**EVERYTHING, "tasks": {"list": {}}})
+    parts: list[dict[str, Any]] = [
+        {items: [some, some], "nextCursor": ""},
+        {items: [], "nextCursor": odd},
+        {items: [some], "nextCursor": "7"},
+        {items: [], "nextCursor": None},  # which ends a list as no cursor does
+    ]
+    for part in parts:
         script += [s.expect(method), s.reply(part)]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        assert [each.name for each in getattr(client, iterate)()] == ["a", "a"]
-        sent = [asked["params"].get("cursor", "absent") for asked in peer.requests(method, 3)]
-        assert sent == ["absent", "", odd]
-
-
-@pytest.mark.requirement("PAG-03")
-def test_a_null_cursor_ends_a_list_as_an_absent_one_does() -> None:
-    with (
-        pages(page("a", nextCursor=None)) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
-        assert names(client.list_tools()) == ["a"]
-        assert cursors(peer, 1) == ["absent"]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+        listed: Any = getattr(client, f"{way}_{what}")()
+        if way == "list":
+            assert listed.next_cursor is None
+            listed = getattr(listed, what)
+        key = "task_id" if what == "tasks" else "name"
+        assert [getattr(each, key) for each in listed] == ["a"] * 3
+        sent = [
+            asked.get("params", {}).get("cursor", "absent") for asked in peer.requests(method, 4)
+        ]
+        assert sent == ["absent", "", odd, "7"]
 
 
 @pytest.mark.requirement("M-35")
 def test_a_page_at_a_time_with_the_cursor_of_the_page_before() -> None:
-    with (
-        pages(page("a", nextCursor=""), page("b", nextCursor="2"), page("c")) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
+    steps = [page("a", nextCursor=""), page("b", nextCursor="2"), page("c")]
+    with pages(*steps) as (client, peer):
         first = client.list_tools(cursor=None)
         assert (names(first), first.next_cursor) == (["a"], "")
         second = client.list_tools(cursor=first.next_cursor)
@@ -112,10 +104,8 @@ def test_a_page_at_a_time_with_the_cursor_of_the_page_before() -> None:
 
 @pytest.mark.requirement("M-35")
 def test_iterating_fetches_a_page_when_it_is_needed_and_not_before() -> None:
-    with (
-        pages(page("a", "b", nextCursor="1"), page(nextCursor="2"), page("c")) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
+    steps = [page("a", "b", nextCursor="1"), page(nextCursor="2"), page("c")]
+    with pages(*steps) as (client, peer):
         tools = client.iter_tools()
         assert peer.transcript.methods().count("tools/list") == 0
         assert [next(tools).name, next(tools).name] == ["a", "b"]
@@ -124,98 +114,62 @@ def test_iterating_fetches_a_page_when_it_is_needed_and_not_before() -> None:
         assert cursors(peer, 3) == ["absent", "1", "2"]
 
 
-@pytest.mark.parametrize("method", ["list", "iterate"])
+READING: dict[str, Callable[..., list[str]]] = {
+    "list": lambda client, **how: names(client.list_tools(**how)),
+    "iterate": lambda client, **how: [tool.name for tool in client.iter_tools(**how)],
+    "future": lambda client, **how: names(client.list_tools.future(**how).result(CEILING)),
+}
+every_way = pytest.mark.parametrize("way", READING)
+
+
+@every_way
 @pytest.mark.pitfall("19")
 @pytest.mark.requirement("M-35")
-def test_cursors_that_go_round_in_circles_are_an_error(method: str) -> None:
+def test_cursors_that_go_round_in_circles_are_an_error(way: str) -> None:
     circle = [page("a", nextCursor="1"), page("b", nextCursor="2"), page("c", nextCursor="1")]
-    with pages(*circle) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with pages(*circle) as (client, peer):
         with pytest.raises(ProtocolError, match="repeated a cursor") as caught:
-            client.list_tools() if method == "list" else list(client.iter_tools())
+            READING[way](client)
         assert caught.value.method == "tools/list"
         assert cursors(peer, 3) == ["absent", "1", "2"]
 
 
-@pytest.mark.parametrize("method", ["list", "iterate", "client"])
+@every_way
+@pytest.mark.parametrize("of", ["call", "client"])
 @pytest.mark.pitfall("19")
 @pytest.mark.requirement("M-35")
-def test_a_list_without_end_ends_at_the_limit_of_pages(method: str) -> None:
+def test_a_list_without_end_ends_at_the_limit_of_pages(way: str, of: str) -> None:
+    limit = {"max_pages": 4}
     endless = [page("a", nextCursor=str(number)) for number in range(10)]
-    limit = 4 if method == "client" else 1000
-    with pages(*endless) as peer, syncmcp.connect(peer, mode=OLD, max_pages=limit) as client:
-        fetch: dict[str, Callable[[], object]] = {
-            "list": lambda: client.list_tools(max_pages=4),
-            "iterate": lambda: list(client.iter_tools(max_pages=4)),
-            "client": client.list_tools,
-        }
+    with pages(*endless, **(limit if of == "client" else {})) as (client, peer):
         with pytest.raises(LimitExceeded, match="max_pages"):
-            fetch[method]()
+            READING[way](client, **(limit if of == "call" else {}))
         assert len(cursors(peer, 4)) == 4
-
-
-def test_as_many_pages_as_the_limit_allows_are_fine() -> None:
-    with (
-        pages(page("a", nextCursor="1"), page("b")) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
-        assert names(client.list_tools(max_pages=2)) == ["a", "b"]
-        with pytest.raises(UsageError):
-            client.list_tools(max_pages=0)
+    with pages(page("a", nextCursor="1"), page("b")) as (client, _):
+        assert READING[way](client, max_pages=2) == ["a", "b"]
 
 
 @pytest.mark.requirement("PAG-04")
-def test_a_new_connection_begins_a_list_at_its_first_page() -> None:
-    script = [*opening(), s.expect("tools/list"), s.reply(page("a", nextCursor="old"))]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD)
+def test_a_list_that_broke_off_begins_at_its_first_page_on_a_new_connection() -> None:
+    with pages(page("a", nextCursor="old"), s.error(-32603, "broken")) as (client, peer):
+        for _ in range(2):
+            with client, pytest.raises(ServerError):
+                client.list_tools()
         for _ in range(2):
             with client:
                 next(client.iter_tools())
-        assert cursors(peer, 2) == ["absent", "absent"]
+        assert cursors(peer, 6) == ["absent", "old", "absent", "old", "absent", "absent"]
 
 
-@pytest.mark.parametrize("page_limit", [1, None])
-@pytest.mark.requirement("PAG-04")
-def test_a_whole_list_that_broke_off_begins_anew_on_a_new_connection(
-    page_limit: int | None,
-) -> None:
-    script = [
-        *opening(),
-        s.expect("tools/list"),
-        s.reply(page("a", nextCursor="old")),
-        s.expect("tools/list"),
-        s.error(-32603, "broken"),
-    ]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD)
-        for _ in range(2):
-            with client, pytest.raises((LimitExceeded, ServerError)):
-                client.list_tools(max_pages=page_limit)
-        sent = ["absent"] if page_limit else ["absent", "old"]
-        assert cursors(peer, 2 * len(sent)) == sent * 2
-
-
-READING: dict[str, Callable[[Client], list[str]]] = {
-    "list": lambda client: names(client.list_tools()),
-    "iterate": lambda client: [tool.name for tool in client.iter_tools()],
-    "future": lambda client: names(client.list_tools.future().result(CEILING)),
-}
-
-
-@pytest.mark.parametrize("way", READING)
+@every_way
 def test_the_items_of_all_pages_together_are_bounded(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    with (
-        pages(page("a", "b", nextCursor="1"), page("c")) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
+    with pages(page("a", "b", nextCursor="1"), page("c")) as (client, _):
         assert READING[way](client) == ["a", "b", "c"]
-    with (
-        pages(page("a", "b", nextCursor="1"), page("c", "d", nextCursor="2"), page()) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
+    steps = [page("a", "b", nextCursor="1"), page("c", "d", nextCursor="2"), page()]
+    with pages(*steps) as (client, peer):
         with pytest.raises(LimitExceeded, match="more than 3 items") as caught:
             READING[way](client)
         assert caught.value.method == "tools/list"
@@ -229,61 +183,55 @@ def test_the_items_of_a_page_are_bounded_before_there_are_models_of_them(
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
     # Of no use as tools: the bound counts before anything else is looked at.
     with (
-        pages({"tools": [1, 2, 3, 4]}) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
+        pages({"tools": [1, 2, 3, 4]}) as (client, _),
         pytest.raises(LimitExceeded, match="more than 3 items"),
     ):
         client.list_tools(**cursor)
 
 
-@pytest.mark.parametrize("way", READING)
-def test_the_bytes_of_all_pages_together_are_bounded(
-    way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("syncmcp._client.pages.MAX_BYTES", 3000)
-    long = "x" * 1200
-    with (
-        pages(page(long, nextCursor="1"), page(f"{long}y")) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
-        assert READING[way](client) == [long, f"{long}y"]
-    endless = [page("a", nextCursor=f"{number}{long}") for number in range(3)]
-    with pages(*endless) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        with pytest.raises(LimitExceeded, match="more than 3,000 bytes"):
-            READING[way](client)
-        assert len(cursors(peer, 3)) == 3
+LONG, ZEROS = "x" * 1200, {"_meta": {"acme/zeros": [0] * 130}}
 
 
-@pytest.mark.parametrize("way", READING)
-def test_the_values_of_all_pages_together_are_bounded(
-    way: str, monkeypatch: pytest.MonkeyPatch
+@every_way
+@pytest.mark.parametrize(
+    ("bound", "most", "allowed", "endless"),
+    [
+        ("bytes", 3000, [page(LONG, nextCursor="1"), page(f"{LONG}y")], {"nextCursor": LONG}),
+        ("values", 300, [page("a", nextCursor="1", **ZEROS), page("b, [{:", **ZEROS)], ZEROS),
+    ],
+    ids=["bytes", "values"],
+)
+def test_the_bytes_and_values_of_all_pages_together_are_bounded(
+    way: str,
+    bound: str,
+    most: int,
+    allowed: list[dict[str, Any]],
+    endless: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._client.pages.MAX_VALUES", 300)
-    noted = {"_meta": {"acme/zeros": [0] * 130}}
-    with (
-        pages(page("a", nextCursor="1", **noted), page("b, [{:", **noted)) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
-    ):
-        assert READING[way](client) == ["a", "b, [{:"]
-    endless = [page("a", nextCursor=str(number), **noted) for number in range(3)]
-    with pages(*endless) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        with pytest.raises(LimitExceeded, match="more than 300 values"):
+    monkeypatch.setattr(f"syncmcp._client.pages.MAX_{bound.upper()}", most)
+    with pages(*allowed) as (client, _):
+        given = [tool["name"] for part in allowed for tool in part["tools"]]
+        assert READING[way](client) == given
+    steps = [
+        page("a", **{**endless, "nextCursor": f"{number}{endless.get('nextCursor', '')}"})
+        for number in range(3)
+    ]
+    with pages(*steps) as (client, peer):
+        with pytest.raises(LimitExceeded, match=f"more than {most:,} {bound}"):
             READING[way](client)
         assert len(cursors(peer, 3)) == 3
 
 
 def test_a_list_of_one_page_may_be_as_long_as_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_BYTES", 100)
-    with pages(page("x" * 1200)) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        assert names(client.list_tools()) == ["x" * 1200]
+    with pages(page(LONG)) as (client, _):
+        assert names(client.list_tools()) == [LONG]
 
 
 def test_a_restart_of_a_list_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
-    script = opening()
-    script += [s.expect("tools/list"), s.reply(page("a", "b", nextCursor="1"))]
-    script += [s.expect("tools/list"), s.error(-32602, "unknown cursor")]
-    for part in (page("a", "b", nextCursor="2"), page("c")):
-        script += [s.expect("tools/list"), s.reply(part)]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    refused = s.error(-32602, "unknown cursor")
+    again = [page("a", "b", nextCursor="2"), page("c")]
+    with pages(page("a", "b", nextCursor="1"), refused, *again) as (client, _):
         assert names(client.list_tools()) == ["a", "b", "c"]

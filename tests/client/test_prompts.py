@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import InvalidOutput, InvalidParams, NotSupported, UsageError
+from syncmcp import InvalidOutput, InvalidParams, UsageError
 from syncmcp.testing import Server
 from syncmcp.types import GetPromptResult, Prompt, PromptArgument
 from tests.support.stage import STATEFUL, STATELESS, Wire, every_wire
@@ -119,14 +119,3 @@ def test_prompts_are_listed_over_all_pages(wire: Wire) -> None:
         names = [prompt.name for prompt in client.list_prompts().prompts]
         assert names == ["reply", "hello", *(f"prompt {number}" for number in range(5))]
         assert [prompt.name for prompt in client.iter_prompts()] == names
-
-
-@every_wire
-@pytest.mark.requirement("PMT-02")
-def test_a_server_without_prompts_is_not_asked_for_them(wire: Wire) -> None:
-    server = Server("bare")
-    with wire.connect(server) as client:
-        for ask in (client.list_prompts, lambda: client.get_prompt("hello")):
-            with pytest.raises(NotSupported, match="prompts"):
-                ask()
-        assert server.stats.requests["prompts/list"] == asked(server) == 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -125,23 +126,31 @@ def test_an_argument_that_no_header_can_repeat_is_refused_before_anything_is_sen
         assert client.call_tool("start", {"count": 2**53 - 1}).text == f"{2**53 - 1} in ''"
 
 
-@pytest.mark.requirement("XHD-13")
-def test_threads_that_list_and_call_at_once_use_one_whole_schema_or_the_other() -> None:
-    first, second = schema(a=marked("A")), schema(a=marked("B"))
-    turn = threading.Event()
-    seen: list[dict[str, str]] = []
+@contextmanager
+def scripted(answers: dict[str, Any]) -> Iterator[tuple[syncmcp.Client, list[Request]]]:
+    """A client of a server that answers by these results, or functions of requests."""
 
     def script(one: Request) -> None:
-        if one.message["method"] == "tools/list":
-            tool = {"name": "t", "inputSchema": second if turn.is_set() else first}
-            one.connection.json(result(one, {"tools": [tool]}))
-        elif one.message["method"] == "tools/call":
-            seen.append(one.headers)
-            one.connection.json(result(one, {"content": []}))
-        else:
-            one.connection.json(result(one, DISCOVERED))
+        answer = answers.get(one.message["method"], DISCOVERED)
+        if callable(answer):
+            answer = answer(one)
+        if answer is not None:
+            body = {"resultType": "complete", **answer}
+            one.connection.json({"jsonrpc": "2.0", "id": one.id, "result": body})
 
     with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
+        yield client, raw.requests
+
+
+@pytest.mark.requirement("XHD-13")
+def test_threads_that_list_and_call_at_once_use_one_whole_schema_or_the_other() -> None:
+    turn = threading.Event()
+
+    def listed(one: Request) -> dict[str, Any]:
+        header = "B" if turn.is_set() else "A"
+        return {"tools": [{"name": "t", "inputSchema": schema(a=marked(header))}]}
+
+    with scripted({"tools/list": listed, "tools/call": {"content": []}}) as (client, requests):
         client.list_tools()
 
         def call() -> None:
@@ -152,126 +161,71 @@ def test_threads_that_list_and_call_at_once_use_one_whole_schema_or_the_other() 
             turn.set()
             client.list_tools()
 
-        in_threads(call, call, list_again)
+        assert in_threads(call, call, list_again) == [None] * 3
         client.call_tool("t", {"a": "x"})
-    for headers in seen:
-        assert sorted(name for name in headers if "param" in name) in (
-            ["mcp-param-a"],
-            ["mcp-param-b"],
-        )
-    assert "mcp-param-b" in seen[-1]
+    mirrored = [
+        [name for name in one.headers if "param" in name]
+        for one in requests
+        if one.message["method"] == "tools/call"
+    ]
+    assert len(mirrored) == 41
+    assert all(names in (["mcp-param-a"], ["mcp-param-b"]) for names in mirrored)
+    assert mirrored[-1] == ["mcp-param-b"]
 
 
 DISCOVERED = {
     "supportedVersions": [STATELESS],
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "raw", "version": "1"},
+    "tools": [],
 }
 
 
-OFFERED: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
+def refuse(one: Request, code: int, status: int = 200) -> None:
+    error = {"jsonrpc": "2.0", "id": one.id, "error": {"code": code, "message": "no"}}
+    one.connection.json(error, status=status)
 
 
-def result(one: Request, body: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": one.id, "result": {"resultType": "complete", **body}}
-
-
-def error(one: Request, code: int) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": one.id, "error": {"code": code, "message": "no"}}
-
-
-@pytest.mark.requirement("HTM-05", "HTM-06")
-@pytest.mark.parametrize(
-    ("name", "header"),
-    [
-        ("plain", "plain"),
-        (" a\r\nCookie: b\x00", "=?base64?IGENCkNvb2tpZTogYgA=?="),
-        ("a ", "=?base64?YSA=?="),
-        ("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?="),
-        ("file:///é?a=%20#b", "=?base64?ZmlsZTovLy/DqT9hPSUyMCNi?="),
-    ],
-)
-def test_any_name_and_any_uri_travels_in_a_header(name: str, header: str) -> None:
-    bodies: dict[str, dict[str, Any]] = {
-        "tools/call": {"content": []},
-        "prompts/get": {"messages": []},
-        "resources/read": {"contents": []},
-        "server/discover": {**DISCOVERED, "capabilities": OFFERED},
-    }
-
-    def script(one: Request) -> None:
-        one.connection.json(result(one, bodies[one.message["method"]]))
-
-    with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
-        client.call_tool(name)
-        client.get_prompt(name)
-        client.read_resource(name)
-    named = {one.message["method"]: one for one in raw.requests if "mcp-name" in one.headers}
-    assert named.keys() == bodies.keys() - {"server/discover"}
-    for one in named.values():
-        assert one.headers["mcp-name"] == header
-        assert name in one.message["params"].values()
-        assert "cookie" not in one.headers
+def mismatch(one: Request) -> None:
+    """Say that the headers do not fit the body."""
+    refuse(one, -32020, 400)
 
 
 @pytest.mark.requirement("XHD-14")
 @pytest.mark.parametrize("listing", ["works", "fails"])
 def test_a_call_that_stays_refused_is_tried_twice_and_no_more(listing: str) -> None:
-    methods: list[str] = []
-
-    def script(one: Request) -> None:
-        methods.append(one.message["method"])
-        if one.message["method"] == "tools/call":
-            one.connection.json(error(one, -32020), status=400)
-        elif one.message["method"] == "tools/list" and listing == "fails":
-            one.connection.json(error(one, -32603))
-        else:
-            one.connection.json(result(one, {**DISCOVERED, "tools": []}))
-
-    with (
-        serving(script) as raw,
-        syncmcp.connect(raw.url, mode=STATELESS) as client,
-        pytest.raises(HeaderMismatch) as caught,
-    ):
+    answers: dict[str, Any] = {"tools/call": mismatch}
+    if listing == "fails":
+        answers["tools/list"] = lambda one: refuse(one, -32603)
+    with scripted(answers) as (client, requests), pytest.raises(HeaderMismatch) as caught:
         client.call_tool("t", {"a": "x"})
-    calls = ["tools/call", "tools/list", "tools/call"]
-    assert [one for one in methods if one != "server/discover"] == calls[
-        : 3 if listing == "works" else 2
-    ]
+    calls = ["tools/call", "tools/list", "tools/call"][: 3 if listing == "works" else 2]
+    assert [one.message["method"] for one in requests] == ["server/discover", *calls]
     cause = caught.value.__cause__
-    assert isinstance(cause, syncmcp.InternalError) if listing == "fails" else cause is None
+    assert isinstance(cause, syncmcp.InternalError if listing == "fails" else type(None))
 
 
 @pytest.mark.parametrize("way", ["token", "future", "timeout"])
 def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> None:
-    listing, over, token = threading.Event(), threading.Event(), CancelToken()
+    over, token = threading.Event(), CancelToken()
 
-    def script(one: Request) -> None:
-        if one.message["method"] == "tools/call":
-            one.connection.json(error(one, -32020), status=400)
-        elif one.message["method"] == "tools/list":
-            listing.set()
-            if way == "token":
-                token.cancel("enough")
-            assert over.wait(PATIENCE)
-        else:
-            one.connection.json(result(one, {**DISCOVERED, "tools": []}))
+    def hold(one: Request) -> dict[str, Any]:
+        if way != "timeout":
+            token.cancel("enough")
+        assert over.wait(PATIENCE)
+        return {"tools": []}
 
-    with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
-        try:
-            if way == "timeout":
-                with pytest.raises(RequestTimeout):
-                    client.call_tool("t", {"a": "x"}, timeout=0.5)
-            elif way == "token":
-                with pytest.raises(RequestCancelled):
-                    client.call_tool("t", {"a": "x"}, cancel=token)
-            else:
-                future = client.call_tool.future("t", {"a": "x"}, cancel=token)
-                assert listing.wait(PATIENCE)
-                token.cancel()
-                assert isinstance(future.exception(PATIENCE), RequestCancelled)
-        finally:
-            over.set()
+    options: dict[str, Any] = {"cancel": token, "timeout": 0.5 if way == "timeout" else None}
+    with scripted({"tools/call": mismatch, "tools/list": hold}) as (client, _):
+
+        def call() -> object:
+            if way == "future":
+                return client.call_tool.future("t", {"a": "x"}, **options).result(PATIENCE)
+            return client.call_tool("t", {"a": "x"}, **options)
+
+        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled):
+            call()
+        over.set()
 
 
 @pytest.mark.requirement("XHD-15")
@@ -281,17 +235,12 @@ def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> N
 def test_headers_too_large_for_the_server_end_in_an_error_that_says_so(
     status: int, hint: str
 ) -> None:
-    def script(one: Request) -> None:
-        method = json.loads(one.body)["method"]
-        if method == "tools/call":
-            one.connection.respond(status, b"too much")
-            return
-        tool = {"name": "t", "inputSchema": schema(a=marked("A"))}
-        one.connection.json(result(one, {**DISCOVERED, "tools": [tool]}))
-
-    with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
+    answers = {
+        "tools/list": {"tools": [{"name": "t", "inputSchema": schema(a=marked("A"))}]},
+        "tools/call": lambda one: one.connection.respond(status, b"too much"),
+    }
+    with scripted(answers) as (client, _):
         client.list_tools()
         with pytest.raises(HttpError, match=hint) as caught:
             client.call_tool("t", {"a": "x" * 10_000})
-        assert caught.value.status == status
-        assert caught.value.delivery == "refused"
+        assert (caught.value.status, caught.value.delivery) == (status, "refused")

@@ -25,7 +25,7 @@ from syncmcp.types import (
     TextContent,
     TextResourceContents,
 )
-from tests.support.stage import STATEFUL, STATELESS, Wire, every_wire
+from tests.support.stage import STATELESS, Wire, every_wire
 
 URIS = (
     "acme:a",
@@ -90,18 +90,15 @@ def test_a_link_from_a_tool_is_followed_when_it_is_read(wire: Wire) -> None:
     with wire.connect(server) as client:
         found, gone = client.call_tool("find").links
         assert server.stats.requests["resources/read"] == 0
-        assert client.read_resource(found).text == "Emma, page 2, line 1"
-        assert client.read_resource.future(found).result().text == "Emma, page 2, line 1"
-        with pytest.raises(ResourceNotFound):
-            client.read_resource(gone)
-
-
-def test_a_link_is_read_by_hand_too() -> None:
-    with syncmcp.connect(library(), mode=STATELESS) as client:
-        found = client.call_tool("find").links[0]
-        read = client.begin_read(found)
-        assert isinstance(read, ReadResourceResult)
-        assert read.text == "Emma, page 2, line 1"
+        reads = [client.read_resource(found), client.read_resource.future(found).result()]
+        if wire.revision == STATELESS:
+            by_hand = client.begin_read(found)
+            assert isinstance(by_hand, ReadResourceResult)
+            reads.append(by_hand)
+        assert {read.text for read in reads} == {"Emma, page 2, line 1"}
+        for missing in (gone, Resource(name="none", uri="acme:none")):
+            with pytest.raises(ResourceNotFound):
+                client.read_resource(missing)
 
 
 @pytest.mark.parametrize("wrong", ["", None, 1, TextContent(text="acme:a"), b"acme:a"])
@@ -172,33 +169,23 @@ def test_a_resource_is_saved(wire: Wire, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        bytes_of(b"bytes"),
-        text_of("bytes"),
-        read_result(text_of("bytes")),
-        EmbeddedResource(resource=bytes_of(b"bytes")),
-        ImageContent(data="Ynl0ZXM=", mime_type="image/png"),
-        AudioContent(data="Ynl0ZXM=", mime_type="audio/wav"),
+        bytes_of("é€".encode()),
+        text_of("é€"),  # two characters
+        read_result(text_of("é€")),
+        EmbeddedResource(resource=bytes_of("é€".encode())),
+        ImageContent(data="w6nigqw=", mime_type="image/png"),
+        AudioContent(data="w6nigqw=", mime_type="audio/wav"),
     ],
     ids=lambda content: type(content).__name__,
 )
 def test_everything_with_bytes_is_saved_up_to_the_limit(content: Any, tmp_path: Path) -> None:
-    assert save(content, str(tmp_path / "a"), max_bytes=5).read_bytes() == b"bytes"
-    with pytest.raises(LimitExceeded, match=r"^more than 4 bytes \(option max_bytes\)$"):
-        save(content, tmp_path / "b", max_bytes=4)
+    saved = save(content, str(tmp_path / "a"), max_bytes=5)
+    assert saved.read_bytes() == "é€".encode()
+    undecoded = BlobResourceContents(uri="acme:a", blob="no base64!!" * 9)
+    for large in (content, undecoded):
+        with pytest.raises(LimitExceeded, match=r"^more than 4 bytes \(option max_bytes\)$"):
+            save(large, tmp_path / "b", max_bytes=4)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_the_limit_counts_bytes_and_not_characters(tmp_path: Path) -> None:
-    with pytest.raises(LimitExceeded):
-        save(text_of("ééé"), tmp_path / "a", max_bytes=5)
-    assert save(text_of("ééé"), tmp_path / "a", max_bytes=6).stat().st_size == 6
-
-
-def test_what_is_too_large_is_not_even_decoded(tmp_path: Path) -> None:
-    with pytest.raises(LimitExceeded):
-        save(
-            BlobResourceContents(uri="acme:a", blob="no base64!!" * 9), tmp_path / "a", max_bytes=9
-        )
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", "text", None, TextContent(text="text")])
@@ -209,26 +196,21 @@ def test_what_has_no_bytes_is_refused(wrong: Any, tmp_path: Path) -> None:
         save(text_of("a"), tmp_path / "a", max_bytes=0)
 
 
-def test_a_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("before")
+@pytest.mark.parametrize("there", ["file", "link", "circle"])
+def test_a_file_is_replaced_only_if_that_is_asked_for(there: str, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "a", tmp_path / "elsewhere"
+    if there == "file":
+        path.write_text("before")
+    else:
+        path.symlink_to(elsewhere if there == "link" else path)
     with pytest.raises(FileExistsError) as caught:
         save(text_of("after"), path)
     assert caught.value.filename == str(path)
-    assert path.read_text() == "before"
+    if there == "file":
+        assert path.read_text() == "before"
     save(text_of("after"), path, overwrite=True)
-    assert path.read_text() == "after"
+    assert (path.read_text(), path.is_symlink()) == ("after", False)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_link_is_not_followed_to_the_file_that_is_written(tmp_path: Path) -> None:
-    path, elsewhere = tmp_path / "link", tmp_path / "elsewhere"
-    path.symlink_to(elsewhere)
-    with pytest.raises(FileExistsError):
-        save(text_of("a"), path)
-    save(text_of("a"), path, overwrite=True)
-    assert not elsewhere.exists()
-    assert not path.is_symlink()
 
 
 def _without_links(*_: object) -> None:
@@ -255,15 +237,6 @@ def test_somebody_who_was_faster_is_not_overwritten(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_system_without_links_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "link", _without_links)
-    path = save(text_of("a"), tmp_path / "a")
-    assert path.read_text() == "a"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_without_links_a_name_that_was_taken_is_given_back_when_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,10 +244,12 @@ def test_without_links_a_name_that_was_taken_is_given_back_when_the_rest_fails(
         raise PermissionError(errno.EACCES, "not this one")
 
     monkeypatch.setattr(os, "link", _without_links)
+    path = save(text_of("a"), tmp_path / "a")
+    assert path.read_text() == "a"
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(PermissionError):
-        save(text_of("a"), tmp_path / "a")
-    assert list(tmp_path.iterdir()) == []
+        save(text_of("b"), tmp_path / "b")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
@@ -303,34 +278,17 @@ def test_a_file_has_the_mode_that_files_of_this_user_have(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o4755])
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_file_that_is_replaced_keeps_its_mode(mode: int, linked: bool, tmp_path: Path) -> None:
+def test_a_file_that_is_replaced_keeps_its_mode(
+    mode: int, linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = there = tmp_path / "a"
     path.write_text("before")
     path.chmod(mode)
     if linked:  # who may read what the link led to may read what stands in its place
         path = tmp_path / "link"
         path.symlink_to(there)
-    save(text_of("after"), path, overwrite=True)
-    assert stat.S_IMODE(path.lstat().st_mode) == mode
-    assert (path.read_text(), path.is_symlink()) == ("after", False)
-
-
-def test_no_special_bit_of_a_file_that_is_replaced_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("before")
-    path.chmod(0o4755)
-    save(text_of("after"), path, overwrite=True)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o755
-
-
-def test_what_is_saved_is_never_open_to_more_than_what_it_replaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_text("before")
-    path.chmod(0o600)
     modes: list[int] = []
     sync = os.fsync
 
@@ -340,25 +298,17 @@ def test_what_is_saved_is_never_open_to_more_than_what_it_replaces(
 
     monkeypatch.setattr(os, "fsync", look)
     save(text_of("after"), path, overwrite=True)
-    assert modes == [0o600]
-
-
-def test_a_link_that_leads_in_a_circle_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.symlink_to(path)
-    save(text_of("after"), path, overwrite=True)
-    assert path.read_text() == "after"
+    kept = mode & 0o777  # no special bit
+    assert stat.S_IMODE(path.lstat().st_mode) == kept
+    assert (path.read_text(), path.is_symlink()) == ("after", False)
+    # While it is written it is never open to more than what it replaces.
+    assert [before & ~kept for before in modes] == [0]
 
 
 def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         save(text_of("a"), tmp_path / "missing" / "a")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_old_code_for_a_missing_resource_is_understood_for_a_link_too() -> None:
-    with syncmcp.connect(library(), mode=STATEFUL) as client, pytest.raises(ResourceNotFound):
-        client.read_resource(Resource(name="none", uri="acme:none"))
 
 
 @pytest.mark.parametrize(

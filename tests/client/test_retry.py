@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,7 +29,7 @@ from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests.support import programs
 from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, logged
 from tests.transports.http_peer import Request
 
 ERAS = pytest.mark.parametrize("era", [STATEFUL, STATELESS])
@@ -121,8 +120,7 @@ def test_a_list_and_a_read_that_were_cut_are_sent_again(place: str, kind: str, e
         most = 1 if CUTS[place].at == "connect" else 2  # the proxy saw no request in the first
         for method in ("tools/list", "resources/read"):
             sent = [one.message for one in posts(proxy) if one.method == method]
-            assert len(sent) == most
-            assert len({message["id"] for message in sent}) == most
+            assert len({message["id"] for message in sent}) == len(sent) == most
 
 
 @pytest.mark.pitfall("16")
@@ -134,21 +132,13 @@ def test_a_tool_that_was_cut_is_not_called_again(place: str, kind: str, era: Any
         cut_next(proxy, CUTS[place], "tools/call")
         with pytest.raises(OutcomeUnknown) as caught:
             make(client, kind, "call_tool", "order")
-        assert caught.value.delivery == "unknown"
-        assert caught.value.attempts == 1
+        assert (caught.value.delivery, caught.value.attempts) == ("unknown", 1)
         assert shop_.orders <= 1
-        assert proxy.sends("tools/call") <= 1
-
-
-@pytest.mark.pitfall("16")
-@ERAS
-@KINDS
-def test_a_tool_is_called_again_when_the_caller_calls_it_idempotent(kind: str, era: Any) -> None:
-    with shop(era) as (shop_, proxy, client):
+        sent = proxy.sends("tools/call")
+        assert sent <= 1
         cut_next(proxy, Cut("sent"), "tools/call")
         assert make(client, kind, "call_tool", "order", idempotent=True).text == "ordered"
-        assert proxy.sends("tools/call") == 2
-        assert 1 <= shop_.orders <= 2
+        assert proxy.sends("tools/call") == sent + 2
 
 
 HINTS: list[tuple[dict[str, bool] | None, bool]] = [
@@ -229,33 +219,32 @@ def refusing(
 
 
 @KINDS
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_list_is_sent_again_while_the_server_is_away(status: int, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "status", "times"),
+    [
+        *(("list_tools", status, 3) for status in (429, 502, 503, 504)),
+        *(("list_tools", status, 1) for status in (400, 401, 403, 405, 500)),
+        ("call_tool", 429, 3),
+        ("call_tool", 503, 1),
+    ],
+)
+def test_a_status_says_whether_a_request_is_sent_again(
+    name: str, status: int, times: int, kind: str
+) -> None:
+    arguments = ["order"] if name == "call_tool" else []
     with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 2, status)
-        assert make(client, kind, "list_tools").tools == []
-        assert server.count("tools/list") == 3
-
-
-@KINDS
-def test_a_tool_is_called_again_after_429_alone(kind: str) -> None:
-    with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 1, 429)
-        assert make(client, kind, "call_tool", "order").text == "session-1"
-        server.before = refusing(server, 1, 503)
+        if times > 1:
+            server.before = refusing(server, times - 1, status)
+            make(client, kind, name, *arguments)
+        server.before = refusing(server, 9, status)
+        method = "tools/call" if arguments else "tools/list"
+        before = server.count(method)
         with pytest.raises(HttpError) as caught:
-            make(client, kind, "call_tool", "order")
-        assert (caught.value.status, caught.value.delivery) == (503, "unknown")
-        assert caught.value.attempts == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 405, 500])
-def test_any_other_status_is_final(status: int) -> None:
-    with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 1, status)
-        with pytest.raises(HttpError) as caught:
-            client.list_tools()
-        assert (caught.value.status, caught.value.attempts) == (status, 1)
+            make(client, kind, name, *arguments)
+        assert (caught.value.status, caught.value.attempts) == (status, times)
+        assert server.count(method) == before + times
+        if status == 503:
+            assert caught.value.delivery == "unknown"
 
 
 def test_a_json_rpc_error_in_a_503_is_no_answer_but_one_in_a_500_is() -> None:
@@ -279,26 +268,21 @@ def test_the_end_says_how_often_it_was_tried_and_each_time_is_logged(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 9, 503)
+        server.before = refusing(server, 3, 503)
         with caplog.at_level(logging.WARNING, "syncmcp.retry"), pytest.raises(HttpError) as caught:
             make(client, kind, "list_tools")
         assert caught.value.attempts == server.count("tools/list") == 3
         assert "3 attempts" in str(caught.value)
         lines = [record.getMessage() for record in caplog.records]
-        assert len(lines) == 2
-        assert all("tools/list is sent again" in line and "503" in line for line in lines)
+        assert ["tools/list is sent again" in line and "503" in line for line in lines] == [
+            True
+        ] * 2
         assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
-
-
-def test_a_future_counts_its_attempts() -> None:
-    with session_server() as server, connect(server) as client:
-        server.before = refusing(server, 1, 503)
-        future = client.list_tools.future()
-        assert future.result(PATIENCE).tools == []
-        assert future.attempts == 2
-        other = client.list_tools.future()
-        assert other.result(PATIENCE).tools == []
-        assert other.attempts == 1
+        for attempts in (2, 1):
+            server.before = refusing(server, attempts - 1, 503)
+            future = client.list_tools.future()
+            assert future.result(PATIENCE).tools == []
+            assert future.attempts == attempts
 
 
 @pytest.mark.parametrize("policy", [None, Retry(1)])
@@ -339,23 +323,12 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
+LATER, NOW = "Wed, 21 Oct 2015 07:28:20 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"
 DATES = [
     ({"Retry_After": "7"}, 7),
-    (
-        {
-            "Retry_After": "Wed, 21 Oct 2015 07:28:20 GMT",
-            "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
-        },
-        20,
-    ),
-    (
-        {
-            "RETRY_AFTER": "Wed, 21 Oct 2015 07:28:20 GMT",
-            "date": "Wed, 21 Oct 2015 07:28:00 GMT",
-        },
-        20,
-    ),
-    ({"Retry_After": "Wed, 21 Oct 2015 07:28:20 GMT"}, 0),
+    ({"Retry_After": LATER, "Date": NOW}, 20),
+    ({"RETRY_AFTER": LATER, "date": NOW}, 20),
+    ({"Retry_After": LATER}, 0),
     ({"Retry_After": "soon"}, 0),
     ({"Retry_After": "-5"}, 0),
 ]
@@ -404,57 +377,20 @@ def test_a_wish_that_does_not_fit_ends_the_call_at_once(limits: Any, pauses: lis
     assert pauses == []
 
 
-class _Told(logging.Handler):
-    """Is set when a pause begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.event = threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.event.set()
-
-
-@pytest.fixture
-def pausing() -> Iterator[threading.Event]:
-    """Set when a pause is about to begin."""
-    told = _Told()
-    logger = logging.getLogger("syncmcp.retry")
-    logger.addHandler(told)
-    yield told.event
-    logger.removeHandler(told)
-
-
 @KINDS
 @pytest.mark.parametrize("end", ["cancel", "close"])
-def test_a_pause_ends_with_the_call_or_the_client(
-    end: str, kind: str, pausing: threading.Event
-) -> None:
+def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
     token = CancelToken()
-    outcome: list[BaseException] = []
-    with session_server() as server:
+    with session_server() as server, logged("syncmcp.retry") as said:
         client = connect(server, retry=Retry(budget=1000), timeout=None)
         server.before = refusing(server, 1, 429, Retry_After="900")
 
-        def call() -> None:
-            try:
-                if kind == "blocks":
-                    client.list_tools(cancel=token)
-                else:
-                    client.list_tools.future(cancel=token).result()
-            except BaseException as error:
-                outcome.append(error)
+        def stop() -> None:
+            assert "sent again" in said.get(timeout=PATIENCE)
+            token.cancel("enough") if end == "cancel" else client.close()
 
-        thread = threading.Thread(target=call, name="test-call")
-        thread.start()
-        assert pausing.wait(PATIENCE)
-        if end == "cancel":
-            token.cancel("enough")
-            thread.join(PATIENCE)
-        client.close()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        [error] = outcome
+        with client:
+            error, _ = in_threads(lambda: make(client, kind, "list_tools", cancel=token), stop)
         assert isinstance(error, RequestCancelled if end == "cancel" else ClosedError)
         assert server.count("tools/list") == 1
 
@@ -507,29 +443,25 @@ def test_opening_waits_for_a_server_that_comes_back(monkeypatch: pytest.MonkeyPa
     assert place.orders == 1
 
 
-def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with shop(STATELESS) as (_, proxy, client), coming_back(monkeypatch, proxy, after=9):
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_server_that_stays_away_is_given_up(sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop(STATELESS) as (shop_, proxy, client), ExitStack() as down:
+        if sent:  # before the server went away
+            cut_next(proxy, Cut("head", after=5), "tools/call")
+        else:
+            down.enter_context(proxy.down())
+
+        def go_down(_: float) -> None:
+            skip_pauses(monkeypatch, lambda _: None)
+            if sent:
+                down.enter_context(proxy.down())
+
+        skip_pauses(monkeypatch, go_down)
         with pytest.raises(ConnectFailed) as caught:
-            client.call_tool("order")
-        assert (caught.value.delivery, caught.value.attempts) == ("not_sent", 3)
-
-
-def test_a_call_that_was_sent_once_is_not_said_to_be_unsent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with shop(STATELESS) as (shop_, proxy, client):
-        cut_next(proxy, Cut("head", after=5), "tools/call")
-        with ExitStack() as later:
-
-            def go_down(_: float) -> None:
-                skip_pauses(monkeypatch, lambda _: None)
-                later.enter_context(proxy.down())
-
-            skip_pauses(monkeypatch, go_down)
-            with pytest.raises(ConnectFailed) as caught:
-                client.call_tool("order", idempotent=True)
-        assert (caught.value.delivery, caught.value.attempts) == ("unknown", 3)
-        assert shop_.orders == 1
+            client.call_tool("order", idempotent=True)
+        delivery = "unknown" if sent else "not_sent"
+        assert (caught.value.delivery, caught.value.attempts) == (delivery, 3)
+        assert shop_.orders == sent
 
 
 def test_a_command_that_cannot_be_started_is_tried_once(pauses: list[float]) -> None:
@@ -590,8 +522,3 @@ SENSELESS: dict[str, Callable[[], object]] = {
 def test_numbers_that_make_no_sense_are_refused(case: str) -> None:
     with pytest.raises(UsageError):
         SENSELESS[case]()
-
-
-def test_whether_a_call_is_idempotent_is_yes_or_no() -> None:
-    with syncmcp.connect(Server()) as client, pytest.raises(UsageError):
-        client.call_tool("order", idempotent="yes")  # type: ignore[arg-type]

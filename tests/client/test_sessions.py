@@ -16,7 +16,6 @@ from syncmcp import (
     CancelToken,
     Http,
     NotSupported,
-    OutcomeUnknown,
     RequestCancelled,
     RequestFuture,
     RequestTimeout,
@@ -26,8 +25,17 @@ from syncmcp import (
 from syncmcp.testing import Server, serve_http
 from syncmcp.types import CallToolResult
 from tests.support.programs import server_processes
-from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
+from tests.support.session_server import SessionServer, on, refuse, session_server
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Stage,
+    in_threads,
+    logged,
+    nervous,
+    relayed,
+)
 from tests.transports.http_peer import Request
 
 CROWD = 64
@@ -58,6 +66,27 @@ def beginning_again(
     patient = client.call_tool.future("pid")
     assert beginning.wait(PATIENCE)
     return patient, go_on
+
+
+class Slow:
+    """Keeps the calls of the tool `slow` without an answer."""
+
+    def __init__(self) -> None:
+        self.held: list[Request] = []
+        self._arrived = threading.Event()
+
+    def __call__(self, one: Request) -> bool:
+        if b'"slow"' not in one.body:
+            return False
+        self.held.append(one)
+        self._arrived.set()
+        return True
+
+    def call(self, client: syncmcp.Client) -> RequestFuture[CallToolResult]:
+        """A call that the server holds."""
+        future = client.call_tool.future("slow")
+        assert self._arrived.wait(PATIENCE)
+        return future
 
 
 # -- a session that the server has forgotten -------------------------------------------------------
@@ -154,49 +183,21 @@ def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -
 
 @pytest.mark.requirement("HTL-11")
 @pytest.mark.pitfall("15", "16")
-def test_a_lost_session_ends_no_call_but_the_one_that_is_refused() -> None:
-    held: list[Request] = []
-    arrived = threading.Event()
-
-    def hold(one: Request) -> bool:
-        if b'"slow"' in one.body:
-            held.append(one)
-            arrived.set()
-            return True
-        return False
-
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_lost_session_ends_no_call_but_the_one_that_is_refused(closed: bool) -> None:
     with session_server() as server:
-        server.before = hold
+        server.before = slow = Slow()
         with connect(server) as client:
-            slow = client.call_tool.future("slow")
-            assert arrived.wait(PATIENCE)
+            call = slow.call(client)
             server.forget()
             assert client.call_tool("fast").text == "session-2"
-            assert not slow.done()
-            server.result(held[0], {"content": [{"type": "text", "text": "done"}]})
-            assert slow.result(PATIENCE).text == "done"
-            assert slow.attempts == 1
-        assert len(held) == 1
-
-
-@pytest.mark.requirement("HTL-11")
-def test_closing_ends_the_calls_of_a_lost_session_too() -> None:
-    arrived = threading.Event()
-
-    def hold(one: Request) -> bool:
-        if b'"slow"' in one.body:
-            arrived.set()
-            return True
-        return False
-
-    with session_server() as server:
-        server.before = hold
-        with connect(server) as client:
-            slow = client.call_tool.future("slow")
-            assert arrived.wait(PATIENCE)
-            server.forget()
-            client.call_tool("fast")
-        assert isinstance(slow.exception(PATIENCE), syncmcp.ClosedError)
+            assert not call.done()
+            if not closed:
+                server.result(slow.held[0], {"content": [{"type": "text", "text": "done"}]})
+                assert call.result(PATIENCE).text == "done"
+                assert call.attempts == 1
+        assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError if closed else type(None))
+        assert len(slow.held) == 1
 
 
 @pytest.mark.requirement("HTL-11")
@@ -204,14 +205,8 @@ def test_closing_ends_the_calls_of_a_lost_session_too() -> None:
 def test_a_server_that_forgets_the_new_session_at_once_is_not_asked_a_third_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse(one: Request) -> bool:
-        if b"tools/call" in one.body:
-            one.connection.respond(404)
-            return True
-        return False
-
     with session_server() as server:
-        server.before = refuse
+        server.before = on(b"tools/call", act=lambda one: one.connection.respond(404))
         with connect(server) as client:
             logged = caplog.at_level(logging.WARNING, "syncmcp.retry")
             with logged, pytest.raises(SessionLost) as caught:
@@ -227,88 +222,60 @@ def test_a_server_that_forgets_the_new_session_at_once_is_not_asked_a_third_time
 
 
 @pytest.mark.requirement("HTL-11")
-def test_who_waits_for_the_new_session_waits_no_longer_than_its_own_deadline() -> None:
-    with session_server() as server, connect(server) as client:
-        patient, go_on = beginning_again(server, client)
-        with pytest.raises(RequestTimeout) as caught:
-            client.call_tool("pid", timeout=0.05)
-        assert caught.value.delivery == "not_sent"
-        go_on.set()
-        assert patient.result(PATIENCE).text == "session-2"
-        assert server.count("initialize") == 2
-
-
-@pytest.mark.requirement("HTL-11")
 @pytest.mark.pitfall("14")
-@pytest.mark.parametrize("way", ["token", "event", "future"])
-def test_who_waits_for_the_new_session_can_be_cancelled(way: str) -> None:
+@pytest.mark.parametrize("way", ["token", "event", "future", "timeout"])
+def test_who_waits_for_the_new_session_waits_no_longer_than_it_wants(way: str) -> None:
     with session_server() as server, connect(server) as client:
         patient, go_on = beginning_again(server, client)
         token, event = CancelToken(), threading.Event()
-        waiting = client.call_tool.future("pid", cancel=event if way == "event" else token)
-        assert not waiting.done()
+        waiting = client.call_tool.future(
+            "pid",
+            cancel=event if way == "event" else token,
+            timeout=0.05 if way == "timeout" else PATIENCE,
+        )
         if way == "token":
             token.cancel("enough")
         elif way == "event":
             event.set()
-        else:
+        elif way == "future":
             waiting.cancel()
-        with pytest.raises(RequestCancelled):
+        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled) as caught:
             waiting.result(PATIENCE)
-        assert not go_on.is_set()
+        error: Any = caught.value
+        assert error.delivery == "not_sent"
         go_on.set()
         assert patient.result(PATIENCE).text == "session-2"
-        assert server.count("tools/call") == 2
+        assert (server.count("initialize"), server.count("tools/call")) == (2, 2)
 
 
 @pytest.mark.requirement("HTL-11")
 @pytest.mark.pitfall("15")
 def test_log_level_and_subscriptions_are_asked_for_again_and_nothing_else() -> None:
     with session_server() as server, connect(server, roots=["/tmp"]) as client:
-        client.set_log_level("debug")
-        client.set_log_level("error")
-        client.subscribe_resource("a:1")
-        client.subscribe_resource("a:2")
-        client.subscribe_resource("a:3")
+        server.before = on(b'"a:bad"', b'"info"', act=refuse)
+        for level in ("debug", "error"):
+            client.set_log_level(level)
+        for uri in ("a:1", "a:2", "a:3"):
+            client.subscribe_resource(uri)
         client.unsubscribe_resource("a:2")
+        with pytest.raises(syncmcp.ServerError):
+            client.subscribe_resource("a:bad")
+        with pytest.raises(syncmcp.ServerError):
+            client.set_log_level("info")
         client.list_tools()
         server.forget()
         client.call_tool("pid")
         again = [entry[1:] for entry in server.requests if entry[0] == "session-2"]
-        again = [(method, params) for method, params in again if method != "GET"]
         for _, params in again:
             if params is not None:
                 params.pop("_meta", None)
-        assert again == [
+        assert [entry for entry in again if entry[0] != "GET"] == [
             ("notifications/initialized", None),
             ("logging/setLevel", {"level": "error"}),
             ("resources/subscribe", {"uri": "a:1"}),
             ("resources/subscribe", {"uri": "a:3"}),
             ("tools/call", {"name": "pid"}),
         ]
-
-
-@pytest.mark.requirement("HTL-11")
-def test_what_the_server_refused_or_the_client_has_closed_is_not_asked_for_again() -> None:
-    def refuse(one: Request) -> bool:
-        if b'"a:bad"' in one.body or b'"debug"' in one.body:
-            error = {"code": -32002, "message": "no"}
-            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-            return True
-        return False
-
-    with session_server() as server, connect(server) as client:
-        server.before = refuse
-        client.set_log_level("error")
-        with pytest.raises(syncmcp.ServerError):
-            client.subscribe_resource("a:bad")
-        with pytest.raises(syncmcp.ServerError):
-            client.set_log_level("debug")
-        client.subscribe_resource("a:good")
-        server.forget()
-        client.call_tool("pid")
-        assert server.seen["session-2", "resources/subscribe"] == 1
-        assert server.seen["session-2", "logging/setLevel"] == 1
         client.close()
         client.open()
         assert server.seen["session-3", "resources/subscribe"] == 0
@@ -318,21 +285,10 @@ def test_what_the_server_refused_or_the_client_has_closed_is_not_asked_for_again
 def test_a_new_session_may_be_of_another_revision_and_lack_what_the_old_one_had(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    held: list[Request] = []
-    arrived = threading.Event()
-
-    def hold(one: Request) -> bool:
-        if b'"slow"' in one.body:
-            held.append(one)
-            arrived.set()
-            return True
-        return False
-
     with session_server() as server, connect(server, mode="legacy") as client:
-        server.before = hold
+        server.before = slow = Slow()
         client.subscribe_resource("a:1")
-        slow = client.call_tool.future("slow")
-        assert arrived.wait(PATIENCE)
+        call = slow.call(client)
         server.revision, server.capabilities = "2025-03-26", {"tools": {}}
         server.forget()
         assert client.call_tool("fast").text == "session-2"
@@ -341,8 +297,8 @@ def test_a_new_session_may_be_of_another_revision_and_lack_what_the_old_one_had(
         with pytest.raises(NotSupported):
             client.subscribe_resource("a:2")
         structured = {"content": [], "structuredContent": {"n": 1}}
-        server.result(held[0], structured)
-        assert slow.result(PATIENCE).data == {"n": 1}  # in the revision that it was asked in
+        server.result(slow.held[0], structured)
+        assert call.result(PATIENCE).data == {"n": 1}  # in the revision that it was asked in
 
 
 @pytest.mark.requirement("HTL-11")
@@ -396,51 +352,16 @@ def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> N
 @pytest.mark.requirement("HTL-11")
 def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
     with session_server() as server, connect(server) as client:
+        renamed = {"Mcp-Session-Id": "bad id"}
+        server.before = on(
+            b"tools/call", act=lambda one: server.result(one, {"content": []}, renamed)
+        )
+        client.call_tool("pid")
+        assert client.session_id == "session-1"  # which only the answer to `initialize` names
         server.forget()
         client.notify("acme/news", {"n": 1})
         assert server.seen["session-1", "acme/news"] == 1
         assert server.seen["session-2", "acme/news"] == 1
-
-
-@pytest.mark.requirement("HTL-11")
-@pytest.mark.pitfall("16")
-@pytest.mark.parametrize("harmless", [False, True])
-def test_a_call_whose_stream_broke_is_not_refused_by_the_404_to_its_resumption(
-    harmless: bool,
-) -> None:
-    def break_off(one: Request) -> bool:
-        if b'"tools/' in one.body and one.headers["mcp-session-id"] == "session-1":
-            one.connection.start_events()
-            one.connection.chunk(b"id: 1\nretry: 1\ndata:\n\n")
-            one.connection.end_events()
-            server.forget()
-            return True
-        return False
-
-    with session_server() as server:
-        server.before = break_off
-        with connect(server) as client:
-            if harmless:
-                assert client.list_tools().tools == []
-            else:
-                with pytest.raises(OutcomeUnknown) as caught:
-                    client.call_tool("pid")
-                assert caught.value.delivery == "unknown"
-                assert server.count("tools/call") == 1
-            assert client.call_tool("pid").text in ("session-1", "session-2")
-
-
-def test_only_the_answer_to_initialize_names_the_session() -> None:
-    def rename(one: Request) -> bool:
-        if b"tools/call" in one.body:
-            server.result(one, {"content": []}, {"Mcp-Session-Id": "bad id"})
-            return True
-        return False
-
-    with session_server() as server, connect(server) as client:
-        server.before = rename
-        client.call_tool("pid")
-        assert client.session_id == "session-1"
 
 
 @pytest.mark.pitfall("15")
@@ -502,12 +423,8 @@ def test_a_session_that_the_server_no_longer_knows_is_replaced(status: int, mode
 
 
 def test_an_outage_is_no_reason_to_begin_a_new_session() -> None:
-    def fail(one: Request) -> bool:
-        one.connection.respond(500)
-        return True
-
     with session_server() as server:
-        server.before = fail
+        server.before = on(b"", act=lambda one: one.connection.respond(500))
         with pytest.raises(syncmcp.HttpError):
             syncmcp.connect(Http(server.url, session_id="mine"))
         assert server.count("initialize") == 0
@@ -515,10 +432,10 @@ def test_an_outage_is_no_reason_to_begin_a_new_session() -> None:
 
 def test_the_stateless_era_has_no_session_to_go_on_with() -> None:
     with serve_http(Server()) as http:
-        target = Http(http.url, session_id="mine")
-        with syncmcp.connect(target, mode=STATELESS) as client:
-            assert client.session_id is None
-            assert client.last_event_id is None
+        client = syncmcp.Client(Http(http.url, session_id="mine"), mode=STATELESS)
+        assert (client.session_id, client.last_event_id) == (None, None)
+        with client:
+            assert (client.session_id, client.last_event_id) == (None, None)
             assert client.server.revision == STATELESS
 
 
@@ -559,22 +476,16 @@ def test_another_client_hears_what_came_after_the_last_event() -> None:
 @pytest.mark.requirement("HTL-13")
 def test_no_repr_shows_the_session_or_its_place() -> None:
     target = Http("http://127.0.0.1:1/mcp", session_id="abc-session", last_event_id="abc-event")
-    assert "abc" not in repr(target)
+    assert "abc" not in repr(target) + repr(syncmcp.Client(target))
     assert "session_id=***" in repr(target)
     assert "last_event_id=***" in repr(target)
-    assert "abc" not in repr(syncmcp.Client(target))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"session_id": "a b"},
-        {"session_id": ""},
-        {"session_id": "ü-secret"},
-        {"session_id": 7},
-        {"last_event_id": ""},
-        {"last_event_id": "secret\n"},
-        {"last_event_id": 7},
+        *({"session_id": wrong} for wrong in ("a b", "", "ü-secret", 7)),
+        *({"last_event_id": wrong} for wrong in ("", "secret\n", 7)),
         {"keep_session": "yes"},
         {"session_id": "s", "transport": "sse"},
         {"last_event_id": "7", "transport": "sse"},
@@ -587,13 +498,6 @@ def test_ids_that_cannot_be_sent_are_refused_at_once(options: Any) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_client_without_a_session_has_no_ids() -> None:
-    client = syncmcp.Client(Server())
-    assert (client.session_id, client.last_event_id) == (None, None)
-    with client:
-        assert (client.session_id, client.last_event_id) == (None, None)
-
-
 # -- threads that need one connection --------------------------------------------------------------
 
 
@@ -601,8 +505,7 @@ def test_a_client_without_a_session_has_no_ids() -> None:
 @pytest.mark.pitfall("15")
 def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() -> None:
     count = 8
-    refused, told = threading.Barrier(count), threading.Semaphore(0)
-    all_told = threading.Event()
+    refused, all_told = threading.Barrier(count), threading.Event()
 
     def fail(one: Request) -> bool:
         if b'"initialize"' in one.body:
@@ -615,24 +518,19 @@ def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() 
             return False
         return True
 
-    class Told(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            told.release()
-
-    logger, handler = logging.getLogger("syncmcp.retry"), Told()
-    logger.addHandler(handler)
-    try:
-        with session_server() as server, connect(server, retry=None) as client:
-            server.before = fail
-            futures = [client.call_tool.future("pid") for _ in range(count)]
-            for _ in futures:
-                assert told.acquire(timeout=PATIENCE)
-            all_told.set()
-            for future in futures:
-                error = future.exception(PATIENCE)
-                assert isinstance(error, syncmcp.HttpError)
-                assert error.delivery == "not_sent"
-            server.before = lambda one: False
-            assert client.call_tool("pid").text.startswith("session-")
-    finally:
-        logger.removeHandler(handler)
+    with (
+        logged("syncmcp.retry") as said,
+        session_server() as server,
+        connect(server, retry=None) as client,
+    ):
+        server.before = fail
+        futures = [client.call_tool.future("pid") for _ in range(count)]
+        for _ in futures:
+            assert "tools/call is sent again" in said.get(timeout=PATIENCE)
+        all_told.set()
+        for future in futures:
+            error = future.exception(PATIENCE)
+            assert isinstance(error, syncmcp.HttpError)
+            assert error.delivery == "not_sent"
+        server.before = lambda one: False
+        assert client.call_tool("pid").text.startswith("session-")

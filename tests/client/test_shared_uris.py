@@ -46,25 +46,17 @@ def test_the_first_asks_and_the_last_gives_back() -> None:
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
 
 
-def test_one_who_comes_while_it_is_given_back_asks_again_afterwards() -> None:
+@pytest.mark.parametrize("how", ["acquired", "claimed"])
+def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> None:
     uris, ask = ResourceSubscriptions(), Asked()
     uris.acquire("a:1", ask, Deadline(None))
     waiting = threading.Thread(
         target=uris.acquire, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
     )
-    ask.meanwhile = [waiting.start]
+    ask.meanwhile = [waiting.start if how == "acquired" else lambda: uris.add_explicit("a:1")]
     uris.release("a:1", ask)
-    waiting.join(PATIENCE)
-    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
-    uris.release("a:1", ask)
-    assert len(uris) == 0
-
-
-def test_a_claim_while_it_is_given_back_is_asked_for_again() -> None:
-    uris, ask = ResourceSubscriptions(), Asked()
-    uris.acquire("a:1", ask, Deadline(None))
-    ask.meanwhile = [lambda: uris.add_explicit("a:1")]
-    uris.release("a:1", ask)
+    if how == "acquired":
+        waiting.join(PATIENCE)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
     assert uris.needed_uris() == [("a:1", "refuse")]
 

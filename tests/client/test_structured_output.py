@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, Tool
 from tests.support.scripts import NEW, OLD, Scripted, opening
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire
 
 WEATHER = {
     "type": "object",
@@ -56,28 +57,6 @@ def forecasting(given: Any = None) -> Server:
     return server
 
 
-@pytest.mark.requirement("SCHM-01")
-@every_wire
-def test_a_tools_schema_that_names_no_dialect_is_2020_12(wire: Wire) -> None:
-    server = Server("pairs")
-    schema = {
-        "type": "object",
-        "properties": {"pair": {"prefixItems": [{"type": "integer"}], "items": False}},
-        "unevaluatedProperties": False,
-    }
-
-    @server.tool(output_schema=schema)
-    def pair(of: Any) -> Any:
-        """Give back."""
-        return of
-
-    with wire.connect(server) as client:
-        assert client.call_tool("pair", {"of": {"pair": [1]}}).data == {"pair": [1]}
-        for wrong in ({"pair": ["1"]}, {"pair": [1, 2]}, {"pear": [1]}):
-            with pytest.raises(InvalidOutput):
-                client.call_tool("pair", {"of": wrong})
-
-
 def listed(schema: Any, name: str = "weather") -> dict[str, Any]:
     """A list of one tool with this output schema; of none for `None`."""
     tool: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
@@ -89,39 +68,42 @@ def gave(data: Any) -> dict[str, Any]:
     return {"content": [], "structuredContent": data}
 
 
-@every_wire
-@pytest.mark.requirement("TOOL-02", "M-15")
-def test_a_result_that_fits_its_schema_is_read_by_type(wire: Wire) -> None:
-    server = forecasting()
-    with wire.connect(server) as client:
-        result = client.call_tool("weather", {"city": "Rome"})
-        assert result.data == {"degrees": 21.5, "sky": "clear"}
-        assert result.parse(Weather) == Weather(degrees=21.5, sky="clear")
-        assert client.call_tool.future("weather", {"city": "Rome"}).result(PATIENCE) == result
+def both_ways(client: syncmcp.Client, name: str, arguments: Any = None) -> list[Callable[[], Any]]:
+    """A blocking call of a tool, and one by a future."""
+    return [
+        lambda: client.call_tool(name, arguments),
+        lambda: client.call_tool.future(name, arguments).result(PATIENCE),
+    ]
 
 
 @every_wire
-@pytest.mark.requirement("TOOL-02", "M-15")
+@pytest.mark.requirement("TOOL-02", "M-15", "SCHM-01")
 @pytest.mark.pitfall("29")
 def test_a_result_that_does_not_fit_is_an_error_that_keeps_it(wire: Wire) -> None:
-    server = forecasting({"degrees": "a secret", "sky": "clear"})
+    server = forecasting()
+    right, wrong = {"degrees": 21.5, "sky": "clear"}, {"degrees": "a secret", "sky": "clear"}
+    server.add_tool(lambda: wrong, name="wrong", output_schema=WEATHER)
+    # One that names no dialect is of 2020-12.
+    newer = {"properties": {"pair": {"prefixItems": [{}], "items": False}}}
+    server.add_tool(lambda of: of, name="pair", output_schema={"type": "object", **newer})
     with wire.connect(server) as client:
-        calls: list[Callable[[], object]] = [
-            lambda: client.call_tool("weather", {"city": "Rome"}),
-            lambda: client.call_tool.future("weather", {"city": "Rome"}).result(PATIENCE),
-        ]
-        for call in calls:
+        for call in both_ways(client, "weather", {"city": "Rome"}):
+            result = call()
+            assert result.data == right
+            assert result.parse(Weather) == Weather(degrees=21.5, sky="clear")
+        for call in both_ways(client, "wrong"):
             with pytest.raises(InvalidOutput) as caught:
                 call()
             error = caught.value
-            assert error.tool == "weather"
-            assert error.method == "tools/call"
+            assert (error.tool, error.method) == ("wrong", "tools/call")
             assert "['degrees'] is not of type number" in str(error)
             assert "a secret" not in str(error)
             assert error.result is not None
-            assert error.result.data == {"degrees": "a secret", "sky": "clear"}
-            again = pickle.loads(pickle.dumps(error))
-            assert again.result == error.result
+            assert error.result.data == wrong
+            assert pickle.loads(pickle.dumps(error)).result == error.result
+        assert client.call_tool("pair", {"of": {"pair": [1]}}).data == {"pair": [1]}
+        with pytest.raises(InvalidOutput):
+            client.call_tool("pair", {"of": {"pair": [1, 2]}})
 
 
 @every_wire
@@ -185,37 +167,46 @@ def test_any_json_value_is_structured_content(value: Any) -> None:
             client.call_tool("other")
 
 
-@pytest.mark.parametrize(
-    ("result", "fits"),
-    [(gave(None), True), ({"content": []}, False), (gave({"degrees": 1}), True)],
-)
 @pytest.mark.requirement("TOOL-02")
-def test_null_is_a_value_and_nothing_is_none(result: dict[str, Any], fits: bool) -> None:
-    schema = {"anyOf": [WEATHER, {"type": "null"}]}
-    script = [*opening(NEW), s.expect("tools/list"), s.reply(listed(schema))]
-    script += [s.expect("tools/call"), s.reply(result)]
-    if not fits:
-        script += [s.expect("tools/list"), s.reply(listed(schema))]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW) as client:
+def test_null_is_a_value_and_nothing_is_none() -> None:
+    schema = listed({"anyOf": [WEATHER, {"type": "null"}]})
+    with replying(
+        ("tools/list", s.reply(schema)),
+        ("tools/call", s.reply(gave(None))),
+        ("tools/call", s.reply({"content": []})),
+        ("tools/list", s.reply(schema)),
+        mode=NEW,
+    ) as client:
         client.list_tools()
-        if fits:
-            assert client.call_tool("weather").has_data
-        else:
-            with pytest.raises(InvalidOutput, match="no structured content"):
-                client.call_tool("weather")
+        assert client.call_tool("weather").has_data
+        with pytest.raises(InvalidOutput, match="no structured content"):
+            client.call_tool("weather")
 
 
 NARROW = {"type": "object", "properties": {"degrees": {"type": "string"}}}
 
 
+@contextmanager
+def replying(*replies: tuple[str, s.Step], **options: Any) -> Iterator[syncmcp.Client]:
+    """A client of a server that answers these requests, in this order, and no others."""
+    script = [step for method, reply in replies for step in (s.expect(method), reply)]
+    mode: Mode = options.pop("mode", OLD)
+    with (
+        Scripted([*opening(mode), *script]) as peer,
+        syncmcp.connect(peer, mode=mode, **options) as client,
+    ):
+        yield client
+
+
 @pytest.mark.parametrize("newer", [WEATHER, None, {"type": "object"}])
 @pytest.mark.pitfall("29")
 def test_an_outdated_schema_is_fetched_again_once(newer: Any) -> None:
-    script = [*opening(), s.expect("tools/list"), s.reply(listed(NARROW))]
-    script += [s.expect("tools/call"), s.reply(gave({"degrees": 3}))]
-    script += [s.expect("tools/list"), s.reply(listed(newer))]
-    script += [s.expect("tools/call"), s.reply(gave({"degrees": 4}))]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with replying(
+        ("tools/list", s.reply(listed(NARROW))),
+        ("tools/call", s.reply(gave({"degrees": 3}))),
+        ("tools/list", s.reply(listed(newer))),
+        ("tools/call", s.reply(gave({"degrees": 4}))),
+    ) as client:
         client.list_tools()
         assert client.call_tool("weather").data == {"degrees": 3}
         assert client.call_tool("weather").data == {"degrees": 4}
@@ -226,11 +217,12 @@ def test_an_outdated_schema_is_fetched_again_once(newer: Any) -> None:
     [s.reply(listed(NARROW)), s.reply(listed(NARROW, "other")), s.error(-32603, "not now")],
 )
 def test_a_result_that_fits_no_schema_we_can_get_is_refused(answer: Any) -> None:
-    script = [*opening(), s.expect("tools/list"), s.reply(listed(NARROW))]
-    script += [s.expect("tools/call"), s.reply(gave({"degrees": 3}))]
-    script += [s.expect("tools/list"), answer]
-    script += [s.expect("tools/call"), s.reply(gave({"degrees": "three"}))]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with replying(
+        ("tools/list", s.reply(listed(NARROW))),
+        ("tools/call", s.reply(gave({"degrees": 3}))),
+        ("tools/list", answer),
+        ("tools/call", s.reply(gave({"degrees": "three"}))),
+    ) as client:
         client.list_tools()
         with pytest.raises(InvalidOutput):
             client.call_tool("weather")
@@ -238,25 +230,26 @@ def test_a_result_that_fits_no_schema_we_can_get_is_refused(answer: Any) -> None
 
 
 @every_wire
-def test_a_tool_that_was_never_listed_is_listed_when_it_gives_structured_content(
+def test_a_tool_that_was_never_listed_is_listed_once_when_it_gives_structured_content(
     wire: Wire,
 ) -> None:
     server = forecasting()
     server.add_tool(lambda: "words", name="talk")
+    server.add_tool(lambda: {"a": 1}, name="hidden", output_schema=WEATHER)
+    whole = server.features.list_tools
+
+    def hide(params: Any, context: ToolContext) -> Any:
+        listed = whole(params, context)
+        return {**listed, "tools": [one for one in listed["tools"] if one["name"] != "hidden"]}
+
+    server.on_request("tools/list", hide)
     with wire.connect(server) as client:
         client.call_tool("talk")
         assert server.stats.requests["tools/list"] == 0
         for _ in range(3):
             client.call_tool("weather", {"city": "Rome"})
+            assert client.call_tool("hidden").data == {"a": 1}
         assert server.stats.requests["tools/list"] == 1
-
-
-def test_a_tool_that_no_list_has_is_not_looked_for_again() -> None:
-    script = [*opening(), s.expect("tools/call"), s.reply(gave(1)), s.expect("tools/list")]
-    script += [s.reply(listed(WEATHER)), s.expect("tools/call"), s.reply(gave(2))]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
-        assert client.call_tool("hidden").data == 1
-        assert client.call_tool("hidden").data == 2
 
 
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
@@ -268,16 +261,14 @@ def test_a_result_is_not_lost_to_a_list_that_fails(mode: Mode) -> None:
 
     server.on_request("tools/list", refuse)
     with syncmcp.connect(server, mode=mode) as client:
-        for _ in range(2):
-            assert client.call_tool("weather", {"city": "Rome"}).data["sky"] == "clear"
-        future = client.call_tool.future("weather", {"city": "Rome"})
-        assert future.result(PATIENCE).data["sky"] == "clear"
+        for call in both_ways(client, "weather", {"city": "Rome"}) * 2:
+            assert call().data["sky"] == "clear"
         with pytest.raises(ServerError):
             client.list_tools()
 
 
 @pytest.mark.pitfall("29")
-def test_a_changed_list_makes_the_schemas_outdated() -> None:
+def test_a_changed_list_and_a_new_connection_make_the_schemas_outdated() -> None:
     server = forecasting()
     told = threading.Event()
     with syncmcp.connect(server, mode=STATEFUL) as client:
@@ -285,21 +276,15 @@ def test_a_changed_list_makes_the_schemas_outdated() -> None:
         client.list_tools()
         client.call_tool("weather", {"city": "Rome"})
         assert server.stats.requests["tools/list"] == 1
-        server.add_tool(
-            lambda city: {"degrees": "warm"}, name="weather", output_schema={"type": "object"}
-        )
+        warm = {"degrees": "warm"}
+        server.add_tool(lambda city: warm, name="weather", output_schema={"type": "object"})
         assert told.wait(PATIENCE)
-        assert client.call_tool("weather", {"city": "Rome"}).data == {"degrees": "warm"}
+        assert client.call_tool("weather", {"city": "Rome"}).data == warm
         assert server.stats.requests["tools/list"] == 2
-
-
-def test_a_client_that_is_opened_again_knows_nothing_of_before() -> None:
-    server = forecasting()
-    with syncmcp.Client(server) as client:
-        client.call_tool("weather", {"city": "Rome"})
-    with client:
-        client.call_tool("weather", {"city": "Rome"})
-    assert server.stats.requests["tools/list"] == 2
+        client.close()
+        client.open()
+        assert client.call_tool("weather", {"city": "Rome"}).data == warm
+        assert server.stats.requests["tools/list"] == 3
 
 
 def test_a_list_that_was_on_its_way_when_it_changed_is_not_kept() -> None:
@@ -353,15 +338,6 @@ def test_no_check_holds_up_the_thread_that_reads(
         assert future.result(PATIENCE).data["sky"] == "clear"
 
 
-def test_many_threads_check_by_one_schema() -> None:
-    with syncmcp.connect(forecasting()) as client:
-
-        def call() -> Any:
-            return client.call_tool("weather", {"city": "Rome"}).data["sky"]
-
-        assert in_threads(*[call] * 8) == ["clear"] * 8
-
-
 # -- schemas that nothing can be checked with ------------------------------------------------------
 
 
@@ -402,21 +378,16 @@ _EMAIL = (
 )
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
 def test_a_good_schema_with_a_pattern_beyond_us_costs_nobody_a_result(
-    way: str, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    address = {"type": "string", "pattern": _EMAIL}
-    schema = {"type": "object", "properties": {"to": address}}
+    to = {"to": "ann@example.com"}
+    schema = {"type": "object", "properties": {"to": {"type": "string", "pattern": _EMAIL}}}
     server = Server("mail")
     server.add_tool(lambda to: {"to": to}, name="send", input_schema=schema, output_schema=schema)
     with syncmcp.connect(server, validate_input=True) as client:
-        for _ in range(2):
-            if way == "blocking":
-                result = client.call_tool("send", {"to": "ann@example.com"})
-            else:
-                result = client.call_tool.future("send", {"to": "ann@example.com"}).result()
-            assert result.data == {"to": "ann@example.com"}
+        for call in both_ways(client, "send", to):
+            assert call().data == to
     assert server.stats.requests["tools/list"] == 1
     said = [record.getMessage() for record in caplog.records if record.name == "syncmcp.schema"]
     assert len(said) == 2
@@ -465,17 +436,13 @@ def test_arguments_that_do_not_fit_are_named_before_anything_is_sent(
 ) -> None:
     server = forecasting()
     with wire.connect(server, validate_input=True) as client:
-        calls: list[Callable[[], object]] = [
-            lambda: client.call_tool("weather", arguments),
-            lambda: client.call_tool.future("weather", arguments).result(PATIENCE),
-        ]
+        calls = both_ways(client, "weather", arguments)
         if wire.revision == STATELESS:
             calls.append(lambda: client.begin_tool("weather", arguments))
         for call in calls:
             with pytest.raises(InvalidArguments) as caught:
                 call()
-            assert caught.value.argument == argument
-            assert caught.value.tool == "weather"
+            assert (caught.value.argument, caught.value.tool) == (argument, "weather")
             assert part in str(caught.value)
         assert server.stats.requests["tools/call"] == 0
         assert client.call_tool("weather", {"city": "Rome"}).data["sky"] == "clear"
@@ -500,40 +467,37 @@ def test_a_tool_that_is_not_on_the_list_judges_its_arguments_itself() -> None:
 def test_arguments_that_a_newer_schema_takes_are_sent() -> None:
     older = {"name": "a", "inputSchema": {"type": "object", "required": ["b"]}}
     newer = {"name": "a", "inputSchema": {"type": "object"}}
-    script = [*opening(), s.expect("tools/list"), s.reply({"tools": [older]})]
-    script += [s.expect("tools/list"), s.reply({"tools": [newer]})]
-    script += [s.expect("tools/call"), s.reply({"content": []})]
-    script += [s.expect("tools/list"), s.reply({"tools": []})]
-    script += [s.expect("tools/call"), s.reply({"content": []})]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, validate_input=True) as client:
+    called = ("tools/call", s.reply({"content": []}))
+    with replying(
+        ("tools/list", s.reply({"tools": [older]})),
+        ("tools/list", s.reply({"tools": [newer]})),
+        called,
+        ("tools/list", s.reply({"tools": []})),
+        called,
+        validate_input=True,
+    ) as client:
         client.list_tools()
         assert not client.call_tool("a").is_error
-        client._core.schemas.learn(
-            [Tool.from_wire(older)], client._core.schemas.generation, whole=True
-        )
+        schemas = client._core.schemas
+        schemas.learn([Tool.from_wire(older)], schemas.generation, whole=True)
         assert not client.call_tool("a").is_error
 
 
-def test_arguments_that_cannot_be_checked_are_not_sent() -> None:
+def test_arguments_that_cannot_be_checked_or_are_wrong_as_a_whole_are_not_sent() -> None:
     server = Server("odd")
     odd = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a"}}}
     server.add_tool(lambda a: a, name="odd", input_schema=odd)
-    with syncmcp.connect(server, validate_input=True) as client:
-        for _ in range(2):
-            with pytest.raises(UnsupportedSchema) as caught:
-                client.call_tool("odd", {"a": 1})
-            assert caught.value.result is None
-        assert server.stats.requests["tools/call"] == 0
-
-
-def test_arguments_as_a_whole_may_be_wrong() -> None:
-    server = Server("few")
     few = {"type": "object", "maxProperties": 1}
     server.add_tool(lambda **given: "", name="few", input_schema=few)
     with syncmcp.connect(server, validate_input=True) as client:
+        for _ in range(2):
+            with pytest.raises(UnsupportedSchema) as unchecked:
+                client.call_tool("odd", {"a": 1})
+            assert unchecked.value.result is None
         with pytest.raises(InvalidArguments, match="more than 1 members") as caught:
             client.call_tool("few", {"a": 1, "b": 2})
         assert caught.value.argument is None
+        assert server.stats.requests["tools/call"] == 0
 
 
 # -- the rest ------------------------------------------------------------------------------------
@@ -557,15 +521,15 @@ def test_what_is_answered_by_hand_is_checked_too() -> None:
             client.resume(pending, {key: ElicitResult(action="decline")})
 
 
-@pytest.mark.parametrize(
-    "options", [{"validate_output": "yes"}, {"validate_output": None}, {"validate_input": 1}]
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        syncmcp.Client("https://example.com/", **options)
-
-
-def test_the_options_survive_a_pickle() -> None:
+def test_the_options_are_checked_and_survive_a_pickle() -> None:
+    wrong: list[Any] = [
+        {"validate_output": "yes"},
+        {"validate_output": None},
+        {"validate_input": 1},
+    ]
+    for options in wrong:
+        with pytest.raises(UsageError):
+            syncmcp.Client("https://example.com/", **options)
     client = syncmcp.Client("https://e.example/", validate_output="warn", validate_input=True)
     again = pickle.loads(pickle.dumps(client))
     assert again._core.validation == client._core.validation == ("warn", True)

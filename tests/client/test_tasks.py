@@ -15,7 +15,6 @@ from syncmcp import (
     CancelToken,
     Client,
     ClosedError,
-    Denied,
     DenyAll,
     Elicitation,
     Handlers,
@@ -157,17 +156,15 @@ def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) ->
 def test_a_client_that_opens_at_its_first_call_knows_what_runs_as_a_task(revision: Any) -> None:
     studio = Studio()
     studio.gate.set()
-    with Client(studio, mode=revision, lazy=True, **ON) as client:
-        client.close()
-    client = Client(studio, mode=revision, lazy=True, **ON)
-    assert client.call_tool("render").text == "1 pictures"
-    client.close()
-    client = Client(studio, mode=revision, lazy=True, **ON)
-    assert client.call_tool.future("render").result(PATIENCE).text == "1 pictures"
-    client.close()
-    client = Client(studio, mode=revision, lazy=True, **ON)
-    assert client.start_task("render").result(PATIENCE).text == "1 pictures"
-    client.close()
+    ways: list[Callable[[Client], CallToolResult]] = [
+        lambda client: client.call_tool("render"),
+        lambda client: client.call_tool.future("render").result(PATIENCE),
+        lambda client: client.start_task("render").result(PATIENCE),
+        lambda client: client.start_task.future("render").result(PATIENCE).result(PATIENCE),
+    ]
+    for way in ways:
+        with closing(Client(studio, mode=revision, lazy=True, **ON)) as client:
+            assert way(client).text == "1 pictures"
 
 
 @stateful_wires
@@ -215,10 +212,11 @@ def test_without_the_extension_a_stateless_server_starts_no_task() -> None:
         assert client.call_tool("draw").text == "drawn"
         with pytest.raises(MissingCapability):
             client.call_tool("render")
-        with pytest.raises(NotSupported, match="not switched on: see extensions="):
-            client.start_task("draw")
-        with pytest.raises(NotSupported, match="not switched on"):
-            client.task("some id").refresh()
+        for attempt in (lambda: client.start_task("draw"), client.task("some id").refresh):
+            with pytest.raises(NotSupported, match="not switched on: see extensions="):
+                attempt()
+        with pytest.raises(NotSupported, match="has no such request"):
+            client.list_tasks()
     assert studio.tasks.all == []
 
 
@@ -235,16 +233,19 @@ def test_a_handle_tells_how_it_goes_and_gives_the_result(wire: Wire) -> None:
         assert task.wait(0) is False
         with pytest.raises(TimeoutError, match="not ended within 0 s"):
             task.result(0)
+        updates = iter(task)
+        assert next(updates).status == "working"
         studio.looked(2)
         assert task.refresh() == "working"
         assert task.state is not None
         assert task.state.status_message == "mixing colours"
         studio.gate.set()
-        assert task.wait(PATIENCE) is True
+        assert [update.status for update in updates][-1] == "completed"
         result = task.result()
         assert result.text == "4 pictures"
         assert task.result(0) is result
-        assert (task.status, task.done) == ("completed", True)
+        assert (task.wait(0), task.status, task.done) == (True, "completed", True)
+        assert [update.status for update in task] == ["completed"]
         task.cancel()  # too late to do anything
         (kept,) = studio.tasks.all
         assert kept.ttl_ms == (5000 if wire.revision == STATEFUL else 60_000)
@@ -268,19 +269,6 @@ def test_another_client_goes_on_with_the_id_alone(wire: Wire) -> None:
 
 
 @every_wire
-def test_iterating_over_a_handle_gives_each_state_until_the_last(wire: Wire) -> None:
-    studio = Studio()
-    with wire.connect(studio, elicitation=Painter(), **ON) as client:
-        task = client.start_task("render")
-        updates = iter(task)
-        assert next(updates).status == "working"
-        studio.gate.set()
-        *_, last = updates
-        assert last.status == "completed"
-        assert [update.status for update in task] == ["completed"]
-
-
-@every_wire
 @pytest.mark.requirement("CAN-03", "TSX-05")
 def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
     studio = Studio()
@@ -300,22 +288,6 @@ def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
 
 
 @both_eras
-def test_a_call_that_fails_after_it_asked_has_ended(revision: Any) -> None:
-    studio = Studio()
-
-    @studio.tool(task_support="optional")
-    def ask_and_burn(context: ToolContext) -> str:
-        context.elicit("Burn?", FORM)
-        raise RpcError(-32050, "burnt")
-
-    with syncmcp.connect(studio, mode=revision, elicitation=Painter(), **ON) as client:
-        task = client.start_task("ask_and_burn")
-        assert (task.wait(PATIENCE), task.status, task.done) == (True, "failed", True)
-        with pytest.raises(ServerError, match="burnt"):
-            task.result(PATIENCE)
-
-
-@both_eras
 def test_a_state_that_describes_no_task_is_a_mistake_of_the_server(revision: Any) -> None:
     studio = Studio()
     studio.on_request("tasks/get", lambda params, context: {**params, "status": "working"})
@@ -325,16 +297,6 @@ def test_a_state_that_describes_no_task_is_a_mistake_of_the_server(revision: Any
         assert task.refresh() == "working"
         with pytest.raises(InvalidOutput, match="does not fit Task"):
             _ = task.state
-
-
-@both_eras
-def test_a_task_that_had_ended_already_is_not_an_error_to_cancel(revision: Any) -> None:
-    studio = Studio()
-    with syncmcp.connect(studio, mode=revision, **ON) as client:
-        task = client.start_task("draw")
-        studio.running(0)
-        task.cancel()
-        assert task.result(PATIENCE).text == "drawn"
 
 
 @both_eras
@@ -376,13 +338,6 @@ def test_a_server_that_has_the_result_at_once_makes_no_task_of_it() -> None:
         assert task.refresh() == "completed"
         assert task.state is None
         task.cancel()
-
-
-@both_eras
-def test_starting_a_task_can_be_a_future(revision: Any) -> None:
-    studio = Studio()
-    with syncmcp.connect(studio, mode=revision, **ON) as client:
-        assert client.start_task.future("draw").result(PATIENCE).result(PATIENCE).text == "drawn"
 
 
 @both_eras
@@ -429,95 +384,52 @@ def test_what_a_task_asks_is_trusted_no_more_than_any_other_question(wire: Wire)
     with wire.connect(studio, elicitation=painter, approval=DenyAll(), **ON) as client:
         assert client.start_task("sign").result(PATIENCE).text == "decline"
         assert painter.asked == 0
-    unable = Studio()
-    with (
-        wire.connect(unable, **ON) as client,
-        pytest.raises(ServerError, match="did not declare elicitation"),
-    ):
-        client.start_task("sign").result(PATIENCE)
-
-
-@pytest.mark.requirement("SEC-09")
-def test_a_refusal_ends_the_wait_and_is_not_asked_about_again() -> None:
-    asked: list[Any] = []
-
-    def refuse(request: Any, context: Any) -> Any:
-        asked.append(request)
-        raise Denied("not today", by="person")
-
-    studio = Studio()
-    with syncmcp.connect(studio, mode=STATELESS, sampling=refuse, **ON) as client:
-
-        @studio.tool(task_support="optional")
-        def think(context: ToolContext) -> str:
-            return str(context.sample("?", max_tokens=5))
-
-        task = client.start_task("think")
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("sign")
         for _ in range(2):
-            with pytest.raises(Denied, match="not today"):
+            with pytest.raises(ServerError, match="did not declare elicitation"):
                 task.result(PATIENCE)
-        assert len(asked) == 1
-        with pytest.raises(Denied):
-            client.call_tool("think")
-        assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
+
+
+MESSAGE = {"role": "user", "content": {"type": "text", "text": "?"}}
+LINK = {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}
+QUESTIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "elicitation/create",
+        {"message": "?", "requestedSchema": FORM},
+        {"action": "accept", "content": {"name": "Ada"}},
+    ),
+    ("elicitation/create", LINK, {"action": "decline"}),
+    ("roots/list", {}, {"roots": [{"uri": "file:///"}]}),
+    (
+        "sampling/createMessage",
+        {"messages": [MESSAGE], "maxTokens": 5},
+        {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"},
+    ),
+]
 
 
 @stateful_wires
 @pytest.mark.requirement("TSK-05")
 def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
-    server, painter = Server("asking"), Painter()
-
-    @server.tool()
-    def sign(context: ToolContext) -> dict[str, Any]:
-        params = {"message": "?", "requestedSchema": FORM, "task": {"ttl": 1000}}
-        answer = context.request("elicitation/create", params)
-        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
-
-    with wire.connect(server, elicitation=painter) as client:
-        answer = {"action": "accept", "content": {"name": "Ada"}}
-        assert client.call_tool("sign").data == {"answer": answer, "declared": None}
-
-
-@stateful_wires
-@pytest.mark.requirement("TSK-05")
-def test_sampling_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
     server = Server("asking")
 
     @server.tool()
-    def think(context: ToolContext) -> dict[str, Any]:
-        message = {"role": "user", "content": {"type": "text", "text": "?"}}
-        params = {"messages": [message], "maxTokens": 5, "task": {"ttl": 1000}}
-        answer = context.request("sampling/createMessage", params)
-        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
+    def ask(context: ToolContext) -> dict[str, Any]:
+        answers = [
+            context.request(method, {**params, "task": {"ttl": 1000}})
+            for method, params, _ in QUESTIONS
+        ]
+        return {"answers": answers, "declared": context.client_capabilities.get("tasks")}
 
-    answer = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"}
-
-    def model(request: Any, context: Any) -> CreateMessageResult:
-        return CreateMessageResult.from_wire(answer)
-
-    with wire.connect(server, sampling=model) as client:
-        assert client.call_tool("think").data == {"answer": answer, "declared": None}
-
-
-@stateful_wires
-@pytest.mark.requirement("TSK-05")
-def test_a_link_and_a_list_of_roots_that_want_to_be_tasks_are_answered_plainly(wire: Wire) -> None:
-    server, task = Server("asking"), {"task": {"ttl": 1000}}
-
-    @server.tool()
-    def look(context: ToolContext) -> dict[str, Any]:
-        visit = {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}
-        return {
-            "roots": context.request("roots/list", task),
-            "link": context.request("elicitation/create", {**visit, **task}),
-        }
-
-    def visit(request: Any, context: Any) -> ElicitResult:
-        return ElicitResult.decline()
-
-    with wire.connect(server, roots=["/"], elicitation=Elicitation(url=visit)) as client:
-        answers = client.call_tool("look").data
-    assert answers == {"roots": {"roots": [{"uri": "file:///"}]}, "link": {"action": "decline"}}
+    handlers: dict[str, Any] = {
+        "roots": ["/"],
+        "elicitation": Elicitation(form=Painter(), url=lambda *_: ElicitResult.decline()),
+        "sampling": lambda *_: CreateMessageResult.from_wire(QUESTIONS[3][2]),
+    }
+    with wire.connect(server, **handlers) as client:
+        expected = [answer for _, _, answer in QUESTIONS]
+        assert client.call_tool("ask").data == {"answers": expected, "declared": None}
 
 
 # -- progress --------------------------------------------------------------------------------
@@ -599,37 +511,33 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     studio.tasks.poll_interval_ms = 3_600_000
     with wire.connect(studio, **ON) as client:
         token, event, parked = CancelToken(), threading.Event(), Parked(client)
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+        options: dict[str, Any] = {}
+        kind: type[BaseException] = RequestCancelled
+        if way in ("token", "event"):
+            options = {"cancel": token if way == "token" else event}
+        elif way == "timeout":
+            options, kind = {"timeout": 600}, RequestTimeout
+        elif way == "Ctrl-C":  # as soon as the call waits for the next look
+            monkeypatch.setattr("syncmcp._client.driver.Latch", InterruptedLatch)
+            kind = KeyboardInterrupt
+
+        def give_up() -> None:
+            parked.wait()
+            token.cancel()
+            event.set()
+            if way == "timeout":
+                clock.advance(600)
+                tick()
+
         if way == "future":
             future = client.call_tool.future("render")
             parked.wait()
-            future.cancel()
+            assert future.cancel()
         else:
-            if way == "Ctrl-C":
-                # As soon as the call waits for the next look.
-                monkeypatch.setattr("syncmcp._client.driver.Latch", InterruptedLatch)
-
-            clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-
-            def give_up() -> None:
-                parked.wait()
-                if way == "token":
-                    token.cancel()
-                elif way == "event":
-                    event.set()
-                elif way == "timeout":
-                    clock.advance(600)
-                    tick()
-
             helper = threading.Thread(target=give_up)
             helper.start()
-            ways: dict[str, dict[str, Any]] = {
-                "token": {"cancel": token},
-                "event": {"cancel": event},
-                "timeout": {"timeout": 600},
-            }
-            options = ways.get(way, {})
-            kind = {"timeout": RequestTimeout, "Ctrl-C": KeyboardInterrupt}
-            with pytest.raises(kind.get(way, RequestCancelled)):
+            with pytest.raises(kind):
                 client.call_tool("render", **options)
             helper.join(PATIENCE)
         studio.running(0)
@@ -685,15 +593,14 @@ def test_a_call_that_becomes_a_task_after_it_was_given_up_is_left_to_its_server(
         token.cancel()
 
     with wire.connect(studio, **ON) as client:
-        ways: dict[str, Callable[[], object]] = {
-            "call": lambda: client.call_tool("render", cancel=token),
-            "start": lambda: client.start_task("render", cancel=token),
-            "future": lambda: client.call_tool.future("render", cancel=token).result(PATIENCE),
-            "start future": lambda: client.start_task.future("render", cancel=token).result(
-                PATIENCE
-            ),
-        }
-        outcome, _ = in_threads(ways[way], give_up)
+        operation: Any = client.start_task if way.startswith("start") else client.call_tool
+
+        def call() -> object:
+            if way.endswith("future"):
+                return operation.future("render", cancel=token).result(PATIENCE)
+            return operation("render", cancel=token)
+
+        outcome, _ = in_threads(call, give_up)
         assert isinstance(outcome, RequestCancelled)
         assert outcome.delivery == "unknown"
         studio.told.set()
@@ -855,13 +762,13 @@ def test_news_of_a_task_goes_to_the_program_and_the_task_is_looked_at_in_its_tim
     studio.tasks.poll_interval_ms = 1_000_000
     studio.tasks.notify = True
 
-    def hear(method: str, params: dict[str, Any]) -> None:
-        if method == "notifications/tasks/status":
-            news.append(params["taskId"])
-            if params["status"] == "completed":
-                ended.set()
+    def hear(params: dict[str, Any]) -> None:
+        news.append(params["taskId"])
+        if params["status"] == "completed":
+            ended.set()
 
-    with wire.connect(studio, on_notification=hear) as client:
+    with wire.connect(studio) as client:
+        client.on_notification("notifications/tasks/status", hear)
         clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
         parked = Parked(client)
         task = client.start_task("render")
@@ -904,28 +811,3 @@ def test_the_tasks_of_a_server_are_listed_page_by_page(wire: Wire) -> None:
         rest = client.list_tasks(cursor=first.next_cursor)
         assert [task.task_id for task in rest.tasks] == ids[2:4]
     assert studio.stats.errors == 0
-
-
-@pytest.mark.parametrize("wire", ["memory", "stdio"])
-@pytest.mark.requirement("TSK-08", "PAG-01")
-def test_any_cursor_of_the_list_of_tasks_goes_back_as_it_came(wire: str) -> None:
-    day = "2026-01-01T00:00:00Z"
-    task = {"taskId": "t", "status": "working", "createdAt": day, "lastUpdatedAt": day, "ttl": None}
-    script = s.handshake(STATEFUL, capabilities={"tasks": {"list": {}}})
-    pages: Any = ({"nextCursor": ""}, {"nextCursor": " É/+=%20\n"}, {"nextCursor": "7"}, {})
-    for page in pages * 2:
-        script += [s.expect("tasks/list"), s.reply({"tasks": [task], **page})]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=STATEFUL) as client:
-        assert len(client.list_tasks().tasks) == 4
-        assert len(list(client.iter_tasks())) == 4
-        sent = peer.requests("tasks/list", 8)
-    asked = [each.get("params", {}).get("cursor", "absent") for each in sent]
-    assert asked == ["absent", "", " É/+=%20\n", "7"] * 2
-
-
-def test_there_is_no_list_of_tasks_any_more() -> None:
-    with (
-        syncmcp.connect(Studio(), mode=STATELESS, **ON) as client,
-        pytest.raises(NotSupported, match="has no such request"),
-    ):
-        client.list_tasks()

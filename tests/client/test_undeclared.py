@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,20 +14,16 @@ from syncmcp import (
     ChangeEvent,
     Client,
     ClientGroup,
-    MethodNotFound,
     NotSupported,
     RequestCancelled,
     ServerError,
 )
-from syncmcp._client.subscriptions import Listener
 from syncmcp.completion import Completer
 from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
-from syncmcp.testing import RpcError, Server, ToolContext, serve_http
-from syncmcp.testing import script as s
+from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import PromptReference
-from tests.support.scripts import OLD, WIRES, Scripted
-from tests.support.session_server import session_server
+from tests.support.session_server import on, refuse, session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, stateful_wires
 
@@ -86,35 +82,47 @@ def operations(wire: Wire) -> dict[str, Callable[..., object]]:
 # -- single calls ----------------------------------------------------------------------------------
 
 
+PARAMS: dict[str, dict[str, Any]] = {
+    "tools/call": {"name": "buy"},
+    "prompts/get": {"name": "letter"},
+    "resources/read": {"uri": "a:1"},
+    "resources/subscribe": {"uri": "a:1"},
+    "resources/unsubscribe": {"uri": "a:1"},
+    "logging/setLevel": {"level": "info"},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "letter"},
+        "argument": {"name": "to", "value": "A"},
+    },
+}
+
+
 @every_wire
-@pytest.mark.requirement("VER-06")
-def test_what_is_not_declared_is_refused_and_the_error_names_the_option(wire: Wire) -> None:
+@pytest.mark.requirement("VER-06", "M-31")
+def test_what_is_not_declared_is_refused_unless_the_call_says_to_try(wire: Wire) -> None:
     server = Modest()
-    with wire.connect(server) as client:
+    with wire.connect(server, name="modest") as client:
         for method, operation in operations(wire).items():
-            with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")) as caught:
-                operation(client)
-            assert caught.value.method == method
-            with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")):
-                client.request(method, undeclared="refuse")
-    assert server.asked() == set()
-
-
-@every_wire
-def test_a_call_that_says_so_is_sent_all_the_same(wire: Wire) -> None:
-    server = Modest()
-    with wire.connect(server) as client:
-        assert client.call_tool("buy", undeclared="try").text == "bought"
+            for refused in (
+                lambda operation=operation: operation(client),
+                lambda method=method: client.request(method, undeclared="refuse"),
+            ):
+                with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")) as caught:
+                    refused()
+                assert (caught.value.method, caught.value.server) == (method, "modest")
+        with pytest.raises(NotSupported):
+            client.tool("buy")
+        assert server.asked() == set()
+        assert client.tool("buy", undeclared="try")().text == "bought"
+        assert server.asked() == {"tools/list", "tools/call"}
         assert client.list_tools.future(undeclared="try").result(PATIENCE).tools[0].name == "buy"
         assert [prompt.name for prompt in client.iter_prompts(undeclared="try")] == ["letter"]
         found = client.complete(LETTER, "to", "A", undeclared="try")
         assert found.completion.values == ["Ann"]
         for operation in operations(wire).values():
             operation(client, undeclared="try")
+            with pytest.raises(NotSupported):  # the next one is refused again
+                operation(client)
         assert server.asked() == set(operations(wire))
-        # The next one is refused again.
-        with pytest.raises(NotSupported):
-            client.list_prompts()
 
 
 @every_wire
@@ -137,36 +145,12 @@ def test_a_client_that_says_so_tries_everything_but_where_a_call_says_otherwise(
 
 
 @every_wire
-@pytest.mark.requirement("VER-06")
-def test_a_function_of_a_tool_is_found_on_a_list_that_is_not_declared(wire: Wire) -> None:
-    server = Modest()
-    with wire.connect(server) as client:
-        with pytest.raises(NotSupported):
-            client.tool("buy")
-        assert server.asked() == set()
-        assert client.tool("buy", undeclared="try")().text == "bought"
-        assert server.asked() == {"tools/list", "tools/call"}
-
-
-@every_wire
 @pytest.mark.requirement("M-31")
 def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
     server = Modest()
-    params: dict[str, dict[str, Any]] = {
-        "tools/call": {"name": "buy"},
-        "prompts/get": {"name": "letter"},
-        "resources/read": {"uri": "a:1"},
-        "resources/subscribe": {"uri": "a:1"},
-        "resources/unsubscribe": {"uri": "a:1"},
-        "logging/setLevel": {"level": "info"},
-        "completion/complete": {
-            "ref": {"type": "ref/prompt", "name": "letter"},
-            "argument": {"name": "to", "value": "A"},
-        },
-    }
     with wire.connect(server) as client:
         for method in operations(wire):
-            client.request(method, params.get(method))
+            client.request(method, PARAMS.get(method))
         assert server.asked() == set(operations(wire))
         asked = server.stats.requests["prompts/list"]
         client.request.future("prompts/list").result(PATIENCE)
@@ -174,16 +158,6 @@ def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
             listed = batch.request("prompts/list")
         assert listed.result(PATIENCE)["prompts"][0]["name"] == "letter"
         assert server.stats.requests["prompts/list"] == asked + 2
-
-
-def test_a_client_that_was_pickled_tries_what_it_did_before() -> None:
-    server = Modest()
-    with serve_http(server) as http:
-        client: Client = pickle.loads(pickle.dumps(Client(http.url, undeclared="try")))
-        try:
-            assert client.list_prompts().prompts[0].name == "letter"
-        finally:
-            client.close()
 
 
 @pytest.mark.parametrize("wire", MEMORY, ids=str)
@@ -210,29 +184,6 @@ def test_what_the_revision_lacks_is_refused_in_any_case(wire: Wire) -> None:
     assert server.asked() == set()
 
 
-@WIRES
-@pytest.mark.parametrize("way", ["client", "call", "future", "request"])
-def test_a_server_that_cannot_do_it_says_so_itself(wire: str, way: str) -> None:
-    script = [
-        *s.handshake(OLD, capabilities={}),
-        s.expect("prompts/list"),
-        s.error(-32601, "Method not found"),
-    ]
-    ways: dict[str, Callable[[Client], object]] = {
-        "client": lambda client: client.list_prompts(),
-        "call": lambda client: client.list_prompts(undeclared="try"),
-        "future": lambda client: client.list_prompts.future(undeclared="try").result(PATIENCE),
-        "request": lambda client: client.request("prompts/list"),
-    }
-    options: dict[str, Any] = {"undeclared": "try"} if way == "client" else {}
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, **options) as client,
-        pytest.raises(MethodNotFound),
-    ):
-        ways[way](client)
-
-
 def test_the_log_level_of_a_call_and_of_a_stateless_server_needs_nobody_to_declare_it() -> None:
     server, levels = Modest(), []
 
@@ -256,47 +207,33 @@ def test_the_log_level_of_a_call_and_of_a_stateless_server_needs_nobody_to_decla
 @pytest.mark.parametrize("of", ["call", "client"])
 def test_changes_that_are_not_declared_can_be_listened_to(wire: Wire, of: str) -> None:
     server = Modest()
-    how: dict[str, Any] = {"undeclared": "try"}
-    with wire.connect(server, **(how if of == "client" else {})) as client:
-        here = how if of == "call" else {}
+    try_it: dict[str, Any] = {"undeclared": "try"}
+    fetched: SimpleQueue[str] = SimpleQueue()
+    with wire.connect(server, **(try_it if of == "client" else {})) as client:
+        here = try_it if of == "call" else {}
         with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
             client.listen(uris=["a:1"], undeclared="refuse")
         assert server.asked() == set()
-        with client.listen(uris=["a:1"], tools=True, timeout=PATIENCE, **here) as events:
+        with client.listen(
+            uris=["a:1"], tools=True, prompts=True, timeout=PATIENCE, **here
+        ) as events:
             server.resource_updated("a:1")
             assert next(events) == ChangeEvent("resource", "a:1")
             server.list_changed("tools")
-            assert next(events) == ChangeEvent("tools")
-        with client.listen(prompts=True, timeout=PATIENCE, **here) as events:
             server.list_changed("prompts")
-            assert next(events) == ChangeEvent("prompts")
-    if wire.revision == STATEFUL:
-        assert server.asked() == {"resources/subscribe", "resources/unsubscribe"}
-
-
-@every_wire
-def test_what_has_changed_is_fetched_though_it_is_not_declared(wire: Wire) -> None:
-    server = Modest()
-    fetched: dict[str, threading.Event] = {
-        kind: threading.Event() for kind in ("tools", "prompts", "resources", "a:1")
-    }
-
-    def begin(client: Client) -> list[Listener]:
-        how: dict[str, Any] = {"debounce": 0, "undeclared": "try"}
-        return [
-            client.on_tools_changed(lambda _: fetched["tools"].set(), **how),
-            client.on_prompts_changed(lambda _: fetched["prompts"].set(), **how),
-            client.on_resources_changed(lambda _: fetched["resources"].set(), **how),
-            client.on_resource_updated("a:1", lambda _: fetched["a:1"].set(), **how),
+            assert {next(events).kind, next(events).kind} == {"tools", "prompts"}
+        now: dict[str, Any] = {"debounce": 0, **here}
+        listeners = [
+            client.on_tools_changed(lambda _: fetched.put("tools"), **now),
+            client.on_prompts_changed(lambda _: fetched.put("prompts"), **now),
+            client.on_resources_changed(lambda _: fetched.put("resources"), **now),
+            client.on_resource_updated("a:1", lambda _: fetched.put("a:1"), **now),
         ]
-
-    with wire.connect(server) as client:
-        listeners = begin(client)
         for kind in ("tools", "prompts", "resources"):
             server.list_changed(kind)
+            assert fetched.get(timeout=PATIENCE) == kind
         server.resource_updated("a:1")
-        for event in fetched.values():
-            assert event.wait(PATIENCE)
+        assert fetched.get(timeout=PATIENCE) == "a:1"
         for listener in listeners:
             assert listener.stop(PATIENCE)
 
@@ -305,18 +242,28 @@ def test_what_has_changed_is_fetched_though_it_is_not_declared(wire: Wire) -> No
 def test_a_new_session_is_asked_again_for_what_the_old_one_did_undeclared() -> None:
     with session_server() as server:
         server.capabilities, server.listens = {"tools": {}}, True
+        server.before = on(b'"debug"', act=refuse)
         with syncmcp.connect(server.url, mode=STATEFUL) as client:
             client.set_log_level("error", undeclared="try")
+            with pytest.raises(ServerError):
+                client.set_log_level("debug", undeclared="try")
+            with pytest.raises(NotSupported):
+                client.set_log_level("info")
             client.subscribe_resource("a:1", undeclared="try")
             with client.listen(uris=["a:2"], undeclared="try", timeout=PATIENCE) as events:
                 server.forget()
                 assert client.call_tool("pid").text == "session-2"
                 assert next(events) == ChangeEvent("resource", "a:2", missed=True)
-                again = [entry[1:] for entry in server.requests if entry[0] == "session-2"]
-                asked = {method: params for method, params in again if params is not None}
-                assert asked["logging/setLevel"]["level"] == "error"
-                uris = [params["uri"] for method, params in again if method.endswith("/subscribe")]
-                assert uris == ["a:1", "a:2"]
+                again = [
+                    (method, params.get("level") or params.get("uri"))
+                    for session, method, params in server.requests
+                    if session == "session-2" and params and not params.get("name")
+                ]
+                assert again == [
+                    ("logging/setLevel", "error"),
+                    ("resources/subscribe", "a:1"),
+                    ("resources/subscribe", "a:2"),
+                ]
             assert server.seen["session-2", "resources/unsubscribe"] == 1
 
 
@@ -340,13 +287,12 @@ def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> No
 
             with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
                 unsubscribe()
-            server.forget()
-            assert client.call_tool("pid").text == "session-2"
-            assert server.seen["session-2", "resources/subscribe"] == 1
-            client.unsubscribe_resource("a:1", undeclared="try")
-            server.forget()
-            assert client.call_tool("pid").text == "session-3"
-            assert server.seen["session-3", "resources/subscribe"] == 0
+            for session, subscriptions in (("session-2", 1), ("session-3", 0)):
+                server.forget()
+                assert client.call_tool("pid").text == session
+                assert server.seen[session, "resources/subscribe"] == subscriptions
+                if subscriptions:
+                    client.unsubscribe_resource("a:1", undeclared="try")
 
 
 @pytest.mark.requirement("HTL-11", "VER-06")
@@ -364,33 +310,6 @@ def test_a_new_session_that_declares_less_is_not_asked_where_nobody_said_to_try(
                     next(events)
             assert server.seen["session-2", "resources/subscribe"] == 0
             assert server.seen["session-2", "logging/setLevel"] == 0
-
-
-@pytest.mark.requirement("HTL-11")
-def test_a_level_that_was_refused_leaves_the_one_before_as_it_was_asked_for() -> None:
-    def refuse(one: Any) -> bool:
-        if b'"debug"' in one.body:
-            error = {"code": -32602, "message": "no"}
-            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-            return True
-        return False
-
-    with session_server() as server:
-        server.capabilities, server.before = {"tools": {}}, refuse
-        with syncmcp.connect(server.url, mode=STATEFUL) as client:
-            client.set_log_level("error", undeclared="try")
-            with pytest.raises(ServerError):
-                client.set_log_level("debug", undeclared="try")
-            with pytest.raises(NotSupported):
-                client.set_log_level("info")
-            server.forget()
-            client.call_tool("pid")
-            levels = [
-                params["level"]
-                for session, method, params in server.requests
-                if session == "session-2" and method == "logging/setLevel"
-            ]
-    assert levels == ["error"]
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -464,18 +383,14 @@ def test_a_task_can_be_started_followed_and_cancelled_where_none_are_declared(wi
 
 
 @stateful_wires
-@pytest.mark.parametrize("way", ["token", "future"])
 @pytest.mark.requirement("CAN-03")
-def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire, way: str) -> None:
+def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire) -> None:
     server, token = Quiet(), syncmcp.CancelToken()
     with wire.connect(server, **ON) as client:
         call = client.request.future("tools/call", {"name": "work", "task": {}}, cancel=token)
         assert server.stats.wait_for(lambda stats: stats.requests["tasks/get"] > 0, PATIENCE)
-        if way == "token":
-            token.cancel()
-            assert isinstance(call.exception(PATIENCE), RequestCancelled)
-        else:
-            assert call.cancel()
+        token.cancel()
+        assert isinstance(call.exception(PATIENCE), RequestCancelled)
         assert server.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
         assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
 

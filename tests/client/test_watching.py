@@ -12,7 +12,7 @@ import pytest
 import syncmcp
 from syncmcp import ClosedError, ConnectionLost, Http, OutcomeUnknown, RequestTimeout
 from syncmcp.testing import Server
-from tests.support.session_server import SessionServer, session_server
+from tests.support.session_server import SessionServer, on, refuse, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, stateful_wires
 from tests.transports.http_peer import Request
 
@@ -71,9 +71,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTimer:
     return timer
 
 
-def silent(one: Request) -> bool:
-    """Answer no ping."""
-    return b'"ping"' in one.body
+silent = on(b'"ping"', act=lambda one: None)
+"""Answers no ping."""
 
 
 def watched(server: SessionServer, interval: float = INTERVAL, **options: Any) -> syncmcp.Client:
@@ -163,47 +162,46 @@ def test_an_answer_between_two_misses_forgives_the_first(
 
 
 @pytest.mark.requirement("RPC-25")
-def test_a_refusal_of_a_ping_is_an_answer(clock: FakeTimer) -> None:
-    def refuse(one: Request) -> bool:
-        if not silent(one):
-            return False
-        error = {"code": -32601, "message": "what is a ping?"}
-        one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
-        return True
-
+@pytest.mark.pitfall("15")
+def test_a_refusal_of_a_ping_is_an_answer_and_a_lost_session_begun_again(clock: FakeTimer) -> None:
     with session_server() as server, watched(server) as client:
-        server.before = refuse
+        server.before = on(b'"ping"', act=refuse)
         for number in (1, 2, 3):
             clock.ring(number)
             clock.next(number + 1)
         assert client.call_tool("pid").text == "session-1"
-
-
-@pytest.mark.requirement("RPC-25")
-@pytest.mark.pitfall("15")
-def test_a_ping_that_finds_the_session_gone_begins_a_new_one(clock: FakeTimer) -> None:
-    with session_server() as server, watched(server) as client:
+        server.before = lambda one: False
         server.forget()
-        clock.ring(1)
-        clock.next(2)  # of the new connection
+        clock.ring(4)
+        clock.next(5)  # of the new connection
         assert server.count("initialize") == 2
         assert client.call_tool("pid").text == "session-2"
-        assert len(clock.entries) == 2
+        assert len(clock.entries) == 5
 
 
 @pytest.mark.requirement("RPC-25")
-def test_a_ping_waits_in_no_line(clock: FakeTimer) -> None:
+@pytest.mark.pitfall("4")
+def test_a_ping_waits_in_no_line_and_is_no_sign_of_life_of_a_call(clock: FakeTimer) -> None:
+    reported = threading.Event()
     stage = Stage()
     with syncmcp.connect(
         stage.server, mode=MODE, ping_interval=INTERVAL, max_in_flight=1
     ) as client:
-        held = client.call_tool.future("hold")
-        stage.inside("")
-        clock.ring(1)
-        assert stage.stats.wait_for(lambda stats: stats.requests["ping"] == 1)
-        clock.next(2)
-        stage.gate.set()
-        assert held.result(PATIENCE).text == ""
+        future = client.call_tool.future(
+            "hold", {"key": "a"}, idle_timeout=0.5, on_progress=lambda *_: reported.set()
+        )
+        [context] = stage.inside("a")
+        context.report_progress(1)
+        assert reported.wait(PATIENCE)
+        number = 0
+        while not future.done():
+            number += 1
+            clock.ring(number)
+            clock.next(number + 1)
+        error = future.exception(PATIENCE)
+        assert isinstance(error, RequestTimeout)
+        assert error.kind == "idle"
+        assert stage.stats.requests["ping"] == number > 0
 
 
 @pytest.mark.requirement("RPC-25")
@@ -222,29 +220,6 @@ def test_pings_run_on_threads_of_the_pool(clock: FakeTimer) -> None:
             clock.ring(1)
             clock.next(2)
             assert names[0].startswith("syncmcp-worker[")
-
-
-@pytest.mark.requirement("RPC-25")
-@pytest.mark.pitfall("4")
-def test_answers_to_pings_are_no_sign_of_life_of_a_call(clock: FakeTimer) -> None:
-    reported = threading.Event()
-    stage = Stage()
-    with syncmcp.connect(stage.server, mode=MODE, ping_interval=INTERVAL) as client:
-        future = client.call_tool.future(
-            "hold", {"key": "a"}, idle_timeout=0.5, on_progress=lambda *_: reported.set()
-        )
-        [context] = stage.inside("a")
-        context.report_progress(1)
-        assert reported.wait(PATIENCE)
-        number = 0
-        while not future.done():
-            number += 1
-            clock.ring(number)
-            clock.next(number + 1)
-        error = future.exception(PATIENCE)
-        assert isinstance(error, RequestTimeout)
-        assert error.kind == "idle"
-        assert number > 0
 
 
 @pytest.mark.requirement("RPC-25")

@@ -15,6 +15,24 @@ Answer = Callable[[Request], bool]
 """Answers a request and returns `True`, or leaves it to the server."""
 
 
+def on(*words: bytes, act: Callable[[Request], object]) -> Answer:
+    """Do `act` to the requests that hold one of the words; leave the others to the server."""
+
+    def answer(one: Request) -> bool:
+        if not any(word in one.body for word in words):
+            return False
+        act(one)
+        return True
+
+    return answer
+
+
+def refuse(one: Request, code: int = -32602) -> None:
+    """Answer with an error."""
+    error = {"code": code, "message": "no"}
+    one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
+
+
 class SessionServer:
     """Knows one session at a time, and none but that.
 

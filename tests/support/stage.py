@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import logging
 import os
 import socket
 import sys
@@ -235,6 +236,28 @@ def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> l
         thread.join(patience)
         assert not thread.is_alive(), "a call did not come back"
     return outcomes
+
+
+class _Said(logging.Handler):
+    """Keeps what a logger says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: SimpleQueue[str] = SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.put(record.getMessage())
+
+
+@contextmanager
+def logged(name: str) -> Iterator[SimpleQueue[str]]:
+    """What a logger says within the block, for who waits for it."""
+    logger, said = logging.getLogger(name), _Said()
+    logger.addHandler(said)
+    try:
+        yield said.messages
+    finally:
+        logger.removeHandler(said)
 
 
 @contextmanager
