@@ -11,7 +11,7 @@ import pytest
 
 from syncmcp import Client
 from syncmcp._client.operation import StreamBuffer
-from syncmcp._concurrency import budget, futures
+from syncmcp._concurrency import budget, futures, pool
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._concurrency.pool import DaemonPool
@@ -205,6 +205,39 @@ def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -
             assert (refused["id"], refused["error"]["code"]) == (4, -32603)
             gate.set()
             known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
+
+
+def test_handlers_whose_questions_were_cancelled_are_so_many_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_ABANDONED", 3)
+    gate, inside = threading.Event(), threading.Semaphore(0)
+
+    def deaf(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        inside.release()
+        assert gate.wait(PATIENCE)
+        return {}
+
+    script = [*opening()]
+    for n in range(4):
+        script += [s.request("acme/question", identifier=n), s.gate(f"{n}"), cancelled(n)]
+    for n in range(4, 20):
+        script += [s.request("acme/question", identifier=n)]
+    script += [s.request("ping", identifier="ping"), *[s.expect("response")] * 17]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=8)
+        client.on_request("acme/question", deaf)
+        with client:
+            for n in range(4):
+                assert inside.acquire(timeout=PATIENCE)
+                peer.open(f"{n}")
+            # None is started until one of the four returns; what waits is bounded as ever.
+            refused = peer.requests("response", 9)
+            assert [answer["id"] for answer in refused] == [*range(12, 20), "ping"]
+            assert not inside.acquire(blocking=False)
+            assert client.dump().facts["queues"]["handlers"] == 8
+            gate.set()
+            assert {answer["id"] for answer in peer.requests("response", 17)[9:]} == {*range(4, 12)}
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(

@@ -46,6 +46,9 @@ CONSTANTS = {
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
+    "Handlers that go on running after their questions have ended, beside `max_handlers` others": (
+        "_concurrency.pool.MAX_ABANDONED"
+    ),
     "Answers and notices of the library that wait for one server": "transports.backlog.MAX_FRAMES",
     "Size of those, with 1 KiB for each beside its bytes": "transports.backlog.MAX_BYTES",
     "Sending one of those over HTTP, from the moment it is due": (
