@@ -27,7 +27,7 @@ BACKLOG = 1024
 """How many notifications are queued for a slow callback before some are dropped."""
 
 MAX_ABANDONED = 64
-"""How many abandoned jobs of one pool may run beside `limit` others; more of them keep their slots."""
+"""How many abandoned jobs of a pool run beside `limit` others; more of them keep their slots."""
 
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 """Gives an idle thread its next job, or `None` to end the thread."""

@@ -40,6 +40,7 @@ from urllib3.util import SKIP_HEADER, Retry, Timeout
 
 from syncmcp._base.text import MASK, redact, visible
 from syncmcp._http.connecting import connect, look_up, resolve
+from syncmcp._http.cookies import ReceivedCookies
 from syncmcp._http.exchange import current, shut_down
 
 if TYPE_CHECKING:
@@ -463,6 +464,7 @@ class Adapter(HTTPAdapter):
         response.request = request
         response.connection = self
         if "Set-Cookie" in raw.headers:
+            response.cookies = ReceivedCookies()
             extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
         return response
 
