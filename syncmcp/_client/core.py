@@ -414,6 +414,8 @@ class ClientCore:
         for connection in filter(None, connections):
             if drain:
                 connection.drain(deadline)
+            else:
+                connection.release_answered()
             self._next_id = max(self._next_id, connection.next_id)
             connection.close(deadline)
         if pools is not None:

@@ -173,6 +173,13 @@ class Connection:
         self.call_when_idle(emptied.set)
         emptied.wait(deadline.remaining())
 
+    def release_answered(self) -> None:
+        """Have every call that was answered end without waiting for its callbacks any longer."""
+        with self._lock:
+            answered = list(self._timeouts.finishing_calls)
+        for call in answered:
+            self._release(call)
+
     def call_when_idle(self, callback: Callable[[], object]) -> None:
         """Run `callback`, which does not block, whenever no call is in flight; perhaps now.
 

@@ -28,7 +28,8 @@ from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
 from tests.support.scripts import OLD, Scripted, opening
-from tests.support.stage import PATIENCE, interrupted
+from tests.support.shops import known
+from tests.support.stage import PATIENCE, Stage, in_threads, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -203,6 +204,35 @@ def test_closing_fails_the_calls_in_flight_at_once(wire: str) -> None:
         error = call.exception(CEILING)
         assert isinstance(error, ClosedError)
         assert error.method == "tools/call"
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+def test_closing_ends_a_call_that_was_answered_and_waits_for_its_callbacks(way: str) -> None:
+    stage = Stage()
+    stuck, gate = threading.Event(), threading.Event()
+
+    def on_progress(*_: object) -> None:
+        stuck.set()
+        gate.wait(2 * PATIENCE)
+
+    client = syncmcp.connect(stage.server)
+
+    def call() -> str:
+        given: Any = {"on_progress": on_progress, "timeout": None}
+        if way == "blocking":
+            return client.call_tool("count", {"steps": 1}, **given).text
+        return client.call_tool.future("count", {"steps": 1}, **given).result(PATIENCE).text
+
+    def close() -> None:
+        assert stuck.wait(PATIENCE)
+        connection = client._core.connection
+        assert connection is not None
+        known(lambda: len(connection._timeouts.finishing_calls) == 1)
+        client.close()
+
+    text, _ = in_threads(call, close)
+    gate.set()
+    assert text == "counted"
 
 
 def test_closing_with_drain_lets_the_calls_in_flight_end() -> None:
