@@ -162,6 +162,16 @@ class _Response(HTTPResponse):
         return [(name, value.replace("\r\n", "").replace("\n", "")) for name, value in items]
 
 
+class _Reply(urllib3.HTTPResponse):
+    """Gives its connection away once, whenever Ctrl-C comes."""
+
+    def release_conn(self) -> None:
+        # Forgotten first: once it is in the pool, it is another thread's, and must not be closed.
+        connection, self._connection = self._connection, None
+        if self._pool and connection:
+            self._pool._put_conn(connection)
+
+
 def _length(value: str) -> int | None:
     try:
         length = int(value.partition(",")[0])
@@ -244,7 +254,7 @@ class _Connection(HTTPConnection):
         self.sock.settimeout(self.timeout)
         shutdown = getattr(self.sock, "shutdown", None)  # TLS in TLS has none
         response: Any = http.client.HTTPConnection.getresponse(self)
-        return urllib3.HTTPResponse(
+        return _Reply(
             body=response,
             headers=response.headers,
             status=response.status,
