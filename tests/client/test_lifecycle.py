@@ -23,7 +23,7 @@ import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
@@ -204,6 +204,69 @@ def test_closing_fails_the_calls_in_flight_at_once(wire: str) -> None:
         error = call.exception(CEILING)
         assert isinstance(error, ClosedError)
         assert error.method == "tools/call"
+
+
+@pytest.mark.pitfall("32")
+def test_the_end_of_a_forked_child_ends_no_session_of_its_parent() -> None:
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+client = syncmcp.connect(URL, mode="2025-11-25", retry=None)
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # runs what was registered with `atexit`
+say(os.waitpid(child, 0)[1])
+say(client.call_tool("pid").text != "")
+client.close()
+"""
+    server = in_process()
+    with serve_http(server) as http:
+        with programs.running(f"URL = {http.url!r}\n{code}") as program:
+            assert [program.line() for _ in range(2)] == ["0", "True"]
+            assert program.end() == (0, "", "")
+        with server.stats as stats:
+            assert stats.opened == 1
+
+
+# Forks take these themselves.
+_HELD_BY_FORKS = ("_forking", "_build_lock")
+
+
+@pytest.mark.pitfall("32")
+def test_no_lock_of_the_library_stays_taken_in_a_forked_child() -> None:
+    code = f"""
+import sys, threading, warnings
+import syncmcp.types
+syncmcp.types.load()
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+kinds = type(threading.Lock()), type(threading.RLock())
+
+def locks():
+    return {{
+        (module.__name__, name): value
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("syncmcp")
+        for name, value in vars(module).items()
+        if isinstance(value, kinds) and name not in {_HELD_BY_FORKS!r}
+    }}
+
+def take():
+    for lock in locks().values():
+        lock.acquire()
+    taken.set()
+    over.wait()
+
+taken, over = threading.Event(), threading.Event()
+threading.Thread(target=take, daemon=True).start()
+taken.wait()
+child = os.fork()
+if child == 0:
+    say(len(locks()) > 2, [name for name, lock in locks().items() if not lock.acquire(timeout=0)])
+    os._exit(0)
+say(os.waitpid(child, 0)[1])
+"""
+    with programs.running(code) as program:
+        assert [program.line() for _ in range(2)] == ["True []", "0"]
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
