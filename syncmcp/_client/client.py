@@ -345,8 +345,10 @@ class Client:
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
         """Close the connection; idempotent.
 
-        Calls in flight fail at once with `ClosedError`. May be called from any thread, from
-        handlers and callbacks, and in ``atexit`` functions.
+        Calls in flight fail at once with `ClosedError`; one that was answered, and waits for its
+        callbacks, returns without them. Handlers are cancelled; neither they nor callbacks are
+        waited for. May be called from any thread, from handlers and callbacks, and in ``atexit``
+        functions.
 
         Args:
             timeout: The longest that closing may take, in seconds; `close_timeout` by default.
