@@ -27,6 +27,7 @@ from syncmcp._client.operation import ResultStream
 from syncmcp._client.pages import ALL_PAGES
 from syncmcp._client.retrying import Retry
 from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.forks import delaying_forks as _delaying_forks
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.subscription import ChangeEvent
@@ -246,7 +247,8 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
             raise AttributeError(f"module 'syncmcp' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        with _delaying_forks():
+            value = globals()[name] = getattr(import_module(_LAZY[name]), name)
         return value
 
     def __dir__() -> list[str]:

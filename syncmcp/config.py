@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from syncmcp._base.checks import check_headers, seconds, whole_number
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -351,7 +352,8 @@ def _cert(value: object) -> str | tuple[str, str] | None:
 def _check_session(session: object) -> None:
     if session is None:
         return
-    import requests  # here: only programs that give a session need it at this point
+    with delaying_forks():
+        import requests  # here: only programs that give a session need it at this point
 
     if not isinstance(session, requests.Session):
         raise UsageError(f"session must be a requests.Session, not {_kind(session)}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import text
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import SubscriptionLost, UsageError
@@ -53,7 +54,8 @@ def listen(
             stream for them.
         McpError: The request failed.
     """
-    from syncmcp._client.subscriptions import subscribe
+    with delaying_forks():
+        from syncmcp._client.subscriptions import subscribe
 
     if isinstance(uris, str):
         raise UsageError("uris is a list of URIs, not one")
@@ -183,6 +185,7 @@ def _refresh(
     on_error: Callable[[SubscriptionLost], object] | None,
     undeclared: Undeclared | None,
 ) -> Listener:
-    from syncmcp._client.subscriptions import refresh
+    with delaying_forks():
+        from syncmcp._client.subscriptions import refresh
 
     return refresh(core, wanted, fetch, handler, debounce, on_error, undeclared=undeclared)

@@ -27,6 +27,7 @@ from syncmcp._client.settings import (
     make_client,
     reduce_client,
 )
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
@@ -211,7 +212,8 @@ class Client:
         Raises:
             UsageError: An argument is invalid.
         """
-        from syncmcp._client.batch import Batch
+        with delaying_forks():
+            from syncmcp._client.batch import Batch
 
         return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
 
@@ -301,7 +303,8 @@ class Client:
             undeclared=undeclared,
         )
         if approval is not None:
-            from syncmcp.approval import as_approval
+            with delaying_forks():
+                from syncmcp.approval import as_approval
 
             approval = as_approval(approval)
         self._handlers = HandlerRegistry(
@@ -319,7 +322,8 @@ class Client:
         self._shared = False
         self._roots: Roots | None = None
         if roots is not None:
-            from syncmcp.handlers.roots import as_roots
+            with delaying_forks():
+                from syncmcp.handlers.roots import as_roots
 
             self._set_roots(as_roots(roots))
 
@@ -341,8 +345,10 @@ class Client:
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
         """Close the connection; idempotent.
 
-        Calls in flight fail at once with `ClosedError`. May be called from any thread, from
-        handlers and callbacks, and in ``atexit`` functions.
+        Calls in flight fail at once with `ClosedError`; one that was answered, and waits for its
+        callbacks, returns without them. Handlers are cancelled; neither they nor callbacks are
+        waited for. May be called from any thread, from handlers and callbacks, and in ``atexit``
+        functions.
 
         Args:
             timeout: The longest that closing may take, in seconds; `close_timeout` by default.
@@ -422,7 +428,8 @@ class Client:
         the threads with their stacks, the newest frames and the end of the server's stderr; see
         `Dump`.
         """
-        from syncmcp.observe.diagnosis import Dump
+        with delaying_forks():
+            from syncmcp.observe.diagnosis import Dump
 
         return Dump(_facts(self._core))
 
@@ -439,7 +446,8 @@ class Client:
         """
         with self._handlers.changing:
             if self._roots is None:
-                from syncmcp.handlers.roots import Roots
+                with delaying_forks():
+                    from syncmcp.handlers.roots import Roots
 
                 self._set_roots(Roots())
             assert self._roots is not None
@@ -550,7 +558,8 @@ def _situation(core: ClientCore) -> str:
 
 def _facts(core: ClientCore) -> dict[str, Any]:
     """The contents of a `Dump`, as plain values."""
-    from syncmcp.observe.diagnosis import threads
+    with delaying_forks():
+        from syncmcp.observe.diagnosis import threads
 
     now, connection = monotonic(), core.connection or core._opening
     dead = None if connection is None else connection.close_error

@@ -414,6 +414,8 @@ class ClientCore:
         for connection in filter(None, connections):
             if drain:
                 connection.drain(deadline)
+            else:
+                connection.release_answered()
             self._next_id = max(self._next_id, connection.next_id)
             connection.close(deadline)
         if pools is not None:
@@ -567,9 +569,9 @@ class ClientCore:
         Listeners make no calls, so nothing else would reopen it for them.
         """
         with self.lock:
-            # The thread that opens a connection gets its error, or looks for it at the end; it is
-            # the replacement of an older one, whose loss needs nothing.
-            if self._opening is not None:
+            # The thread that opens a connection gets its error, or looks for it at the end. The
+            # replacement of a lost one may be given up: each loss counts, also while it is opened.
+            if self.connection is None or self.connection.close_error is not error:
                 return
         state = self.session_state
         wanted = any(listener.stateful for listener in state.listeners)

@@ -120,6 +120,9 @@ def register_for_fork(client: Inheritable) -> None:
 
 
 def _after_fork_in_child() -> None:
+    global _open_connections, _open_connections_lock
+    # The connections are the parent's: to close one would end its session, and its exchanges.
+    _open_connections, _open_connections_lock = weakref.WeakSet(), threading.RLock()
     for client in list(_inheritable):
         client.reset_after_fork()
 

@@ -534,7 +534,8 @@ def resolve_target(
         return _copied(target), name, None
     if isinstance(target, (Stdio, TransportSource)):
         return target, name, None
-    from syncmcp.servers_file.entry import ServerEntry, resolve_entry
+    with delaying_forks():
+        from syncmcp.servers_file.entry import ServerEntry, resolve_entry
 
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 MAX_BYTES = 64 * 1024 * 1024
-"""What may wait for the callbacks of one connection, and again for its handlers, in bytes."""
+"""What may wait for the callbacks of one client, and again for its handlers, in bytes."""
 
 ITEM_OVERHEAD = 1024
 """What each item takes beside its contents, in bytes: objects, a place in a queue."""

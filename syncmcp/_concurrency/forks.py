@@ -25,31 +25,33 @@ _FORK_WAIT = 1.0
 # Held during a fork. Reentrant: a signal handler may fork.
 _forking = threading.RLock()
 
-# One for each block that is under way, set at its end, with the thread that runs it. Blocks do not
-# wait for each other.
-_under_way: dict[Latch, int] = {}
+# One for each thread that is within a block, set at its end. Blocks do not wait for each other.
+_under_way: dict[int, Latch] = {}
 
 
 @contextlib.contextmanager
 def delaying_forks() -> Iterator[None]:
     """Have forks by other threads wait until the block is left, though for one second at most.
 
-    For the start of a server, and for imports within functions that a call enters.
+    For the start of a server, and for imports within functions.
     """
-    done = Latch()
+    me, done = threading.get_ident(), Latch()
+    if me in _under_way:  # a fork waits for the outer block: this one must not wait for the fork
+        yield
+        return
     with _forking:
-        _under_way[done] = threading.get_ident()
+        _under_way[me] = done
     try:
         yield
     finally:
-        _under_way.pop(done, None)
+        _under_way.pop(me, None)
         done.set()
 
 
 def _before_fork() -> None:
     _forking.acquire()
     deadline, me = Deadline(_FORK_WAIT), threading.get_ident()
-    for done, thread in list(_under_way.items()):
+    for thread, done in list(_under_way.items()):
         if thread != me:
             done.wait(deadline.remaining())
 

@@ -26,6 +26,9 @@ _callbacks_log = logging.getLogger("syncmcp.callbacks")
 BACKLOG = 1024
 """How many notifications are queued for a slow callback before some are dropped."""
 
+MAX_ABANDONED = 64
+"""How many abandoned jobs of a pool run beside `limit` others; more of them keep their slots."""
+
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 """Gives an idle thread its next job, or `None` to end the thread."""
 
@@ -41,7 +44,8 @@ class DaemonPool:
     Args:
         name: Prefix of the names of its threads.
         limit: How many jobs run at one time. A job that waits may lend its slot to another job
-            meanwhile; see `slot_released`.
+            meanwhile; see `slot_released`. A job that was abandoned has no slot; see
+            `MAX_ABANDONED`.
         lends: Whether every blocking call of this library within a job lends the slot of the job;
             see `lending_handler`.
         linger: Seconds that an idle thread waits for its next job.
@@ -60,7 +64,9 @@ class DaemonPool:
         # A stack: the thread that worked last gets the next job. Its memory is warm, and surplus
         # threads reach the end of `linger` even while others are busy.
         self._idle: list[_Inbox] = []
+        # The threads whose jobs are not abandoned, and the others.
         self._threads = 0
+        self._abandoned = 0
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -88,7 +94,7 @@ class DaemonPool:
         counted = False
         try:
             with self._lock:
-                if self._threads - len(self._idle) >= self._limit and not at_once:
+                if self._taken() >= self._limit and not at_once:
                     self._waiting.append(job)
                     return False
                 if self._idle:
@@ -147,11 +153,21 @@ class DaemonPool:
             while self._idle:
                 self._idle.pop().put(None)
 
-    def _release_slot(self) -> None:
-        """A running job released its slot: start the next queued job."""
+    def _taken(self) -> int:
+        """How many slots are taken; called with the lock held."""
+        return self._threads - len(self._idle) + max(0, self._abandoned - MAX_ABANDONED)
+
+    def _release_slot(self, slots: int = 1, *, abandoned: int = 0) -> None:
+        """A running job released its slot: start the next queued job.
+
+        Args:
+            slots: 0 if the job had lent its slot, or was abandoned before.
+            abandoned: How many abandoned jobs there are more.
+        """
         with self._lock:
-            self._threads -= 1
-            if not self._waiting or self._threads - len(self._idle) >= self._limit:
+            self._threads -= slots
+            self._abandoned += abandoned
+            if not self._waiting or self._taken() >= self._limit:
                 return
             job = self._waiting.popleft()
         self.run(job)
@@ -181,7 +197,7 @@ class DaemonPool:
     def _next(self, inbox: _Inbox) -> Callable[[], object] | None:
         with self._lock:
             # Above the limit: jobs that had lent their slots have taken them back.
-            if self._threads - len(self._idle) > self._limit:
+            if self._taken() > self._limit:
                 self._threads -= 1
                 return None
             if self._waiting:
@@ -206,7 +222,7 @@ class DaemonPool:
             with self._lock:
                 # After `close` put the `None`, a job may have been queued because this thread was
                 # counted as busy.
-                if self._waiting and self._threads - len(self._idle) <= self._limit:
+                if self._waiting and self._taken() <= self._limit:
                     return self._waiting.popleft()
                 self._threads -= 1
         return job
@@ -248,16 +264,19 @@ class PoolSlot:
     def abandon(self) -> None:
         """Release the slot for good: the result of the job is not needed, and it may never end."""
         with self._lock:
-            give = not self._abandoned and self._lent == 0
+            if self._abandoned:
+                return
             self._abandoned = True
-        if give:
-            self._workers._release_slot()
+            slots = 0 if self._lent else 1
+        self._workers._release_slot(slots, abandoned=1)
 
     def finish(self) -> bool:
         """The job has returned; return True if its thread still has the slot."""
         with self._lock:
             had, self._abandoned = not self._abandoned, True
-            return had
+        if not had:
+            self._workers._release_slot(0, abandoned=-1)
+        return had
 
 
 class _Current(threading.local):

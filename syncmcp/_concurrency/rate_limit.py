@@ -35,8 +35,9 @@ class SlidingWindow:
         self.calls = calls
         self.tokens = tokens
         self.per = per
-        # Guards everything below; checking the limits and counting is one step.
-        self._lock = threading.Lock()
+        # Guards everything below; checking the limits and counting is one step. Reentrant, as is
+        # that of `RateLimit`: a signal handler may ask, too.
+        self._lock = threading.RLock()
         self._taken: deque[tuple[float, int, int]] = deque()
         self._calls = 0
         self._tokens = 0
@@ -93,7 +94,7 @@ class RateLimit:
     def __init__(self, *, calls: int | None = None, tokens: int | None = None, per: float) -> None:
         self._limit = SlidingWindow(calls, tokens, per)
         # Guards the table; not held while a window counts.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._servers: dict[str, SlidingWindow] = {}
 
     def take(self, server: str, *, calls: int = 1, tokens: int = 0) -> bool:

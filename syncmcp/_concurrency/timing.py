@@ -477,8 +477,9 @@ reaper = Reaper()
 
 
 def _after_fork_in_child() -> None:
-    global fork_generation
+    global _hold_lock, fork_generation
     fork_generation += 1
+    _hold_lock = threading.RLock()
     # Threads do not survive a fork, and locks may have been held at that moment. The entries belong
     # to calls of the parent. The objects stay the same because other modules have imported them.
     timer.__init__()  # type: ignore[misc]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._connection.tool_schemas import ToolSchemaCache
@@ -64,6 +65,9 @@ class HandlerRegistry:
         offer: The questions that servers may ask now.
         requests: The handlers of requests that the specification does not define, by method.
         notifications: The handlers of notifications, by method.
+        question_budget: Counts the questions that wait for handlers, or are in their hands.
+        notification_budget: Counts the notifications that wait for callbacks, or are in their
+            hands. Both outlive a connection: the program's functions may do so, too.
     """
 
     def __init__(
@@ -94,6 +98,8 @@ class HandlerRegistry:
         # A look-up and a change of a dict need no lock.
         self.requests: dict[str, RequestHandler] = {}
         self.notifications: dict[str, NotificationHandler] = {}
+        self.question_budget = Budget()
+        self.notification_budget = Budget()
 
     def for_call(self, given: Handlers | None) -> Handlers:
         """The handlers for questions of one call: its own ones, and the client's for the rest."""
@@ -112,8 +118,13 @@ class HandlerRegistry:
             self.question_handlers, self.offer = handlers, offer
 
     def renew(self) -> None:
-        """After a fork, in the child: replace the lock, which a thread of the parent may hold."""
+        """After a fork, in the child: replace what has locks, which threads of the parent may hold.
+
+        What waits in the parent is not counted in the child.
+        """
         self.changing = threading.RLock()
+        self.question_budget = Budget()
+        self.notification_budget = Budget()
 
     def set_handler(self, table: dict[str, H], method: str, handler: H | None) -> None:
         """Set, replace or (with `None`) remove a handler in `requests` or `notifications`."""

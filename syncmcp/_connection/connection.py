@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.answering import NO_ANSWER
 from syncmcp._connection.batching import ALONE, BatchFrames
@@ -97,7 +98,8 @@ class Connection:
         self._generation = timing.fork_generation
         self.interceptors: InterceptorChain | None = None
         if interceptors:  # most clients have none: the module is loaded for the others only
-            from syncmcp._connection.intercepting import InterceptorChain
+            with delaying_forks():
+                from syncmcp._connection.intercepting import InterceptorChain
 
             self.interceptors = InterceptorChain(interceptors, services)
         self._tasks = TaskCallTracker(table, lock)
@@ -172,6 +174,13 @@ class Connection:
         emptied = threading.Event()
         self.call_when_idle(emptied.set)
         emptied.wait(deadline.remaining())
+
+    def release_answered(self) -> None:
+        """Have every call that was answered end without waiting for its callbacks any longer."""
+        with self._lock:
+            answered = list(self._timeouts.finishing_calls)
+        for call in answered:
+            self._release(call)
 
     def call_when_idle(self, callback: Callable[[], object]) -> None:
         """Run `callback`, which does not block, whenever no call is in flight; perhaps now.

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp._base.numbers import is_number
-from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
@@ -58,8 +57,7 @@ class NotificationRouter:
         self._interceptors = interceptors
         self._handlers = services.handlers
         self._pool = services.callback_pool
-        # Counts the notifications that wait for callbacks, or are in their hands.
-        self._budget = Budget()
+        self._budget = services.handlers.notification_budget
         # For notifications that belong to no call.
         self._connection_queue = CallbackQueue(
             self._pool, copy_context(), services.log, self._budget

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current_slot
@@ -259,8 +258,7 @@ class QuestionRegistry:
         self.services = services
         self.close_error: McpError | None = None
         self.waiting = 0
-        # The size of the requests that wait, or are in the hands of a handler.
-        self._budget = Budget()
+        self._budget = services.handlers.question_budget
         # Guards the table and the states of the requests; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._open: dict[object, InboundRequest] = {}
@@ -291,7 +289,7 @@ class QuestionRegistry:
         return self._budget.fits(size)
 
     def queue_facts(self) -> dict[str, int]:
-        """How many requests wait for a handler, and what they and running ones take; see `Dump`."""
+        """How many requests wait, and what all of the client take; see `Dump`."""
         return {"questions": self.waiting, "question bytes": self._budget.used}
 
     def get(self, id: object) -> InboundRequest | None:

@@ -40,6 +40,7 @@ from urllib3.util import SKIP_HEADER, Retry, Timeout
 
 from syncmcp._base.text import MASK, redact, visible
 from syncmcp._http.connecting import connect, look_up, resolve
+from syncmcp._http.cookies import ReceivedCookies
 from syncmcp._http.exchange import current, shut_down
 
 if TYPE_CHECKING:
@@ -161,6 +162,16 @@ class _Response(HTTPResponse):
         return [(name, value.replace("\r\n", "").replace("\n", "")) for name, value in items]
 
 
+class _Reply(urllib3.HTTPResponse):
+    """Gives its connection away once, whenever Ctrl-C comes."""
+
+    def release_conn(self) -> None:
+        # Forgotten first: once it is in the pool, it is another thread's, and must not be closed.
+        connection, self._connection = self._connection, None
+        if self._pool and connection:
+            self._pool._put_conn(connection)
+
+
 def _length(value: str) -> int | None:
     try:
         length = int(value.partition(",")[0])
@@ -243,7 +254,7 @@ class _Connection(HTTPConnection):
         self.sock.settimeout(self.timeout)
         shutdown = getattr(self.sock, "shutdown", None)  # TLS in TLS has none
         response: Any = http.client.HTTPConnection.getresponse(self)
-        return urllib3.HTTPResponse(
+        return _Reply(
             body=response,
             headers=response.headers,
             status=response.status,
@@ -463,6 +474,7 @@ class Adapter(HTTPAdapter):
         response.request = request
         response.connection = self
         if "Set-Cookie" in raw.headers:
+            response.cookies = ReceivedCookies()
             extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
         return response
 

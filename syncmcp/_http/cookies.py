@@ -25,6 +25,26 @@ MAX_ALL: Final = 16_384
 _Key: TypeAlias = tuple[str, str, str]
 
 
+class ReceivedCookies(RequestsCookieJar):
+    """The cookies of one response, and those that it deletes.
+
+    Attributes:
+        deleted: The domain, path and name of each cookie whose expiry is in the past.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: list[_Key] = []
+
+    def clear(
+        self, domain: str | None = None, path: str | None = None, name: str | None = None
+    ) -> None:
+        """Called by `http.cookiejar` for a cookie whose expiry is in the past."""
+        if domain is not None and path is not None and name is not None:
+            self.deleted.append((domain, path, name))
+        super().clear(domain, path, name)
+
+
 class ServerCookies:
     """Keeps the cookies that a server sets, in a jar. Used from any thread.
 
@@ -43,7 +63,8 @@ class ServerCookies:
         self._jar = jar
         self.filled = filled
         # Guards the sizes of the server's cookies, the oldest first.
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may make a call.
+        self._lock = threading.RLock()
         self._sizes: dict[_Key, int] = {}
 
     def header(self, request: PreparedRequest) -> str | None:
@@ -52,8 +73,14 @@ class ServerCookies:
         return header
 
     def keep(self, cookies: RequestsCookieJar) -> None:
-        """Put the cookies of a response into the jar, except for those that are too long."""
+        """Put the cookies of a response into the jar, except for those that are too long.
+
+        Those that the server has set before, and the response deletes, are dropped.
+        """
         with self._lock:
+            for key in cookies.deleted if isinstance(cookies, ReceivedCookies) else ():
+                if key in self._sizes:  # the jar may have cookies of the program, for any site
+                    self._drop(key)
             for cookie in cookies:
                 self._keep(cookie)
             while len(self._sizes) > MAX_COOKIES or sum(self._sizes.values()) > MAX_ALL:

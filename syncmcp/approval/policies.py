@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 from urllib.parse import urlsplit
 
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
 
@@ -354,7 +355,8 @@ def _decide(policy: Policy | Decision, question: Question) -> Decision | Verdict
 
 def _default_answer(request: Request) -> ElicitResult | None:
     """The answer made of a form's defaults, if it is complete and valid."""
-    from syncmcp.handlers.forms import Form, UnsupportedForm
+    with delaying_forks():
+        from syncmcp.handlers.forms import Form, UnsupportedForm
     from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
     if not isinstance(request, ElicitRequestFormParams):

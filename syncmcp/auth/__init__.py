@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from syncmcp._concurrency.forks import delaying_forks as _delaying_forks
+
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.auth.agreement import SignInRequest
@@ -86,7 +88,8 @@ if not TYPE_CHECKING:  # to a type checker, every name would seem to exist
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
             raise AttributeError(f"module 'syncmcp.auth' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        with _delaying_forks():
+            value = globals()[name] = getattr(import_module(_LAZY[name]), name)
         return value
 
     def __dir__() -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp._base.text import redact_url
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
 from syncmcp.auth.discovery import AuthServer, find_server
@@ -332,7 +333,8 @@ class ClientCredentials(MachineAuth):
                 " assertion"
             )
         if private_key is not None:
-            from syncmcp.auth.signing import PrivateKeyJwt
+            with delaying_forks():
+                from syncmcp.auth.signing import PrivateKeyJwt
 
             assertion = PrivateKeyJwt(client_id, private_key, algorithm)
         super().__init__(client_id, client_secret, issuer=issuer, assertion=assertion, **options)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.text import redact
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
@@ -299,7 +300,8 @@ def _make_receiver(
     given: Receiver | Literal["browser"] | None, redirect_uri: str | None
 ) -> Receiver | None:
     if given == "browser":
-        from syncmcp.auth.loopback import LoopbackReceiver
+        with delaying_forks():
+            from syncmcp.auth.loopback import LoopbackReceiver
 
         return LoopbackReceiver() if redirect_uri is None else LoopbackReceiver.at(redirect_uri)
     if isinstance(given, str):

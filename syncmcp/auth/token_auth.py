@@ -17,6 +17,7 @@ from requests.auth import AuthBase
 
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
 from syncmcp.auth import flow, steps
@@ -272,7 +273,8 @@ class TokenAuth(AuthBase):
     def _make_prover(self) -> DPoPProver | None:
         if self._dpop is False:
             return None
-        from syncmcp.auth.signing import DPoPProver
+        with delaying_forks():
+            from syncmcp.auth.signing import DPoPProver
 
         key = None if self._dpop is True else self._dpop
         return DPoPProver(self._store, lambda: f"{filed_under(self)} {self._client_label}", key)

@@ -11,6 +11,7 @@ from syncmcp._base.checks import refuse_coroutines, text
 from syncmcp._base.text import visible
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
@@ -149,8 +150,9 @@ class GroupMember:
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
     ) -> Listener | None:
-        from syncmcp._client.changes import DEBOUNCE
-        from syncmcp._client.subscriptions import refresh
+        with delaying_forks():
+            from syncmcp._client.changes import DEBOUNCE
+            from syncmcp._client.subscriptions import refresh
 
         capabilities = client.server.capabilities
         try_undeclared = core_of(client).settings.undeclared == "try"
@@ -272,12 +274,14 @@ class GroupOptions:
         self._shared = dict(shared)
         _refuse_name(self._shared)
         if self._shared.get("approval") is not None:
-            from syncmcp.approval import as_approval
+            with delaying_forks():
+                from syncmcp.approval import as_approval
 
             self._shared["approval"] = as_approval(self._shared["approval"])
         self.roots: Roots | None = None
         if self._shared.get("roots") is not None:
-            from syncmcp.handlers.roots import as_roots
+            with delaying_forks():
+                from syncmcp.handlers.roots import as_roots
 
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
         for name in _NAMED_CALLBACKS:

@@ -12,6 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import UsageError
 
 __all__ = ["Link", "UnsafeLink"]
@@ -130,7 +131,8 @@ class _Label(NamedTuple):
     @classmethod
     def _international(cls, label: str) -> _Label:
         """Read a label in Unicode or Punycode, by the rules of IDNA 2008."""
-        import idna
+        with delaying_forks():
+            import idna
 
         try:
             read = idna.ulabel(label)

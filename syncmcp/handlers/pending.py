@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp.errors import ProtocolError, UsageError
@@ -108,7 +109,8 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
 
 def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """An answer ready to send: a form's defaults are filled in, and its fields checked."""
-    from syncmcp.handlers.forms import Form, InvalidAnswer
+    with delaying_forks():
+        from syncmcp.handlers.forms import Form, InvalidAnswer
     from syncmcp.types import ElicitRequestFormParams
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -296,9 +297,15 @@ class StdinWriter:
         # The connection is lost a little later: a server may close its stdin, and still respond to
         # what it has read. The reader thread reports the end of stdout.
         if self._started is not None:
-            self._report_failure(self._started, "unknown", failure)
+            unsent.insert(0, self._started)
+        wait = _EXIT_WAIT  # once for all
         for out in unsent:
-            self._report_failure(out, "not_sent", failure)
+            if out.ids:
+                delivery: Delivery = "unknown" if out is self._started else "not_sent"
+                lost = self._owner.broken_pipe(delivery, wait)
+                wait = 0.0
+                lost.__cause__ = failure
+                self._owner.failed(out, lost)
 
     def _next_piece(self) -> memoryview:
         with self._lock:
@@ -307,12 +314,6 @@ class StdinWriter:
                 out.state = _STARTED
                 self._remainder = memoryview(out.body + b"\n")
             return self._remainder
-
-    def _report_failure(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
-        if out.ids:
-            error = self._owner.broken_pipe(delivery, _EXIT_WAIT)
-            error.__cause__ = failure
-            self._owner.failed(out, error)
 
 
 class TruncatedLine(bytes):
@@ -459,7 +460,8 @@ class StderrSink:
         if rest:
             self._deliver(rest)
         if self._close_file is not None:
-            self._close_file()
+            with contextlib.suppress(OSError):  # on a full disk; `_deliver` has logged it
+                self._close_file()
 
     def tail(self) -> str:
         """The last lines, secrets removed. Called from any thread."""

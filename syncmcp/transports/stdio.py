@@ -564,8 +564,9 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Proce
         OSError: It could not be started.
         ValueError: An argument or environment variable cannot be passed to a process.
     """
-    if sys.platform == "win32":
-        from syncmcp.transports._windows import start as start_here
-    else:
-        from syncmcp.transports._posix import start as start_here
+    with delaying_forks():
+        if sys.platform == "win32":
+            from syncmcp.transports._windows import start as start_here
+        else:
+            from syncmcp.transports._posix import start as start_here
     return start_here(argv, env, cwd)

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,13 @@ import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, OutcomeUnknown, Stdio
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
 from tests.support.scripts import OLD, Scripted, opening
-from tests.support.stage import PATIENCE, in_threads, interrupted
+from tests.support.shops import known
+from tests.support.stage import PATIENCE, Stage, in_threads, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -147,6 +149,112 @@ def test_a_lazy_client_opens_once_for_all_threads() -> None:
     client.close()
     assert results == [str(os.getpid())] * 8
     assert server.stats.opened == 1
+
+
+@pytest.mark.pitfall("32")
+def test_the_end_of_a_forked_child_ends_no_session_of_its_parent() -> None:
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+client = syncmcp.connect(URL, mode="2025-11-25", retry=None)
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # runs what was registered with `atexit`
+say(os.waitpid(child, 0)[1])
+say(client.call_tool("pid").text != "")
+client.close()
+"""
+    server = in_process()
+    with serve_http(server) as http:
+        with programs.running(f"URL = {http.url!r}\n{code}") as program:
+            assert [program.line() for _ in range(2)] == ["0", "True"]
+            assert program.end() == (0, "", "")
+        assert server.stats.opened == 1
+
+
+# Forks take these themselves.
+_HELD_BY_FORKS = ("_forking", "_build_lock")
+
+
+@pytest.mark.pitfall("32")
+def test_no_lock_of_the_library_stays_taken_in_a_forked_child() -> None:
+    code = f"""
+import sys, threading, warnings
+import syncmcp.types
+syncmcp.types.load()
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+kinds = type(threading.Lock()), type(threading.RLock())
+
+def locks():
+    return {{
+        (module.__name__, name): value
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("syncmcp")
+        for name, value in vars(module).items()
+        if isinstance(value, kinds) and name not in {_HELD_BY_FORKS!r}
+    }}
+
+def take():
+    for lock in locks().values():
+        lock.acquire()
+    taken.set()
+    over.wait()
+
+taken, over = threading.Event(), threading.Event()
+threading.Thread(target=take, daemon=True).start()
+taken.wait()
+child = os.fork()
+if child == 0:
+    say(len(locks()) > 2, [name for name, lock in locks().items() if not lock.acquire(timeout=0)])
+    os._exit(0)
+say(os.waitpid(child, 0)[1])
+"""
+    with programs.running(code) as program:
+        assert [program.line() for _ in range(2)] == ["True []", "0"]
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+def test_closing_ends_a_call_that_was_answered_and_waits_for_its_callbacks(way: str) -> None:
+    stage = Stage()
+    stuck, gate = threading.Event(), threading.Event()
+
+    def on_progress(*_: object) -> None:
+        stuck.set()
+        gate.wait(2 * PATIENCE)
+
+    client = syncmcp.connect(stage.server)
+
+    def call() -> str:
+        given: Any = {"on_progress": on_progress, "timeout": None}
+        if way == "blocking":
+            return client.call_tool("count", {"steps": 1}, **given).text
+        return client.call_tool.future("count", {"steps": 1}, **given).result(PATIENCE).text
+
+    def close() -> None:
+        assert stuck.wait(PATIENCE)
+        connection = client._core.connection
+        assert connection is not None
+        known(lambda: len(connection._timeouts.finishing_calls) == 1)
+        client.close()
+
+    text, _ = in_threads(call, close)
+    gate.set()
+    assert text == "counted"
+
+
+def test_closing_with_drain_lets_the_calls_in_flight_end() -> None:
+    server = Server("slow")
+    gate = threading.Event()
+    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
+    client = syncmcp.connect(server)
+    call = client.call_tool.future("slow")
+    assert server.stats.wait_for(lambda stats: stats.running == 1)
+    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
+    closer.start()
+    gate.set()
+    assert call.result(CEILING).text == "True"
+    closer.join(CEILING)
+    assert not closer.is_alive()
 
 
 def test_closing_ends_an_opening_that_is_under_way() -> None:

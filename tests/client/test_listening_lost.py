@@ -300,6 +300,49 @@ def test_a_process_that_dies_between_the_handshake_and_the_end_of_the_opening_is
         events.close()
 
 
+def test_a_loss_that_is_told_while_a_call_that_is_given_up_opens_anew_is_mended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupted = ClientCore.interrupted
+    lost, opened_anew = threading.Event(), threading.Event()
+    make_connection = ClientCore._make_connection
+
+    def told(core: ClientCore, error: syncmcp.McpError) -> None:
+        lost.set()
+        assert opened_anew.wait(PATIENCE)
+        interrupted(core, error)
+
+    def make(core: ClientCore, older: bool) -> Connection:
+        connection = make_connection(core, older)
+        if lost.is_set():
+            opened_anew.set()
+        return connection
+
+    listening = [script.expect("ping"), script.reply({})]
+    first = [*opening(OLD), *listening, script.expect("acme/die"), script.cut(code=1)]
+    second = [script.expect("initialize"), script.silence()]
+    third = [*opening(OLD), script.notify(CHANGED), script.silence()]
+    token = syncmcp.CancelToken()
+    with (
+        Scripted(first, second, third) as peer,
+        syncmcp.connect(syncmcp.Stdio(*peer.command), mode=OLD) as client,
+    ):
+        events = client.listen(tools=True, timeout=PATIENCE)
+        monkeypatch.setattr(ClientCore, "interrupted", told)
+        monkeypatch.setattr(ClientCore, "_make_connection", make)
+        client.notify("acme/die")
+        assert lost.wait(PATIENCE)
+
+        def give_up() -> None:
+            peer.requests("initialize", 2)
+            token.cancel()
+
+        error, _ = in_threads(lambda: client.ping(cancel=token), give_up)
+        assert isinstance(error, syncmcp.RequestCancelled)
+        assert TOOLS in events
+        events.close()
+
+
 def die(others: set[int]) -> None:
     """Have the server's process die, and not the `others`, which other tests may need."""
     (process,) = server_processes() - others

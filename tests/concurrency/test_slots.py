@@ -203,6 +203,51 @@ def test_a_job_that_is_abandoned_while_it_lends_takes_nothing_back(pool: Countin
     pool.wait_running(0)
 
 
+def test_so_many_jobs_that_are_abandoned_make_room_and_no_more(
+    pool: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 2)
+    jobs = [Job(pool) for _ in range(6)]
+    jobs[0].wait_started().abandon()
+    slot = jobs[1].wait_started()
+    jobs[1].do(slot.lend)
+    jobs[2].wait_started()
+    slot.abandon()  # one that lends counts, too
+    jobs[2].wait_started().abandon()
+    assert (pool.running, pool.waiting) == (0, 3)
+    late = Job(pool)
+    assert (pool.running, pool.waiting) == (0, 4)
+    # Whichever of them ends makes room for one, and its own end for no other.
+    jobs[1].end()
+    jobs[3].wait_started().abandon()
+    assert (pool.running, pool.waiting) == (0, 3)
+    jobs[0].end()
+    jobs[4].wait_started()
+    jobs[2].end()
+    jobs[3].end()
+    assert (pool.running, pool.waiting) == (1, 2)
+    for job in (jobs[4], jobs[5], late):
+        job.end()
+    late.wait_started()
+    pool.wait_running(0)
+
+
+def test_a_thread_ends_while_too_many_jobs_are_abandoned(
+    pool: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._concurrency.pool.MAX_ABANDONED", 0)
+    first, urgent, third = Job(pool), Job(pool, at_once=True), Job(pool)
+    first.wait_started().abandon()
+    urgent.wait_started()
+    urgent.end()
+    wait_until(lambda: pool.threads == 0)
+    assert pool.waiting == 1
+    first.end()
+    third.wait_started()
+    third.end()
+    pool.wait_running(0)
+
+
 def test_a_job_that_is_over_can_be_abandoned_no_more(pool: Counting) -> None:
     first = Job(pool)
     slot = first.wait_started()

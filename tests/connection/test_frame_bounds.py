@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -55,6 +55,8 @@ def test_a_result_with_too_many_values_fails_its_call(
             assert client.call_tool("zeros", {"count": 3}).structured_content == {"zeros": [0] * 3}
 
 
+BATCHING: Final = "2025-03-26"
+
 DEEP = '{"content":[],"_meta":{"x":' + "[" * 400 + "]" * 400 + "}}"
 
 
@@ -67,6 +69,23 @@ def test_a_call_whose_answer_cannot_be_decoded_fails_at_once(wire: str) -> None:
         pytest.raises(ProtocolError, match="levels"),
     ):
         client.call_tool("deep", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
+def test_of_a_batch_of_answers_only_those_that_cannot_be_decoded_fail(wire: str) -> None:
+    deep, good = json.loads(DEEP), {"content": [{"type": "text", "text": "good"}]}
+    results = [(3, deep), (2, good), (4, deep)]
+    answers = [{"jsonrpc": "2.0", "id": id, "result": result} for id, result in results]
+    steps = [*opening(BATCHING), s.expect("batch"), s.message(answers), s.silence()]
+    with Scripted(steps) as peer:
+        target = peer.url if wire == "http" else peer.on(wire)
+        with Client(target, mode=BATCHING, retry=None) as client:
+            with client.batch() as batch:
+                calls = [batch.call_tool(name, timeout=PATIENCE) for name in ("a", "b", "c")]
+            assert calls[0].result(PATIENCE).text == "good"
+            for call in calls[1:]:
+                with pytest.raises(ProtocolError, match="levels"):
+                    call.result(PATIENCE)
 
 
 @every_wire

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp import Client
+from syncmcp import Client, ClosedError
 from syncmcp._client.operation import StreamBuffer
-from syncmcp._concurrency import budget, futures
+from syncmcp._concurrency import budget, futures, pool
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._concurrency.pool import DaemonPool
-from syncmcp._connection.questions import InboundRequest
+from syncmcp._connection.client_services import ClientServices, HandlerRegistry
+from syncmcp._connection.questions import InboundRequest, QuestionRegistry
+from syncmcp.handlers import Handlers
 from syncmcp.testing import ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -205,6 +207,87 @@ def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -
             assert (refused["id"], refused["error"]["code"]) == (4, -32603)
             gate.set()
             known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
+
+
+def test_what_waits_counts_beyond_the_end_of_its_connection() -> None:
+    stage = Stage()
+    gate, inside = threading.Event(), threading.Event()
+
+    @stage.server.tool()
+    def chat(context: ToolContext) -> str:
+        """Log nearly as much as may wait."""
+        for _ in range(4):
+            context.log("info", LONG)
+        return "chatted"
+
+    def slow(message: Any) -> None:
+        inside.set()
+        assert gate.wait(2 * PATIENCE)
+
+    client = Client(stage.server, mode=STATEFUL, on_log=slow)
+
+    def waiting() -> int:
+        count = client.dump().facts["queues"]["notification bytes"]
+        assert isinstance(count, int)
+        return count
+
+    with client:
+        client.call_tool.future("chat")
+        assert inside.wait(PATIENCE)
+        known(lambda: waiting() > 3 * len(LONG))
+        before = waiting()
+    with client:
+        assert waiting() == before
+        client.call_tool.future("chat")
+        gate.set()
+        known(lambda: waiting() == 0)
+
+
+def test_questions_count_beyond_the_end_of_their_connection() -> None:
+    handlers = HandlerRegistry(None, None, None, Handlers())
+    workers = DaemonPool("syncmcp-test", 1)
+    old, new = (
+        QuestionRegistry(ClientServices("it", lambda: None, handlers, workers, workers, None, 100))
+        for _ in range(2)
+    )
+    question = InboundRequest(old, "x", {}, lambda _: {}, lambda *_: None, size=BOUND)
+    assert old.add(question)
+    assert not new.fits(1)
+    old.close(ClosedError("over"))
+    assert new.fits(1)
+
+
+def test_handlers_whose_questions_were_cancelled_are_so_many_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_ABANDONED", 3)
+    gate, inside = threading.Event(), threading.Semaphore(0)
+
+    def deaf(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        inside.release()
+        assert gate.wait(PATIENCE)
+        return {}
+
+    script = [*opening()]
+    for n in range(4):
+        script += [s.request("acme/question", identifier=n), s.gate(f"{n}"), cancelled(n)]
+    for n in range(4, 20):
+        script += [s.request("acme/question", identifier=n)]
+    script += [s.request("ping", identifier="ping"), *[s.expect("response")] * 17]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=8)
+        client.on_request("acme/question", deaf)
+        with client:
+            for n in range(4):
+                assert inside.acquire(timeout=PATIENCE)
+                peer.open(f"{n}")
+            # None is started until one of the four returns; what waits is bounded as ever.
+            refused = peer.requests("response", 9)
+            assert [answer["id"] for answer in refused] == [*range(12, 20), "ping"]
+            assert not inside.acquire(blocking=False)
+            assert client.dump().facts["queues"]["handlers"] == 8
+            gate.set()
+            assert {answer["id"] for answer in peer.requests("response", 17)[9:]} == {*range(4, 12)}
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(

@@ -22,11 +22,10 @@ UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 # Where each fixed bound is in the code.
 CONSTANTS = {
     "Notifications queued for a slow callback, per call": "_concurrency.pool.BACKLOG",
-    "Size of what is queued for the callbacks of one connection, as it is in memory, with 1 KiB for"
+    "Size of what is queued for the callbacks of one client, as it is in memory, with 1 KiB for"
     " each notification": "_concurrency.budget.MAX_BYTES",
-    "Size of the questions of a server that are open at one time, counted in the same way": (
-        "_concurrency.budget.MAX_BYTES"
-    ),
+    "Size of the questions to one client that are open at one time, or with their handlers, counted"
+    " in the same way": "_concurrency.budget.MAX_BYTES",
     "Characters of the texts of progress reports that one future keeps": (
         "_concurrency.futures.MAX_CHARACTERS"
     ),
@@ -46,6 +45,9 @@ CONSTANTS = {
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
+    "Handlers that go on running after their questions have ended, beside `max_handlers` others": (
+        "_concurrency.pool.MAX_ABANDONED"
+    ),
     "Answers and notices of the library that wait for one server": "transports.backlog.MAX_FRAMES",
     "Size of those, with 1 KiB for each beside its bytes": "transports.backlog.MAX_BYTES",
     "Sending one of those over HTTP, from the moment it is due": (

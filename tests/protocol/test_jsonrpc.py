@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -344,6 +345,51 @@ def test_a_response_that_is_not_json_belongs_to_the_call_of_its_id(rest: bytes) 
     assert message.id == 1
 
 
+TOO_DEEP = b"[" * 300 + b"]" * 300
+
+
+def test_of_a_batch_that_cannot_be_decoded_each_message_counts_by_itself() -> None:
+    good = b'{"id":1,"result":{"text":"[{\\"\\\\"}}'
+    deep, late = b'{"id":2,"result":%b}' % TOO_DEEP, b'{"result":%b,"id":"3"}' % TOO_DEEP
+    nobody = b'{"method":"m","params":%b}' % TOO_DEEP
+    batch = b" [%b]" % b", ".join([good, deep, nobody, b"[{}]", b"7", late, nobody])
+    answer, *wrecks = decode(batch)
+    assert answer == Result(1, {"text": '[{"\\'})
+    (reason,) = {each.reason for each in wrecks if isinstance(each, InvalidMessage)}
+    assert len(wrecks) == 3
+    assert set(wrecks) == {InvalidMessage(reason, id) for id in (2, 3, None)}
+
+
+@pytest.mark.parametrize(
+    "cut", [b'[{"id":1,"result":{}},{"id":2,"res', b'[{"id":1,"result":{}}, x']
+)
+def test_of_a_batch_that_is_cut_the_whole_messages_are_read(cut: bytes) -> None:
+    assert decode(cut)[0] == Result(1, {})
+
+
+@pytest.mark.parametrize("frame", [b"[" + TOO_DEEP + b"]", b"[[{]", b"[]]]{}", b'["{}', b"[1,,2]"])
+def test_an_array_without_objects_is_one_malformed_message(frame: bytes) -> None:
+    (message,) = decode(frame)
+    assert isinstance(message, InvalidMessage)
+    assert message.id is None
+
+
+def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
+    def peak(frame: bytes) -> int:
+        tracemalloc.start()
+        try:
+            decode(frame)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    sound, wreck = (
+        b"[%b]" % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(20_000))
+        for result in (b"null", b"nope")
+    )
+    assert peak(wreck) < 2 * peak(sound)
+
+
 @pytest.mark.pitfall("23")
 @pytest.mark.parametrize("id", ["true", "false", "1.0", "1e0", "[1]", '{"a":1}'])
 @pytest.mark.parametrize("rest", ['"result":{}', '"method":"ping"', '"error":{"code":1}'])
@@ -555,6 +601,12 @@ def test_the_bounds_of_the_decoder() -> None:
 def test_the_size_of_small_values_is_what_they_take_as_objects() -> None:
     assert size_of({"list": [0] * 1000}) > 50_000
     assert size_of({"text": "x" * 1000}) < 2000
+
+
+@pytest.mark.parametrize("end", ["", "\xe9", "\u20ac", "\U0001f600"])
+def test_the_size_of_a_text_is_not_less_than_what_its_characters_take(end: str) -> None:
+    text = "x" * 100_000 + end
+    assert sys.getsizeof(text) <= size_of({"text": text}) <= sys.getsizeof(text) + 1000
 
 
 def test_whatever_an_interceptor_made_of_parameters_has_a_size() -> None:

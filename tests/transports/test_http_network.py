@@ -514,6 +514,9 @@ def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str
     return sorted((server.requests[-1].headers.get("cookie") or "").split("; "))
 
 
+PAST = "Thu, 01 Jan 1970 00:00:00 GMT"
+
+
 @pytest.mark.parametrize("theirs", ["nothing", "a session", "an adapter"])
 @pytest.mark.parametrize(
     ("cookies", "kept"),
@@ -530,8 +533,23 @@ def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str
             [f"c{number}={'b' * 3_000}; Path=/" for number in range(9)],
             [f"c{number}={'b' * 3_000}" for number in range(4, 9)],
         ),
+        (["a=1; Path=/", "b=2; Path=/", "a=; Path=/; Max-Age=0"], ["b=2"]),
+        (["a=1; Path=/", f"a=1; Path=/; Expires={PAST}", "b=2; Path=/"], ["b=2"]),
+        (["a=; Path=/; Max-Age=0", "a=1; Path=/"], ["a=1"]),
+        (["a=1; Path=/", "a=; Path=/elsewhere; Max-Age=0"], ["a=1"]),
     ],
-    ids=["many", "elsewhere", "long", "long attributes", "again", "much"],
+    ids=[
+        "many",
+        "elsewhere",
+        "long",
+        "long attributes",
+        "again",
+        "much",
+        "deleted",
+        "expired",
+        "deleted before",
+        "deleted elsewhere",
+    ],
 )
 def test_a_server_has_only_so_many_cookies_kept(
     cookies: list[str], kept: list[str], theirs: str
@@ -551,6 +569,14 @@ def test_the_cookies_of_the_program_stay_however_many_the_server_sets() -> None:
         back = cookies_after(theirs, lambda url: Http(url, session=session))
     assert sum(one.startswith("mine") for one in back) == 60
     assert sum(one.startswith("c") for one in back) == 50
+
+
+def test_a_server_deletes_no_cookie_of_the_program() -> None:
+    with requests.Session() as session:
+        session.cookies.set("mine", "1", domain=".elsewhere.example", path="/")
+        order = "mine=; Domain=elsewhere.example; Path=/; Max-Age=0"
+        cookies_after([order], lambda url: Http(url, session=session))
+        assert session.cookies.get("mine") == "1"
 
 
 def test_the_settings_of_a_session_are_taken_over() -> None:

@@ -127,3 +127,27 @@ def test_withdrawing_at_the_moment_of_release_leaves_the_connection_to_the_next(
         assert receiver.failures == []
     assert len(server.requests) == 2
     assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("wire", ["plain", "TLS"])
+@pytest.mark.pitfall("9")
+def test_ctrl_c_at_the_moment_of_release_leaves_the_connection_to_the_next(
+    wire: str, certificates: Certificates, handovers: list[Handover]
+) -> None:
+    def script(one: Request) -> None:
+        one.connection.result(one)
+
+    def strike(_: socket.socket) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        serving_over(wire, script, certificates) as (server, target),
+        opened(target) as (transport, receiver),
+    ):
+        handovers.append(strike)
+        with pytest.raises(KeyboardInterrupt):
+            transport.send(request())
+        transport.send(request())
+        assert receiver.failures == []
+    assert len(server.requests) == 2
+    assert len(server.connections) == 1

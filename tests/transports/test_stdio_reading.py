@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 import tracemalloc
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -30,9 +30,6 @@ from tests.transports._stdio import (
     running,
     wait_gone,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def writes(data: bytes) -> str:
@@ -346,6 +343,20 @@ def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
     with running(python(code, stderr=file)) as (_, notes):
         notes.wait_lost()
     assert file.read_text() == "before\n\x1b[1mafter\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full disk")
+def test_stderr_that_finds_no_room_on_the_disk_is_dropped_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uncaught: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    code = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
+    with running(python(code, stderr="/dev/full")) as (transport, notes):
+        transport.send(frame())
+        assert notes.wait_frames(1)
+    assert uncaught == []
+    assert [record.name for record in caplog.records] == ["syncmcp.stderr"]
 
 
 @pytest.mark.pitfall("10")

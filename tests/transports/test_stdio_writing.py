@@ -196,6 +196,26 @@ def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Pa
 
 
 @pytest.mark.pitfall("5")
+def test_requests_that_waited_wait_for_one_exit_status_and_not_one_after_the_other(
+    gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    broken_pipe = StdioTransport.broken_pipe
+
+    def recorded(self: StdioTransport, delivery: Delivery, wait: float) -> ConnectionLost:
+        waits.append(wait)
+        return broken_pipe(self, delivery, wait)
+
+    monkeypatch.setattr(StdioTransport, "broken_pipe", recorded)
+    code = f"import os, signal\nopen({str(gate)!r}).read()\nos.close(0)\nsignal.pause()"
+    with running(python(code)) as (transport, notes):
+        for number in range(50):
+            transport.send(frame(b"{}" if number else big(number) * 2, number))
+        release(gate)
+        notes.until(lambda: len(notes.failures) == 50)
+    assert [wait > 0 for wait in waits] == [True] + [False] * 49
+
+
 def test_a_send_to_a_dead_server_says_how_it_died() -> None:
     with running(python("import sys\nsys.exit('bye')")) as (transport, notes):
         notes.wait_lost()
