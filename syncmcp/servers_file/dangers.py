@@ -245,6 +245,12 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
     return list(dict.fromkeys(found))
 
 
+def decides_code(variable: str) -> bool:
+    """Whether a variable decides which code is run."""
+    kind = _kind(variable)
+    return kind is not None and kind.effect == _CODE
+
+
 def reaches_sandbox(variable: str) -> bool:
     """Whether a variable may change what a sandbox does that is started with it."""
     kind = _kind(variable)

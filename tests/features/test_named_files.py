@@ -302,6 +302,15 @@ def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert caught.value.server == "one"
 
 
+def test_a_default_counts_only_where_it_is_filled_in() -> None:
+    """Words that no placeholder is in are passed as they are, and may be the name of a file."""
+    for name in ("run", "${1:-run}"):
+        Path(f"{name}.js").write_text("1")
+    for word, name in (("${1:-run}", "${1:-run}.js"), ("${A:-run}.js", "run.js")):
+        files = entry(program(word)).review().files
+        assert [os.path.basename(path) for path in files] == [name]
+
+
 def test_no_variable_is_looked_at_for_it() -> None:
     class Watched(dict[str, str]):
         def get(self, *key: Any) -> Any:

@@ -496,7 +496,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     if len(text) > _MOST_READ:
         warnings.append(f"it has {len(text):,} characters; nobody reads more than {_MOST_READ:,}.")
     screen.say()
-    screen.headline("A file in this folder names the server")
+    screen.headline("A file names a server")
     above = screen.printed
     for warning in warnings:
         screen.warn(warning)
