@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import syncmcp
 from syncmcp import NotApproved, ServersFileError
 from syncmcp.servers_file import ServerEntry, ServerReview, read
 from tests.support.stage import in_threads
@@ -350,6 +352,29 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
     assert len(seen) == 2
     assert seen[0].digest != seen[1].digest
     assert entry(stated).approved
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_changes_before_a_start_is_not_started(times: int) -> None:
+    """A file that is replaced after the client was made, or before a restart."""
+    serves = "from syncmcp.testing.__main__ import main; main()"
+    script = Path("src/server.py")
+    script.write_text(serves)
+    found = entry({"command": sys.executable, "args": ["src/server.py"]})
+    found.approve()
+    client = syncmcp.Client(found)
+    assert pickle.loads(pickle.dumps(client)) is not client
+    for _ in range(times - 1):
+        with client:
+            assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+    script.write_text(f"open('ran', 'w'); {serves}")
+    with pytest.raises(NotApproved, match="has changed since") as caught:
+        client.open()
+    assert caught.value.review.server == "one"
+    assert not Path("ran").exists()
+    script.write_text(serves)
+    with client:  # what was approved is there again
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
 
 def test_the_yes_is_to_what_was_seen() -> None:
