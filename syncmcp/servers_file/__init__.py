@@ -207,8 +207,8 @@ def read(
             arguments, with absolute paths, since it is started in the directory that an entry
             names. Where the program is known to end its options with ``--`` (bwrap, firejail,
             setpriv, systemd-run, unshare), that is added unless it is among the words. An entry
-            whose command begins with ``-`` or has a ``=`` in it, or which sets a variable that may
-            change what the sandbox does, is invalid.
+            whose command begins with ``-`` or has a ``=`` in it is invalid. Variables of an entry
+            do not reach the sandbox itself: the ``/bin/sh`` within it gives them to the command.
         approvals: The file that stores approvals; by default one in the user's state folder.
 
     Raises:

@@ -26,13 +26,10 @@ class Variables(NamedTuple):
     Attributes:
         names: Their names, ``*`` for any characters; the case of letters does not count.
         effect: What each of them decides.
-        confined: Whether they are accepted for a command that is started through a sandbox. The
-            others may change what the program of the sandbox does.
     """
 
     names: tuple[str, ...]
     effect: str
-    confined: bool
 
 
 class Programs(NamedTuple):
@@ -63,15 +60,11 @@ VARIABLES: Final = (
             "OPENSSL_ENGINES OPENSSL_MODULES"
         ),
         _CODE,
-        confined=False,
     ),
-    Variables(
-        ("PATH", "PATHEXT", "COMSPEC", "SHELL", "SYSTEMROOT", "WINDIR"), _CODE, confined=False
-    ),
+    Variables(("PATH", "PATHEXT", "COMSPEC", "SHELL", "SYSTEMROOT", "WINDIR"), _CODE),
     Variables(
         ("HOME", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "XDG_*"),
         "which settings its programs read",
-        confined=False,
     ),
     Variables(
         _names(
@@ -79,7 +72,6 @@ VARIABLES: Final = (
             "PSMODULEPATH"
         ),
         _CODE,
-        confined=False,
     ),
     Variables(
         _names(
@@ -92,12 +84,10 @@ VARIABLES: Final = (
             "R_LIBS* R_PROFILE* JULIA_LOAD_PATH JULIA_DEPOT_PATH ERL_* GOROOT GOFLAGS RUSTC*"
         ),
         _CODE,
-        confined=False,
     ),
     Variables(
         ("DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*", "KUBECONFIG"),
         "which computer runs its containers, and how",
-        confined=False,
     ),
     Variables(
         _names(
@@ -106,7 +96,6 @@ VARIABLES: Final = (
             "GOINSECURE"
         ),
         _SOURCE,
-        confined=True,
     ),
     Variables(
         _names(
@@ -115,7 +104,6 @@ VARIABLES: Final = (
             "EDITOR VISUAL PAGER BROWSER LESSOPEN LESSCLOSE"
         ),
         _CODE,
-        confined=True,
     ),
     Variables(
         _names(
@@ -123,7 +111,6 @@ VARIABLES: Final = (
             "GIT_SSL_* NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED"
         ),
         "who can read and change what it sends and loads",
-        confined=True,
     ),
 )
 """The environment variables that carry a warning."""
@@ -249,12 +236,6 @@ def decides_code(variable: str) -> bool:
     """Whether a variable decides which code is run."""
     kind = _kind(variable)
     return kind is not None and kind.effect == _CODE
-
-
-def reaches_sandbox(variable: str) -> bool:
-    """Whether a variable may change what a sandbox does that is started with it."""
-    kind = _kind(variable)
-    return kind is not None and not kind.confined
 
 
 def _words(command: Sequence[str]) -> Iterator[str]:

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from syncmcp._base.numbers import is_number
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
-from syncmcp.servers_file.dangers import reaches_sandbox
 from syncmcp.servers_file.named_files import NamedFiles, named_files
 from syncmcp.servers_file.review import (
     ApprovedServers,
@@ -23,7 +22,7 @@ from syncmcp.servers_file.review import (
     ServerReview,
     ServersFileError,
 )
-from syncmcp.servers_file.sandbox import is_taken_for_option
+from syncmcp.servers_file.sandbox import is_taken_for_option, is_variable, passed_within
 
 Approve = Callable[[ServerReview], bool]
 """Asks a person whether a server may be used; runs on the thread that is about to use it."""
@@ -303,10 +302,9 @@ class ServerEntry:
                 "command",
             )
         for name in env:
-            if reaches_sandbox(name):
+            if not is_variable(name):
                 raise self._error(
-                    "may change what the program of confine= does; the command env sets it within",
-                    f"env.{name}",
+                    "has a name that cannot be passed into the sandbox of confine=", f"env.{name}"
                 )
 
     def _text(self, key: str) -> str | None:
@@ -359,6 +357,7 @@ class ServerEntry:
         words[0] = os.path.expanduser(words[0])
         if self._rules.confine:
             self._check_confined(words[0], env)
+            words, env = passed_within(words, env)
         line = [*self._rules.confine, *words]
         try:
             return Stdio(line[0], *line[1:], env=env, cwd=cwd)
