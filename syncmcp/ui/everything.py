@@ -1,0 +1,55 @@
+"""All of what a person agrees to, as one text: what is not shown must not be agreed to.
+
+A summary leaves things out, and whoever writes a request knows which. The text is made of what is
+sent, whatever that has in it, so that nothing is forgotten here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+
+# Where contents have base64, which says nothing to a person.
+_BYTES = {"image": "data", "audio": "data"}
+
+
+def everything(sent: CreateMessageRequestParams | CreateMessageResult | Mapping[str, Any]) -> str:
+    """All members of a request or an answer as it is sent, by their names.
+
+    Each is indented below the one that it belongs to, and so is every line of a text: none passes
+    for a member of its own. Of pictures and sounds there is the length alone.
+    """
+    wire = sent if isinstance(sent, Mapping) else sent.to_wire()
+    return "\n".join(_lines(wire, ""))
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        hidden = _BYTES.get(str(value.get("type")))
+        for name, member in value.items():
+            shown = member
+            if name == hidden and isinstance(member, str):
+                shown = f"({len(member):,} characters of base64)"
+            yield from _member(f"{indent}{json.dumps(name, ensure_ascii=False)}:", shown, indent)
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value, 1):
+            yield from _member(f"{indent}{number} of {len(value)}:", item, indent)
+    else:
+        yield indent + json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _member(title: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, str) and "\n" not in value:
+        yield f"{title} {value}"
+    elif isinstance(value, str):
+        yield title
+        yield from (f"{indent}  {line}" for line in value.split("\n"))
+    elif value and isinstance(value, (Mapping, list)):
+        yield title
+        yield from _lines(value, indent + "  ")
+    else:
+        yield f"{title} {json.dumps(value, ensure_ascii=False, default=str)}"
