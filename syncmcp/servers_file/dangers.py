@@ -199,6 +199,7 @@ _TEXTS = (
     (_DELETING, "It deletes or overwrites files."),
     (_SENDING, "It transfers data over the network."),
     (_CREDENTIALS, "It names files in which credentials are kept."),
+    (r"(?:^|[\s=\"'])\\\\[^\\\s]", "It names a place on another computer."),
 )
 # The longest command that is searched for dangers, in characters: bounds the time of the patterns.
 # A person would not read a longer one anyway.

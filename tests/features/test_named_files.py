@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import ntpath
 import os
 import pickle
 import sys
@@ -112,14 +113,64 @@ def test_a_change_of_a_named_file_asks_again(stated: Any, project: Path) -> None
         ("dist", "dist/index.js"),
         ("dist", "dist/package.json"),
         ("dist", "dist/__main__.py"),
+        ("dist", "dist/__init__.py"),
+        ("dist.tool", "dist/__init__.py"),
+        ("dist.tool", "dist/tool.py"),
+        ("dist.server.py", "dist/server/py.py"),
         ("./dist/", "dist/index.js"),
         ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
     ],
 )
 def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
-    Path("dist").mkdir()
+    Path(name).parent.mkdir(parents=True)
     Path(name).write_text("good")
     assert asks_again(program(word), lambda: Path(name).write_text("evil"))
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        {"main": "lib/run.js"},
+        {"main": "./lib/run"},
+        {"main": "lib"},
+        {"bin": {"run": "lib/run.js"}},
+        {"scripts": {"start": "NODE_ENV=x node lib/run.js --now"}},
+    ],
+    ids=str,
+)
+def test_what_a_package_runs_is_covered(package: dict[str, Any]) -> None:
+    Path("dist/lib").mkdir(parents=True)
+    Path("dist/package.json").write_text(json.dumps(package))
+    Path("dist/lib/package.json").write_text(json.dumps({"main": "run", "bin": "../lib"}))
+    Path("dist/lib/run.js").write_text("good")
+    assert asks_again(program("dist"), lambda: Path("dist/lib/run.js").write_text("evil"))
+
+
+@pytest.mark.parametrize("content", ["[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'])
+def test_a_package_that_names_nothing_is_covered_itself(content: str, project: Path) -> None:
+    Path("dist").mkdir()
+    Path("dist/package.json").write_text(content)
+    files = entry(program("dist")).review().files
+    assert files == (str(project / "dist" / "package.json"),)
+
+
+def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path with the name of a host, as on Windows, which tells that host who is asking."""
+    looked: list[str] = []
+    real = os.stat
+
+    def watched(path: Any, **options: Any) -> os.stat_result:
+        looked.append(os.fspath(path) if not isinstance(path, int) else "")
+        return real(path, **options)
+
+    monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
+    stated = program("//evil/share/a.py", "--x=//evil/share/b", env={"PATH": "//evil/share"})
+    made = entry(stated)
+    monkeypatch.setattr(os, "stat", watched)
+    made.review()
+    entry(program("a.py", cwd="//evil/share")).review()
+    assert looked
+    assert [path for path in looked if path.startswith("//evil")] == []
 
 
 def test_what_a_working_directory_of_the_project_begins_with_is_covered() -> None:
