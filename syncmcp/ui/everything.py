@@ -8,23 +8,51 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from syncmcp.approval import ToolCall
+from syncmcp.errors import UsageError
+from syncmcp.types import CreateMessageResult
+from syncmcp.ui.calls import arguments_text
 
 if TYPE_CHECKING:
-    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+    from syncmcp.approval import Question
+    from syncmcp.types.base import RequestParams
+
+MOST_SHOWN: Final = 1_000_000
+"""The longest text that a person is asked to agree to, in characters."""
 
 # Where contents have base64, which says nothing to a person.
 _BYTES = {"image": "data", "audio": "data"}
 
 
-def everything(sent: CreateMessageRequestParams | CreateMessageResult | Mapping[str, Any]) -> str:
+def everything(sent: RequestParams | CreateMessageResult | CreateMessageResult) -> str:
     """All members of a request or an answer as it is sent, by their names.
 
     Each is indented below the one that it belongs to, and so is every line of a text: none passes
     for a member of its own. Of pictures and sounds there is the length alone.
     """
-    wire = sent if isinstance(sent, Mapping) else sent.to_wire()
-    return "\n".join(_lines(wire, ""))
+    return "\n".join(_lines(sent.to_wire(), ""))
+
+
+def check_length(question: Question) -> None:
+    """Refuse a question that is too long to be shown as a whole, which nobody would read.
+
+    Raises:
+        UsageError: It has more than `MOST_SHOWN` characters.
+    """
+    request, answer = question.request, question.answer
+    if isinstance(request, ToolCall):
+        text = arguments_text(request)
+    elif isinstance(answer, CreateMessageResult):
+        text = everything(answer)
+    else:  # a request to a model, a form, a link, or the roots
+        text = everything(request)
+    if len(text) > MOST_SHOWN:
+        raise UsageError(
+            f"the question has {len(text):,} characters, and a person is shown {MOST_SHOWN:,}",
+            server=question.server.name,
+        )
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:

@@ -17,8 +17,10 @@ from wcwidth import wcwidth
 from syncmcp import servers_file
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import ToolCall, Verdict
+from syncmcp.errors import UsageError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import ToolAnnotations
+from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE, Clock
 from tests.ui import asking as about
@@ -380,7 +382,7 @@ TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
         {"metadata": {"hint": LONG_TEXT}},
         {"stopSequences": [LONG_TEXT]},
     ],
-    ids=lambda wire: next(iter(wire)),
+    ids=["system prompt", "message", "earlier message", "tool", "metadata", "stops"],
 )
 def test_all_of_a_request_is_seen_before_a_model_gets_it(
     person: Person, asking: Asking, wire: dict[str, Any]
@@ -449,3 +451,25 @@ def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: A
         assert f"{row}\n" in person.screen + "\n", row
     person.types(DOWN, DOWN, ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+@pytest.mark.parametrize(
+    ("method", "asking_about"),
+    [
+        ("form", lambda text: (form(message=text), asked())),
+        ("url", lambda text: (about.link(message=text), asked())),
+        ("review", lambda text: (question("sampling", completion(systemPrompt=text)),)),
+        ("review", lambda text: (question("sampling", completion(), about.written(text)),)),
+        ("review", lambda text: (question("tool", ToolCall("x", {"text": text}, None)),)),
+    ],
+    ids=["form", "link", "request", "answer", "call"],
+)
+def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
+    person: Person, terminal: Terminal, method: str, asking_about: Callable[[str], Any]
+) -> None:
+    """At a terminal and in a browser: a server decides how long it is."""
+    with Browser(open_page=None) as browser:
+        for interface in (terminal, browser):
+            with pytest.raises(UsageError, match=r"a person is shown 1,000,000"):
+                getattr(interface, method)(*asking_about("x" * 1_000_001))
+    assert person.screen == ""
