@@ -62,6 +62,10 @@ class Stdio:
             closed, and how long after it was asked to terminate. Then its whole process tree is
             killed, on Linux with processes that have left its process group.
 
+    Attributes:
+        before_start: Called before each start of the server, on the thread that starts it; `None`
+            at first. An error that it raises fails the start.
+
     Raises:
         UsageError: An option is invalid.
     """
@@ -98,6 +102,7 @@ class Stdio:
         self.restart = restart
         self.max_frame = whole_number(max_frame, "max_frame")
         self.grace = _grace(grace)
+        self.before_start: Callable[[], object] | None = None
 
     @property
     def label(self) -> str:

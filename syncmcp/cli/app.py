@@ -40,7 +40,11 @@ def shell(session: Session) -> None:
     outer = SharedClient(client, person)
     session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
     for line in read_lines(client):
-        words = _split_line(line)
+        try:
+            words = shlex.split(line)
+        except ValueError as error:  # an open quotation mark: whatever is meant is not known
+            print_error(CommandError(f"the line cannot be split into words: {error}"))
+            continue
         if not words:
             continue
         if words[0] == "quit":
@@ -54,13 +58,6 @@ def shell(session: Session) -> None:
             run_command(words, outer)
         else:
             session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
-
-
-def _split_line(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:  # an unclosed quotation mark
-        return line.split()
 
 
 # `record` and `replay`: run another command and record its session, or replay a recorded one.
@@ -115,6 +112,8 @@ def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
 
 
 _SERVER = (sys.executable, "-m", "syncmcp.testing")
+# Python loads modules from the folder that a module is started in, and first of all this package.
+_SERVER_FOLDER = str(Path(syncmcp.__file__).parents[1])
 
 _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
     ("What the server is", ("info",)),
@@ -135,7 +134,7 @@ def demo() -> None:
         out.note("")
         out.note(f"{title}:")
         out.note(f"$ syncmcp {shlex.join(words)} {command}")
-        run_command([*words, "--", *_SERVER])
+        run_command([*words, "--cwd", _SERVER_FOLDER, "--", *_SERVER])
     out.note("")
     out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")
 
@@ -202,6 +201,10 @@ app.command("doctor", cls=ServerCommand)(doctor.doctor)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; an error becomes one line on stderr and an exit code."""
+    # Python has no stream for a descriptor that is closed, and the next file would get its number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # server text may not be encodable

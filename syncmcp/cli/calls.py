@@ -29,7 +29,7 @@ from syncmcp.types import (
     TextContent,
     TextResourceContents,
 )
-from syncmcp.ui import shorten
+from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
     from syncmcp.types import CallToolResult, ReadResourceResult, Tool
@@ -98,7 +98,11 @@ def enum_choices(details: Mapping[str, Any]) -> list[str]:
 
 
 def _help_lines(tool: Tool) -> Iterator[str]:
-    """The text of `syncmcp call TARGET TOOL --help`. Text of the server is not yet made safe."""
+    """The text of `syncmcp call TARGET TOOL --help`.
+
+    What a call takes comes first, then what the server says of the tool. Texts of the server stand
+    behind bars and names within a line: none passes for a line of ours.
+    """
     required = _required(tool.input_schema)
     properties = schema_properties(tool.input_schema)
     items = [
@@ -107,11 +111,7 @@ def _help_lines(tool: Tool) -> Iterator[str]:
         else f"[{argument_syntax(name, details)}]"
         for name, details in properties.items()
     ]
-    yield " ".join(["Usage: syncmcp call TARGET", tool.name, *items])
-    if tool.display_name != tool.name:
-        yield f"\n{tool.display_name}"
-    if tool.description:
-        yield f"\n{tool.description.strip()}"
+    yield visible(" ".join(["Usage: syncmcp call TARGET", tool.name, *items]))
     if properties:
         yield "\nArguments:"
     for name, details in properties.items():
@@ -119,13 +119,25 @@ def _help_lines(tool: Tool) -> Iterator[str]:
         if "default" in details:
             facts.append(f"default {json.dumps(details['default'], ensure_ascii=False)}")
         facts.extend(_constraints(details))
-        yield f"  {argument_syntax(name, details)}{'  (' + ', '.join(facts) + ')' if facts else ''}"
+        about = f"  ({', '.join(facts)})" if facts else ""
+        yield visible(f"  {argument_syntax(name, details)}{about}")
         if details.get("description"):
-            yield f"      {str(details['description']).strip()}"
+            yield _barred(str(details["description"]), "      ")
     if tool.output_schema is not None:
-        yield f"\nIts result has: {signature(tool.output_schema) or 'structured content'}"
+        has = signature(tool.output_schema) or "structured content"
+        yield "\n" + visible(f"Its result has: {has}")
+    said = [tool.display_name] if tool.display_name != tool.name else []
+    said += [tool.description] if tool.description else []
+    if said:
+        yield "\nThe server says of it:"
+        yield from (_barred(text) for text in said)
     stated = tool.annotations.to_wire() if tool.annotations is not None else {}
     yield f"\nThe server claims that it is: {describe_claims(stated) or '(nothing)'}"
+
+
+def _barred(text: str, indent: str = "") -> str:
+    lines = visible(text.strip(), lines=True).split("\n")
+    return "\n".join(f"{indent}│ {line}" for line in lines)
 
 
 def _required(schema: Mapping[str, Any]) -> list[Any]:

@@ -207,8 +207,8 @@ def read(
             arguments, with absolute paths, since it is started in the directory that an entry
             names. Where the program is known to end its options with ``--`` (bwrap, firejail,
             setpriv, systemd-run, unshare), that is added unless it is among the words. An entry
-            whose command begins with ``-`` or has a ``=`` in it, or which sets a variable that may
-            change what the sandbox does, is invalid.
+            whose command begins with ``-`` or has a ``=`` in it is invalid. Variables of an entry
+            do not reach the sandbox itself: the ``/bin/sh`` within it gives them to the command.
         approvals: The file that stores approvals; by default one in the user's state folder.
 
     Raises:
@@ -237,6 +237,8 @@ def read(
 def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFile]:
     """List the existing files of Claude Desktop, VS Code and Cursor, without reading them.
 
+    Those of the person come before those of the project.
+
     Args:
         project: The folder of a project; by default the current directory.
     """
@@ -246,8 +248,9 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
     places = (
         EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),
         EditorFile("VS Code", "user", settings / "Code" / "User" / "mcp.json"),
-        EditorFile("VS Code", "project", folder / ".vscode" / "mcp.json"),
         EditorFile("Cursor", "user", home / ".cursor" / "mcp.json"),
+        # Last: a name of the person's must not lead to a server of the project.
+        EditorFile("VS Code", "project", folder / ".vscode" / "mcp.json"),
         EditorFile("Cursor", "project", folder / ".cursor" / "mcp.json"),
     )
     found: dict[Path, EditorFile] = {}

@@ -26,13 +26,10 @@ class Variables(NamedTuple):
     Attributes:
         names: Their names, ``*`` for any characters; the case of letters does not count.
         effect: What each of them decides.
-        confined: Whether they are accepted for a command that is started through a sandbox. The
-            others may change what the program of the sandbox does.
     """
 
     names: tuple[str, ...]
     effect: str
-    confined: bool
 
 
 class Programs(NamedTuple):
@@ -63,15 +60,11 @@ VARIABLES: Final = (
             "OPENSSL_ENGINES OPENSSL_MODULES"
         ),
         _CODE,
-        confined=False,
     ),
-    Variables(
-        ("PATH", "PATHEXT", "COMSPEC", "SHELL", "SYSTEMROOT", "WINDIR"), _CODE, confined=False
-    ),
+    Variables(("PATH", "PATHEXT", "COMSPEC", "SHELL", "SYSTEMROOT", "WINDIR"), _CODE),
     Variables(
         ("HOME", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "XDG_*"),
         "which settings its programs read",
-        confined=False,
     ),
     Variables(
         _names(
@@ -79,7 +72,6 @@ VARIABLES: Final = (
             "PSMODULEPATH"
         ),
         _CODE,
-        confined=False,
     ),
     Variables(
         _names(
@@ -92,12 +84,10 @@ VARIABLES: Final = (
             "R_LIBS* R_PROFILE* JULIA_LOAD_PATH JULIA_DEPOT_PATH ERL_* GOROOT GOFLAGS RUSTC*"
         ),
         _CODE,
-        confined=False,
     ),
     Variables(
         ("DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*", "KUBECONFIG"),
         "which computer runs its containers, and how",
-        confined=False,
     ),
     Variables(
         _names(
@@ -106,7 +96,6 @@ VARIABLES: Final = (
             "GOINSECURE"
         ),
         _SOURCE,
-        confined=True,
     ),
     Variables(
         _names(
@@ -115,7 +104,6 @@ VARIABLES: Final = (
             "EDITOR VISUAL PAGER BROWSER LESSOPEN LESSCLOSE"
         ),
         _CODE,
-        confined=True,
     ),
     Variables(
         _names(
@@ -123,7 +111,6 @@ VARIABLES: Final = (
             "GIT_SSL_* NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED"
         ),
         "who can read and change what it sends and loads",
-        confined=True,
     ),
 )
 """The environment variables that carry a warning."""
@@ -139,39 +126,73 @@ _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 
 PROGRAMS: Final = (
     Programs(("npx", "bunx", "pnpx", "uvx", "dnx", "nix-shell"), (), _FETCHES),
-    Programs(("pipx", *_CONTAINERS, "nix"), ("run",), _FETCHES),
-    Programs(("npm", "pnpm", "yarn"), ("exec", "x", "dlx", "create", "init"), _FETCHES),
-    Programs(("bun", "uv"), ("x", "tool", "--with*", "--from"), _FETCHES),
+    Programs(("pipx", *_CONTAINERS), ("run",), _FETCHES),
+    Programs(("nix",), ("run", "shell", "develop", "build", "profile"), _FETCHES),
+    Programs(
+        ("npm", "pnpm", "yarn", "bun"),
+        ("exec", "x", "dlx", "create", "init", "install", "i", "ci", "add"),
+        _FETCHES,
+    ),
+    Programs(("uv",), ("tool", "--with*", "--from", "http:*", "https:*"), _FETCHES),
     Programs(("go", "deno"), ("*@*", "http:*", "https:*", "npm:*", "jsr:*"), _FETCHES),
     Programs(
+        _names("pip cargo gem brew conda mamba apt apt-get choco winget scoop dotnet"),
+        ("install", "download", "wheel", "tool"),
+        _FETCHES,
+    ),
+    Programs(
         _names("sh bash rbash dash zsh fish ksh mksh ash csh tcsh yash busybox nu su runuser"),
-        ("-c*", "-[a-z]*c", "--command*"),
+        _names("-c* -[!-]*c* --command* --session-command* --init* --rcfile*"),
         _SHELL,
     ),
-    Programs(("cmd",), ("/c*", "/k*", "/s", "/r*"), _SHELL),
-    Programs(("powershell", "pwsh"), ("-c*", "/c*", "-e*", "/e*"), _SHELL),
+    Programs(("nu",), ("-e*", "--execute*"), _SHELL),
+    Programs(("cmd",), _names("/c* /k* /r* /s* /*/c* /*/k* /*/r*"), _SHELL),
+    Programs(("powershell",), (), _SHELL),
+    Programs(("pwsh",), ("-c*", "/c*", "-e*", "/e*"), _SHELL),
     Programs(
-        ("su", "runuser", "nsenter"),
+        ("su", "runuser", "nsenter", "wsl"),
         (),
         "It runs a program as another user, or outside of its bounds.",
     ),
     Programs(
         ("python", "pythonw", "py", "ipython", "pypy"),
-        ("-c*", "-[!-Wm]*c"),
+        ("-c*", "-[!-WmX]*c*"),
         _INLINE,
         before_script=True,
     ),
     Programs(
-        ("perl", "ruby", "lua", "osascript"), ("-e*", "-[!-I]*e"), _INLINE, before_script=True
+        ("perl", "ruby", "lua", "osascript"), ("-e*", "-[!-ILMr]*e*"), _INLINE, before_script=True
     ),
     Programs(
         ("node", "nodejs", "bun", "tsx"),
-        ("-e", "-p", "-pe", "--eval*", "--print*"),
+        ("-e", "-p", "-pe", "-ep", "--eval*", "--print*"),
         _INLINE,
         before_script=True,
     ),
     Programs(("deno",), ("eval",), _INLINE, before_script=True),
-    Programs(("php",), ("-r*",), _INLINE, before_script=True),
+    Programs(("php",), ("-r*", "-b*", "-e*"), _INLINE, before_script=True),
+    Programs(
+        _names("rscript julia elixir erl groovy scala ghc swift raku guile"),
+        ("-e*", "--eval*"),
+        _INLINE,
+        before_script=True,
+    ),
+    Programs(
+        ("emacs", "vim", "nvim", "gdb", "expect", "sqlite3"),
+        _names("-c* +* --eval* -eval* -ex* --cmd* -cmd*"),
+        _INLINE,
+    ),
+    Programs(("awk", "gawk", "mawk", "nawk"), (), _INLINE),
+    Programs(
+        _names("mshta rundll32 regsvr32 wscript cscript msiexec certutil bitsadmin installutil"),
+        (),
+        "It runs code that its arguments name.",
+    ),
+    Programs(
+        ("git",),
+        ("*.*=*", "--config-env*", "--exec-path*"),
+        "Settings in the command may decide which code is run.",
+    ),
     Programs(_CONTAINERS, ("compose",), _COMPOSES),
     Programs(("docker-compose", "podman-compose"), (), _COMPOSES),
     Programs(_CONTAINERS, ("-v*", "--volume*", "--mount*", "--device*"), _MOUNTS),
@@ -189,6 +210,8 @@ PROGRAMS: Final = (
         _LOADS,
     ),
     Programs(("node", "nodejs", "bun", "tsx", "ruby"), ("-r*",), _LOADS, before_script=True),
+    Programs(("perl",), ("-M*",), _LOADS, before_script=True),
+    Programs(("lua",), ("-l*",), _LOADS, before_script=True),
     Programs(("java",), ("-javaagent*", "-agentlib*", "-agentpath*", "-Xbootclasspath*"), _LOADS),
     Programs(
         ("npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pip", "pipx"),
@@ -212,6 +235,7 @@ _TEXTS = (
     (_DELETING, "It deletes or overwrites files."),
     (_SENDING, "It transfers data over the network."),
     (_CREDENTIALS, "It names files in which credentials are kept."),
+    (r"(?:^|[\s=\"'])\\\\[^\\\s]", "It names a place on another computer."),
 )
 # The longest command that is searched for dangers, in characters: bounds the time of the patterns.
 # A person would not read a longer one anyway.
@@ -245,10 +269,10 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
     return list(dict.fromkeys(found))
 
 
-def reaches_sandbox(variable: str) -> bool:
-    """Whether a variable may change what a sandbox does that is started with it."""
+def decides_code(variable: str) -> bool:
+    """Whether a variable decides which code is run."""
     kind = _kind(variable)
-    return kind is not None and not kind.confined
+    return kind is not None and kind.effect == _CODE
 
 
 def _words(command: Sequence[str]) -> Iterator[str]:
@@ -302,7 +326,12 @@ def _options(words: Sequence[str], start: int) -> Sequence[str]:
     return words[start:end]
 
 
-_WITH_VALUE = frozenset({"-W", "-X", "-I", "-C", "-r", "--require", "--import", "--loader"})
+_WITH_VALUE = frozenset(
+    {
+        *("-W", "-X", "-I", "-C", "-r", "--require", "--import", "--loader", "--conditions"),
+        *("--check-hash-based-pycs", "--title", "--env-file", "--experimental-loader"),
+    }
+)
 
 
 def _patterns(names: Iterable[str]) -> re.Pattern[str] | None:

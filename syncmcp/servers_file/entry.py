@@ -9,12 +9,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.numbers import is_number
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
-from syncmcp.servers_file.dangers import reaches_sandbox
 from syncmcp.servers_file.named_files import NamedFiles, named_files
 from syncmcp.servers_file.review import (
     ApprovedServers,
@@ -23,7 +22,7 @@ from syncmcp.servers_file.review import (
     ServerReview,
     ServersFileError,
 )
-from syncmcp.servers_file.sandbox import is_taken_for_option
+from syncmcp.servers_file.sandbox import is_taken_for_option, is_variable, passed_within
 
 Approve = Callable[[ServerReview], bool]
 """Asks a person whether a server may be used; runs on the thread that is about to use it."""
@@ -43,8 +42,14 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
 }
 
 
+# The arguments of `named_files`.
+_Names: TypeAlias = tuple[Path, Path, tuple[str, ...], Mapping[str, str], str | None]
+
+
 class NotApproved(Denied):
     """A server that a guarded file names is not approved; it was neither started nor contacted.
+
+    Also raised by a start for which a file that the command names has changed since the approval.
 
     Attributes:
         review: The description of the server to approve.
@@ -165,7 +170,7 @@ class ServerEntry:
         """
         parsed = self._parse()
         command = () if parsed.command is None else (parsed.command, *parsed.args)
-        files, folders = self._named_files(parsed, command) if command else NamedFiles({}, ())
+        files, folders = self._named_files(parsed) if command else NamedFiles({}, ())
         return ServerReview(
             self.name,
             self.file,
@@ -175,7 +180,7 @@ class ServerEntry:
             parsed.env,
             parsed.headers,
             parsed.cwd,
-            self._digest(files),
+            _digest([*self._facts(), files]),
             tuple(files),
             folders,
         )
@@ -191,15 +196,18 @@ class ServerEntry:
         parsed = self._parse()
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
-        self._check_approved()
+        approved = self._approved_review() if self._rules.guarded else None
         if parsed.command is None:
             return self._http(parsed)
-        return self._stdio(parsed, parsed.command)
+        target = self._stdio(parsed, parsed.command)
+        if approved is not None:
+            target.before_start = _Unchanged(approved, self._names(parsed), self._facts())
+        return target
 
-    def _check_approved(self) -> None:
+    def _approved_review(self) -> ServerReview:
         ask = self._rules.approve
         # Again after each yes: a file that it names may have changed while the person was reading.
-        while self._rules.guarded and (review := self.review()).digest not in self._rules.approved:
+        while (review := self.review()).digest not in self._rules.approved:
             if ask is None:
                 raise self._not_approved(
                     review,
@@ -210,31 +218,35 @@ class ServerEntry:
             if ask(review) is not True:
                 raise self._not_approved(review, "this server was not approved", "person")
             self.approve(review)
+        return review
 
     def _not_approved(self, review: ServerReview, message: str, by: str) -> NotApproved:
         return NotApproved(message, server=self.name, kind="server", by=by, review=review)
 
-    def _named_files(self, parsed: _ParsedEntry, command: tuple[str, ...]) -> NamedFiles:
-        values = self._rules.values
+    def _named_files(self, parsed: _ParsedEntry) -> NamedFiles:
         try:
-            return named_files(
-                self.file,
-                values.folder,
-                [values.settle(word) for word in command],
-                {name: values.settle(value) for name, value in parsed.env.items()},
-                None if parsed.cwd is None else values.settle(parsed.cwd),
-            )
+            return named_files(*self._names(parsed))
         except OSError as error:  # the directory of the process is gone, for example
             reason = error.strerror or type(error).__name__
             raise self._error(f"the files that it names cannot be examined: {reason}") from error
         except ValueError as error:
             raise self._error(f"it has {error}") from error
 
-    def _digest(self, files: Mapping[str, str]) -> str:
+    def _names(self, parsed: _ParsedEntry) -> _Names:
+        values = self._rules.values
+        return (
+            self.file,
+            values.folder,
+            tuple(values.settle(word) for word in (parsed.command or "", *parsed.args)),
+            {name: values.settle(value) for name, value in parsed.env.items()},
+            None if parsed.cwd is None else values.settle(parsed.cwd),
+        )
+
+    def _facts(self) -> list[Any]:
+        """What the digest covers beside the files that the command names."""
         # The path of the file is included: the same command in another folder may start another
         # program.
-        content = [str(self.file), self._rules.confine, self.stated, files]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return [str(self.file), self._rules.confine, self.stated]
 
     # -- validation of the entry -----------------------------------------------------------------
 
@@ -290,10 +302,9 @@ class ServerEntry:
                 "command",
             )
         for name in env:
-            if reaches_sandbox(name):
+            if not is_variable(name):
                 raise self._error(
-                    "may change what the program of confine= does; the command env sets it within",
-                    f"env.{name}",
+                    "has a name that cannot be passed into the sandbox of confine=", f"env.{name}"
                 )
 
     def _text(self, key: str) -> str | None:
@@ -346,6 +357,7 @@ class ServerEntry:
         words[0] = os.path.expanduser(words[0])
         if self._rules.confine:
             self._check_confined(words[0], env)
+            words, env = passed_within(words, env)
         line = [*self._rules.confine, *words]
         try:
             return Stdio(line[0], *line[1:], env=env, cwd=cwd)
@@ -373,6 +385,32 @@ class ServerEntry:
 
     def __repr__(self) -> str:
         return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
+
+
+@dataclass(frozen=True)
+class _Unchanged:
+    """Checks before each start that the files that a command names are those that were approved.
+
+    It can be pickled with the target, which an entry with a function that asks cannot.
+    """
+
+    review: ServerReview
+    names: _Names
+    facts: list[Any]
+
+    def __call__(self) -> None:
+        if _digest([*self.facts, named_files(*self.names).digests]) != self.review.digest:
+            raise NotApproved(
+                "a file that its command names has changed since it was approved",
+                server=self.review.server,
+                kind="server",
+                by="nobody",
+                review=self.review,
+            )
+
+
+def _digest(content: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:

@@ -7,6 +7,7 @@ in their turn, and the other files of directories, are not covered.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -36,8 +37,13 @@ _AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of 
 # Interpreters find these by a shorter name: of a file without its ending, or of its directory.
 _ENDINGS = (
     *(".js", ".mjs", ".cjs", ".ts", ".py"),
-    *("/package.json", "/index.js", "/index.mjs", "/index.cjs", "/index.ts", "/__main__.py"),
+    *("/package.json", "/index.js", "/index.mjs", "/index.cjs", "/index.ts"),
+    *("/__main__.py", "/__init__.py"),
 )
+_MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")  # python -m a.b
+# The members of a package.json that name what is run, and the largest one that is read for them.
+_RUN: Final = ("main", "module", "bin", "scripts")
+_LARGEST_PACKAGE: Final = 1024 * 1024
 
 
 class NamedFiles(NamedTuple):
@@ -85,7 +91,7 @@ def named_files(
     roots = _roots(file, folder)
     if cwd is None or not os.path.isabs(os.path.expanduser(cwd)):
         roots |= _both(_trees(Path(os.getcwd(), "file")))
-    words = _distinct((*(() if cwd is None else (base,)), *_candidates(command, env, base)))
+    words = _distinct((*(() if cwd is None else (base,)), *_candidates(command, env, base, roots)))
     found: dict[str, str] = {}
     named: dict[str, None] = {}
     places = [base]  # grows: a directory may be named relative to another one
@@ -94,18 +100,57 @@ def named_files(
             raise _too_many()
         for word in words:
             path = os.path.abspath(os.path.join(place, os.path.expanduser(word)))
+            if _is_elsewhere(path, roots):
+                continue
             if _is_a(path, stat.S_ISDIR) and _is_of_project(path, roots):
                 named[path] = None
                 if path not in places:
                     places.append(path)
-            for each in (path, *(path + ending for ending in _ENDINGS)):
-                if each not in found and _is_a(each, stat.S_ISREG):
-                    real = os.path.realpath(each)
-                    if _is_within(real, roots):
-                        found[each] = _digest(real)
-                    elif _is_within(each, roots):
-                        found[each] = f"link to {real}"
+            _cover(path, roots, found)
     return NamedFiles(dict(sorted(found.items())), tuple(sorted(named)))
+
+
+def _cover(path: str, roots: set[str], found: dict[str, str]) -> None:
+    """Add the files that a program may find by a path, and what a package.json of these names."""
+    paths = {path: None}  # grows
+    while paths:
+        path, _ = paths.popitem()
+        for each in (path, *(path + ending for ending in _ENDINGS)):
+            if each in found or not _is_a(each, stat.S_ISREG):
+                continue
+            real = os.path.realpath(each)
+            if _is_within(real, roots):
+                found[each] = _digest(real)
+                if os.path.basename(each) == "package.json":
+                    folder = os.path.dirname(each)
+                    words = _distinct(_packaged(real))
+                    paths |= {os.path.abspath(os.path.join(folder, one)): None for one in words}
+            elif _is_within(each, roots):
+                found[each] = f"link to {real}"
+
+
+def _packaged(path: str) -> Iterator[str]:
+    """The words of a package.json that may be files that are run."""
+    try:
+        with open(path, "rb") as file:
+            content = json.loads(file.read(_LARGEST_PACKAGE))
+    except (OSError, ValueError, RecursionError):  # no interpreter could read it either
+        return
+    for name in _RUN if isinstance(content, dict) else ():
+        stated = content.get(name)
+        for text in stated.values() if isinstance(stated, dict) else (stated,):
+            if isinstance(text, str):
+                yield from (text, *_parts(text))
+
+
+def _is_elsewhere(path: str, roots: set[str]) -> bool:
+    r"""Whether looking at a path would contact another computer (``\\host\share`` of Windows).
+
+    That would get the name and a proof of the password of the person, before anybody has approved.
+    """
+    share = os.path.normcase(os.path.splitdrive(path)[0])
+    known = {os.path.splitdrive(root)[0] for root in roots}
+    return share.startswith(("\\\\", "//")) and share not in known
 
 
 def _roots(file: Path, folder: Path) -> set[str]:
@@ -135,17 +180,25 @@ def _is_of_project(folder: str, roots: set[str]) -> bool:
     )
 
 
-def _candidates(command: Sequence[str], env: Mapping[str, str], base: str) -> Iterator[str]:
+def _candidates(
+    command: Sequence[str], env: Mapping[str, str], base: str, roots: set[str]
+) -> Iterator[str]:
     program, *args = command
     if os.path.dirname(program):
         yield program
     else:
-        yield from _on_path(program, env, base)
+        yield from _on_path(program, env, base, roots)
     for text in (*args, *env.values()):
         for part in (text, *_parts(text)):
             yield part
             yield _SHORT_OPTION.sub("", part, count=1)
             yield unquote(_AFTER_PATH.sub("", part))
+            if _MODULE.fullmatch(part):
+                *packages, _ = names = part.split(".")
+                yield "/".join(names)
+                yield from (
+                    f"{'/'.join(names[:n])}/__init__.py" for n in range(1, len(packages) + 1)
+                )
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -170,11 +223,12 @@ def _too_many() -> ValueError:
     return ValueError(f"more than {MAX_WORDS:,} words that could be files")
 
 
-def _on_path(program: str, env: Mapping[str, str], base: str) -> Iterator[str]:
+def _on_path(program: str, env: Mapping[str, str], base: str, roots: set[str]) -> Iterator[str]:
     """The program that the `PATH` of the server finds, as an absolute path."""
     given = [value for name, value in env.items() if name.upper() == "PATH"]
     for folder in (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep):
-        found = shutil.which(program, path=os.path.join(base, folder))
+        path = os.path.join(base, folder)
+        found = None if _is_elsewhere(path, roots) else shutil.which(program, path=path)
         if found is not None:
             yield os.path.abspath(found)
             return

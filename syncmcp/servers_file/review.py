@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from syncmcp._base.text import redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
-from syncmcp.servers_file.dangers import command_warnings
+from syncmcp.servers_file.dangers import command_warnings, decides_code
 
 
 class ServersFileError(UsageError):
@@ -39,7 +39,8 @@ class ServersFileError(UsageError):
 
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_KIND = re.compile(r"([A-Za-z][\w-]*):")
+_KIND = re.compile(r"[A-Za-z][\w-]*:")
+_INPUT, _ENV = "input:", "env:"
 
 
 class MissingValue(ValueError):
@@ -74,24 +75,24 @@ class PlaceholderValues:
 
     def _settled(self, content: str, whole: str) -> str:
         fixed = self._fixed().get(content)
+        if fixed is not None or not _named(content):
+            return whole if fixed is None else fixed
         _, has_default, default = content.partition(":-")
-        return fixed if fixed is not None else default if has_default else whole
+        return default if has_default else whole
 
     def _value(self, content: str, whole: str) -> str:
         fixed = self._fixed().get(content)
         if fixed is not None:
             return fixed
-        kind = _KIND.match(content)
-        name, has_default, default = content.partition(":-")
-        if kind is not None and kind.group(1) == "input":
-            return self._input(content.removeprefix("input:"))
-        if kind is not None and kind.group(1) == "env":
-            name = name.removeprefix("env:")
-        elif not _NAME.fullmatch(name):
-            if kind is not None:
+        named = _named(content)
+        if named is None:
+            if _KIND.match(content):
                 raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
             return whole  # syntax of a shell or of another program
-        return self._variable(name, default if has_default else None)
+        if named.startswith(_INPUT):
+            return self._input(named.removeprefix(_INPUT))
+        _, has_default, default = content.partition(":-")
+        return self._variable(named, default if has_default else None)
 
     def _variable(self, name: str, default: str | None) -> str:
         variables = os.environ if self.variables is None else self.variables
@@ -122,9 +123,18 @@ class PlaceholderValues:
 
 def variables_in(text: str) -> list[str]:
     """The names of the environment variables and inputs that `text` uses."""
-    contents = _PLACEHOLDER.findall(text)
-    names = (content.partition(":-")[0].removeprefix("env:") for content in contents)
-    return list(dict.fromkeys(name for name in names if name not in _FIXED))
+    contents = (content for content in _PLACEHOLDER.findall(text) if content not in _FIXED)
+    return list(dict.fromkeys(name for content in contents if (name := _named(content))))
+
+
+def _named(content: str) -> str | None:
+    """The variable, or the input with its prefix, whose value a placeholder gets, if any."""
+    if content.startswith(_INPUT):
+        return content
+    name = content.partition(":-")[0]
+    if name.startswith(_ENV):
+        return name.removeprefix(_ENV)
+    return name if _NAME.fullmatch(name) else None
 
 
 _FIXED = frozenset(PlaceholderValues(Path())._fixed())
@@ -216,9 +226,11 @@ class ServerReview:
             lines.append(f"  {visible(self.url or '')}")
         if self.cwd is not None:
             lines.append(f"in {visible(self.cwd)}")
-        for title, values in (("with", self.env), ("sending", self.headers)):
-            # Secrets are masked on the screen.
-            lines += [f"{title} {visible(redact(f'{n}={value}'))}" for n, value in values.items()]
+        lines += [f"with {_shown(name, value)}" for name, value in self.env.items()]
+        # Secrets are masked on the screen.
+        lines += [
+            f"sending {visible(redact(f'{name}={value}'))}" for name, value in self.headers.items()
+        ]
         if self.variables:
             lines.append(f"It would get the values of: {visible(', '.join(self.variables))}.")
         lines += self._coverage() if self.kind == "stdio" else []
@@ -244,6 +256,15 @@ class ServerReview:
 
     def __repr__(self) -> str:  # other attributes may contain secrets
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
+
+
+def _shown(variable: str, value: str) -> str:
+    """A variable as text for a person: without secrets, but whole where it decides what is run.
+
+    Code could be written so that it passes for a secret.
+    """
+    text = f"{variable}={value}"
+    return visible(text if decides_code(variable) else redact(text))
 
 
 # -- the file of approvals ------------------------------------------------------------------------

@@ -216,6 +216,8 @@ class StdioTransport:
             # What a file system may hold up comes first, where it holds up this thread only.
             command = locate(config.command, env, config.cwd)
             reach(command, config.cwd)
+            if config.before_start is not None:
+                config.before_start()
             if self._closing:
                 raise ClosedError("closed while it was opening", server=self.label)
             with delaying_forks():

@@ -148,7 +148,8 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.answers("language=French", " text=Hi", ENTER)
         terminal.answers("user: ", "call fail --json", ENTER)
         terminal.answers('"exit_code": 5', "nonsense", ENTER)
-        terminal.answers("there is no such command", "ping --trust", ENTER)
+        terminal.answers("there is no such command", "call add a:=1 'b:=2", ENTER)
+        terminal.answers("the line cannot be split into words", "ping --trust", ENTER)
         terminal.answers("counts when the shell is started", "help ping", ENTER)
         terminal.answers("Usage: syncmcp ping", "call countdown steps:=1000 delay:=0.2", ENTER)
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys

@@ -71,6 +71,17 @@ def test_the_demo_server_loads_none_either(hostile: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_the_demo_starts_no_package_of_the_folder(tmp_path: Path) -> None:
+    """The command is a script there: its path is that of an installation."""
+    (tmp_path / "command.py").write_text("from syncmcp.cli.app import demo; demo()")
+    package = tmp_path / "checkout" / "syncmcp" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("raise SystemExit('ran the package of this folder')")
+    ran = python("../command.py", cwd=package.parents[1])
+    assert "of this folder" not in ran.stdout + ran.stderr
+    assert "Demo 1.0" in ran.stdout
+
+
 def test_a_checkout_runs_from_its_own_root(tmp_path: Path) -> None:
     (tmp_path / "syncmcp").symlink_to(ROOT / "syncmcp")
     ran = python("-m", "syncmcp", "tools", "--help", cwd=tmp_path, path="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
-from tests.cli.running import DEMO, ended, program
+from tests.cli.running import DEMO, ROOT, ended, program
 from tests.support.stage import PATIENCE
 
 
@@ -113,3 +115,21 @@ def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) 
 def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
     assert output.exit_code(error) == code
     assert output.describe(error)["exit_code"] == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
+@pytest.mark.parametrize(
+    ("closed", "out"), [("<&-", "Hello, x!\n"), ("2>&-", "Hello, x!\n"), ("<&- >&- 2>&-", "")]
+)
+def test_closed_streams_are_as_good_as_empty_ones(closed: str, out: str, elsewhere: Path) -> None:
+    """Python has none for them, and the next file that is opened gets the number of one."""
+    command = [sys.executable, "-m", "syncmcp", "call", "greet", "name=x", *DEMO]
+    ran = subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(command)} {closed}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=6 * PATIENCE,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, out, "")

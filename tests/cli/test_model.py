@@ -60,7 +60,7 @@ def test_a_person_agrees_to_what_is_asked_and_to_what_is_answered(
     with at_terminal("call", demo, *ASKED, "-m", "openai:m") as terminal:
         terminal.sees("Let the model answer?")
         assert "Why?" in terminal.screen
-        terminal.types(DOWN, DOWN, DOWN, ENTER)
+        terminal.types(DOWN, DOWN, ENTER)
         terminal.sees("Send it?")
         assert "Because." in terminal.screen
         terminal.types(DOWN, DOWN, ENTER)

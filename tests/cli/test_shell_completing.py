@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from prompt_toolkit.document import Document
 
 from syncmcp._client.client import Client
-from syncmcp.cli.app import _split_line
 from syncmcp.cli.parsing import parse_arguments
 from syncmcp.cli.shell import ShellCompleter
 from syncmcp.types import Completion, Prompt, Resource, Tool
@@ -79,20 +79,20 @@ def lines(client: Offering, before: str) -> list[str]:
 def check(text: str) -> None:
     for before in ("call ", "prompt ", "read "):
         for line in lines(Offering(text), before):
-            command, word = _split_line(line)
+            command, word = shlex.split(line)
             assert command == before.strip()
             assert word in (text, "known")
             assert not word.startswith("-")
     for before in ("call known q=", "prompt known q="):
         for line in lines(Offering(text, type="string", enum=[text]), before):
-            *settled, word = _split_line(line)
+            *settled, word = shlex.split(line)
             assert settled == before.split()[:2]
             assert parse_arguments([word]) == {"q": text}
     for line in lines(Offering(text, enum=[text, 1]), "call known q:="):
-        assert parse_arguments([_split_line(line)[-1]])["q"] in (text, 1)
+        assert parse_arguments([shlex.split(line)[-1]])["q"] in (text, 1)
     for before in ("call known ", "prompt known "):
         for line in lines(Offering(text), before):
-            *settled, word = _split_line(line)
+            *settled, word = shlex.split(line)
             assert settled == before.split()
             assert not word.startswith("-")
             value = "1" if word.endswith(":=") else "x"
@@ -133,7 +133,7 @@ def test_a_text_that_begins_like_a_file_is_escaped() -> None:
 
 def test_choices_of_other_types_are_json() -> None:
     mixed = Offering("x", enum=["@a b", 1, None])
-    found = [parse_arguments(_split_line(line)[2:]) for line in lines(mixed, "call known q:=")]
+    found = [parse_arguments(shlex.split(line)[2:]) for line in lines(mixed, "call known q:=")]
     assert json.dumps(found) == json.dumps([{"q": "@a b"}, {"q": 1}, {"q": None}])
 
 

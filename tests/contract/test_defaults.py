@@ -133,6 +133,7 @@ CONSTANTS = {
     "Warnings of a server in a file that are shown before it and beside the question": (
         "ui.terminal.cards._MOST_WARNINGS"
     ),
+    "Characters of a question that a person is shown": "ui.everything.MOST_SHOWN",
     "Characters of the arguments of a call that a page shows without an overview": (
         "ui.browser.cards._MAX_ARGUMENTS"
     ),

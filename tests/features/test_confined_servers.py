@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ServersFileError, Stdio
+from syncmcp import McpError, ServersFileError, Stdio
 from syncmcp.servers_file import ServersFile, read
 from tests.support.stage import PATIENCE
 
@@ -67,23 +67,52 @@ def test_a_placeholder_does_not_hide_such_a_command(command: str) -> None:
     assert caught.value.key == "command"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("LD_PRELOAD", "ld_preload", "PATH", "BASH_ENV", "PYTHONPATH", "DOCKER_HOST", "HOME"),
-        *("XDG_CONFIG_HOME", "GCONV_PATH", "NODE_OPTIONS"),
-    ],
-)
-def test_a_variable_that_could_change_the_sandbox_is_refused(name: str) -> None:
-    entry = {"command": "x", "env": {name: "./evil"}}
-    assert line(entry)  # without a sandbox it is a matter of approval alone
+JAIL = """
+import json, os, sys
+with open("jail.json", "w") as file:
+    json.dump(dict(os.environ), file)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+SHOWS = "import json, os; json.dump(dict(os.environ), open('within.json', 'w'))"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
+def test_no_variable_of_an_entry_reaches_the_sandbox() -> None:
+    """Its command gets all of them, as they are."""
+    given = {
+        "LD_PRELOAD": "",
+        "PATH": "/evil",
+        "DBUS_SESSION_BUS_ADDRESS": "evil:",
+        "IFS": "x",
+        "API_KEY": "a b\n'\"$(id)`id`\\ \u6f22",
+    }
+    stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": given}
+    with pytest.raises(McpError):  # it is no server
+        syncmcp.connect(confined(stated, sys.executable, "-c", JAIL)["one"])
+    jail, within = (json.loads(Path(f"{name}.json").read_text()) for name in ("jail", "within"))
+    assert {name: within[name] for name in given} == given
+    assert not [name for name in within if name.startswith("SYNCMCP_WITHIN")]
+    assert [name for name, value in given.items() if jail.get(name) == value] == []
+    assert given["API_KEY"] not in " ".join(line(stated, "jail"))
+
+
+def test_a_sandbox_that_lets_no_variable_through_starts_nothing() -> None:
+    drops = "import os, sys; os.execve(sys.argv[1], sys.argv[1:], {})"
+    stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": {"API_KEY": "k"}}
+    with pytest.raises(McpError, match="SYNCMCP_WITHIN_API_KEY"):
+        syncmcp.connect(confined(stated, sys.executable, "-c", drops)["one"])
+    assert not Path("within.json").exists()
+
+
+@pytest.mark.parametrize("name", ["A B", "x;id", "BASH_FUNC_x%%", "1", "\u00e4", "${A}"])
+def test_a_name_that_a_shell_would_read_in_another_way_is_refused(name: str) -> None:
     with pytest.raises(ServersFileError, match="of confine=") as caught:
-        line(entry, "bwrap")
+        line({"command": "x", "env": {name: "1"}}, "bwrap")
     assert caught.value.key == f"env.{name}"
 
 
-def test_other_variables_and_options_of_the_command_stay() -> None:
-    entry = {"command": "x", "args": ["-y", "A=b", "--"], "env": {"API_KEY": "k", "PIP_QUIET": "1"}}
+def test_options_of_the_command_stay() -> None:
+    entry = {"command": "x", "args": ["-y", "A=b", "--"]}
     assert line(entry, "jail") == ["jail", "x", "-y", "A=b", "--"]
 
 

@@ -64,6 +64,33 @@ def warnings(*command: str, **env: str) -> str:
         ("cmd /c npx -y x", FETCHES),
         ("sh -c|npx -y x", FETCHES),
         ("npm exec x", FETCHES),
+        ("npm install x", FETCHES),
+        ("python -m pip install x", FETCHES),
+        ("nix shell x", FETCHES),
+        ("nix run x", FETCHES),
+        ("uv run https://example.com/x.py", FETCHES),
+        ("cmd /q/c x", SHELL),
+        ("cmd /d /v:on/c x", SHELL),
+        ("sh -xce x", SHELL),
+        ("nu -e x", SHELL),
+        ("nu --execute x", SHELL),
+        ("fish --init-command x", SHELL),
+        ("fish -C x", SHELL),
+        ("bash --rcfile x -i", SHELL),
+        ("powershell iex(1)", SHELL),
+        ("wsl x", RIGHTS),
+        ("python -Icprint(1)", INLINE),
+        ("python --check-hash-based-pycs always -c x", INLINE),
+        ("node --title x -e y", INLINE),
+        ("perl -neprint x", INLINE),
+        ("Rscript -e x", INLINE),
+        ("php -B x", INLINE),
+        ("vim -c x", INLINE),
+        ("awk BEGIN{system(1)}", INLINE),
+        ("perl -Mx y.pl", LOADS),
+        ("mshta http://x", "its arguments name"),
+        ("git -c alias.x=!sh x", "may decide which code"),
+        ("x \\\\host\\share\\y", "another computer"),
         ("uv tool run x", FETCHES),
         ("uv run --with requests x.py", FETCHES),
         ("deno run npm:x", FETCHES),
@@ -189,9 +216,7 @@ def quoted(names: tuple[str, ...]) -> str:
 
 
 def test_the_page_has_the_table_of_variables() -> None:
-    told = [
-        [quoted(kind.names), kind.effect, "yes" if kind.confined else "no"] for kind in VARIABLES
-    ]
+    told = [[quoted(kind.names), kind.effect] for kind in VARIABLES]
     assert rows("Variables") == told
 
 

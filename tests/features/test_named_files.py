@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import ntpath
 import os
+import pickle
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import syncmcp
 from syncmcp import NotApproved, ServersFileError
 from syncmcp.servers_file import ServerEntry, ServerReview, read
 from tests.support.stage import in_threads
@@ -110,14 +113,64 @@ def test_a_change_of_a_named_file_asks_again(stated: Any, project: Path) -> None
         ("dist", "dist/index.js"),
         ("dist", "dist/package.json"),
         ("dist", "dist/__main__.py"),
+        ("dist", "dist/__init__.py"),
+        ("dist.tool", "dist/__init__.py"),
+        ("dist.tool", "dist/tool.py"),
+        ("dist.server.py", "dist/server/py.py"),
         ("./dist/", "dist/index.js"),
         ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
     ],
 )
 def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
-    Path("dist").mkdir()
+    Path(name).parent.mkdir(parents=True)
     Path(name).write_text("good")
     assert asks_again(program(word), lambda: Path(name).write_text("evil"))
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        {"main": "lib/run.js"},
+        {"main": "./lib/run"},
+        {"main": "lib"},
+        {"bin": {"run": "lib/run.js"}},
+        {"scripts": {"start": "NODE_ENV=x node lib/run.js --now"}},
+    ],
+    ids=str,
+)
+def test_what_a_package_runs_is_covered(package: dict[str, Any]) -> None:
+    Path("dist/lib").mkdir(parents=True)
+    Path("dist/package.json").write_text(json.dumps(package))
+    Path("dist/lib/package.json").write_text(json.dumps({"main": "run", "bin": "../lib"}))
+    Path("dist/lib/run.js").write_text("good")
+    assert asks_again(program("dist"), lambda: Path("dist/lib/run.js").write_text("evil"))
+
+
+@pytest.mark.parametrize("content", ["[", "[1]", '{"main": 1, "bin": [1], "scripts": {"a": {}}}'])
+def test_a_package_that_names_nothing_is_covered_itself(content: str, project: Path) -> None:
+    Path("dist").mkdir()
+    Path("dist/package.json").write_text(content)
+    files = entry(program("dist")).review().files
+    assert files == (str(project / "dist" / "package.json"),)
+
+
+def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path with the name of a host, as on Windows, which tells that host who is asking."""
+    looked: list[str] = []
+    real = os.stat
+
+    def watched(path: Any, **options: Any) -> os.stat_result:
+        looked.append(os.fspath(path) if not isinstance(path, int) else "")
+        return real(path, **options)
+
+    monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
+    stated = program("//evil/share/a.py", "--x=//evil/share/b", env={"PATH": "//evil/share"})
+    made = entry(stated)
+    monkeypatch.setattr(os, "stat", watched)
+    made.review()
+    entry(program("a.py", cwd="//evil/share")).review()
+    assert looked
+    assert [path for path in looked if path.startswith("//evil")] == []
 
 
 def test_what_a_working_directory_of_the_project_begins_with_is_covered() -> None:
@@ -302,6 +355,15 @@ def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert caught.value.server == "one"
 
 
+def test_a_default_counts_only_where_it_is_filled_in() -> None:
+    """Words that no placeholder is in are passed as they are, and may be the name of a file."""
+    for name in ("run", "${1:-run}"):
+        Path(f"{name}.js").write_text("1")
+    for word, name in (("${1:-run}", "${1:-run}.js"), ("${A:-run}.js", "run.js")):
+        files = entry(program(word)).review().files
+        assert [os.path.basename(path) for path in files] == [name]
+
+
 def test_no_variable_is_looked_at_for_it() -> None:
     class Watched(dict[str, str]):
         def get(self, *key: Any) -> Any:
@@ -341,6 +403,29 @@ def test_what_changes_while_a_person_reads_is_asked_about_again() -> None:
     assert len(seen) == 2
     assert seen[0].digest != seen[1].digest
     assert entry(stated).approved
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_changes_before_a_start_is_not_started(times: int) -> None:
+    """A file that is replaced after the client was made, or before a restart."""
+    serves = "from syncmcp.testing.__main__ import main; main()"
+    script = Path("src/server.py")
+    script.write_text(serves)
+    found = entry({"command": sys.executable, "args": ["src/server.py"]})
+    found.approve()
+    client = syncmcp.Client(found)
+    assert pickle.loads(pickle.dumps(client)) is not client
+    for _ in range(times - 1):
+        with client:
+            assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+    script.write_text(f"open('ran', 'w'); {serves}")
+    with pytest.raises(NotApproved, match="has changed since") as caught:
+        client.open()
+    assert caught.value.review.server == "one"
+    assert not Path("ran").exists()
+    script.write_text(serves)
+    with client:  # what was approved is there again
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
 
 def test_the_yes_is_to_what_was_seen() -> None:

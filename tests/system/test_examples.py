@@ -466,7 +466,7 @@ class TestTheTutor:
             person.sees("━━ school wants a model to answer it ━━")
             person.sees("Let the model answer?")
             assert "42" not in person.screen
-            person.types(DOWN, DOWN, DOWN, ENTER)
+            person.types(DOWN, DOWN, ENTER)
             person.sees("━━ school would get this answer of the model ━━")
             person.answers("Send it?", DOWN, DOWN, ENTER)
             person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")

@@ -575,6 +575,35 @@ class TestSampling:
         assert edited.messages[1].text == "edited"
         assert len(edited.messages) == 151
 
+    def test_all_that_is_agreed_to_is_on_the_page(self, visitor: Visitor) -> None:
+        """What the summary of a page leaves out, and what it has no place for."""
+        end = "word " * 20_000 + "the end of it"
+        tools = [{"name": f"t{n}", "inputSchema": {"description": f"s{n}."}} for n in range(60)]
+        request = sampling(end, *(f"message {n}" for n in range(150)), tools=tools)
+        asked, page = visitor.ask("review", question("sampling", request))
+        for words in (end, "message 149", "s59."):
+            assert words in page.text
+        visitor.send(page, "approve")
+        assert asked.answer() == Verdict.allow()
+        answer = written(content=[{"type": "text", "text": f"part {n}"} for n in range(60)])
+        asked, page = visitor.ask("review", question("sampling", answer=answer))
+        assert "part 59" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+        for kind, made in (("form", form(message=end)), ("url", link(message=end))):
+            asked, page = visitor.ask(kind, made, context())
+            assert "the end of it" in page.text
+            visitor.send(page, "decline")
+            asked.answer()
+
+    def test_no_words_of_a_form_stand_where_the_page_names_things(self, visitor: Visitor) -> None:
+        fields = {"a": {"type": "string", "title": "Checked by this program", "description": "ok"}}
+        asked, page = visitor.ask("review", question("form", form(fields)))
+        assert re.findall("<dt>(.*?)</dt>", page.source) == ["Message", "Its fields"]
+        assert "Checked by this program: ok" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
     @pytest.mark.requirement("M-17")
     def test_the_text_so_far_is_shown_and_can_be_stopped(
         self, browser: Browser, visitor: Visitor

@@ -17,13 +17,15 @@ from wcwidth import wcwidth
 from syncmcp import servers_file
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import ToolCall, Verdict
+from syncmcp.errors import UsageError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import ToolAnnotations
+from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE, Clock
 from tests.ui import asking as about
 from tests.ui.person import CTRL_C, DOWN, ENTER, UP, Person
-from tests.ui.terminal_questions import Asking, asked, form, link, question
+from tests.ui.terminal_questions import Asking, asked, completion, form, link, question
 
 SCREEN = "syncmcp.ui.terminal.screen"
 
@@ -328,14 +330,15 @@ def test_a_call_that_only_reads_by_the_word_of_a_trusted_server_takes_no_word(
     assert verdict.result(PATIENCE) == Verdict.allow()
 
 
-def test_all_arguments_of_a_call_can_be_seen_before_it_is_allowed(
+def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     person: Person, asking: Asking
 ) -> None:
     text = "a" * 9_000 + "; the middle" + "b" * 9_000 + "; rm -rf /"
     call = ToolCall("write", {"text": text, "path": "/etc/passwd"}, None)
     verdict = asking("review", question("tool", call))
-    person.sees("View all of the arguments")
+    person.sees("Read all of it")
     shown = person.screen
+    assert "Call it, " not in shown
     # Both ends, the lengths, and what follows a long argument.
     assert re.search(r"Its arguments: 2 \(18,0\d\d characters; both ends of each\)", shown)
     flat = quoted(person)
@@ -355,8 +358,118 @@ def test_all_arguments_of_a_call_can_be_seen_before_it_is_allowed(
 def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> None:
     call = ToolCall("write", {f"n{number}": number for number in range(2_000)}, None)
     verdict = asking("review", question("tool", call))
-    person.sees("View all of the arguments")
+    person.sees("Read all of it")
     assert "Its arguments: 2,000 (" in person.screen
     assert "│ … (1,980 more arguments)" in person.screen
     person.types(ENTER)
     assert not verdict.result(PATIENCE).allowed
+
+
+# -- what a model gets and gives, and what forms and links say -------------------------------------
+
+LONG_TEXT = "word " * 2_000 + "the end of it"
+SECOND = [{"role": "user", "content": {"type": "text", "text": text}} for text in ("one", "two")]
+TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"systemPrompt": LONG_TEXT},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}]},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}, *SECOND]},
+        {"tools": [TOOL]},
+        {"metadata": {"hint": LONG_TEXT}},
+        {"stopSequences": [LONG_TEXT]},
+    ],
+    ids=["system prompt", "message", "earlier message", "tool", "metadata", "stops"],
+)
+def test_all_of_a_request_is_seen_before_a_model_gets_it(
+    person: Person, asking: Asking, wire: dict[str, Any]
+) -> None:
+    verdict = asking("review", question("sampling", completion(**wire)))
+    agrees_after_reading(person, "Let the model answer?", verdict)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"type": "text", "text": LONG_TEXT},
+        {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_TEXT}},
+        {"type": "odd", "of": LONG_TEXT},
+    ],
+    ids=lambda content: content["type"],
+)
+def test_all_of_an_answer_is_seen_before_it_is_sent(
+    person: Person, asking: Asking, content: dict[str, Any]
+) -> None:
+    answer = about.written(content=content)
+    verdict = asking("review", question("sampling", completion(), answer))
+    agrees_after_reading(person, "Send it?", verdict)
+
+
+def agrees_after_reading(person: Person, prompt: str, verdict: Any) -> None:
+    person.sees(prompt)
+    offered = person.screen[person.screen.rindex(prompt) :]
+    assert "Deny" in offered
+    assert not re.search("Approve|Send$", offered, re.MULTILINE)
+    person.types(DOWN, ENTER)  # read all of it
+    assert reads_on(person) > 1
+    person.types(ENTER)
+    assert "the end of it" in quoted(person)
+    person.sees("» Deny")
+    person.types(*[UP] * (2 if prompt.startswith("Let") else 1), ENTER)  # around the end
+    assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_all_of_a_message_is_seen_before_it_is_answered(
+    person: Person, asking: Asking, stops: bool
+) -> None:
+    answer = asking("form", form(message=LONG_TEXT), asked())
+    if stops:
+        person.answers("lines were shown", DOWN, ENTER)
+        assert answer.result(PATIENCE).action == "cancel"
+        return
+    assert reads_on(person) > 1
+    person.types(ENTER)
+    person.answers("What will you do?", DOWN, ENTER)
+    assert answer.result(PATIENCE).action == "decline"
+    assert "the end of it" in quoted(person)
+
+
+def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: Asking) -> None:
+    """No member is left out, and no line of a text passes for a member."""
+    wire = {
+        "messages": SECOND,
+        "metadata": {"k": ["a\nb", {}, None]},
+        "toolChoice": {"mode": "auto"},
+    }
+    verdict = asking("review", question("sampling", completion(**wire)))
+    person.sees("» Deny")
+    for row in ('"k":', "1 of 3:", "    a", "    b", "2 of 3: {}", "3 of 3: null", '"mode": auto'):
+        assert f"{row}\n" in person.screen + "\n", row
+    person.types(DOWN, DOWN, ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+@pytest.mark.parametrize(
+    ("method", "asking_about"),
+    [
+        ("form", lambda text: (form(message=text), asked())),
+        ("url", lambda text: (about.link(message=text), asked())),
+        ("review", lambda text: (question("sampling", completion(systemPrompt=text)),)),
+        ("review", lambda text: (question("sampling", completion(), about.written(text)),)),
+        ("review", lambda text: (question("tool", ToolCall("x", {"text": text}, None)),)),
+    ],
+    ids=["form", "link", "request", "answer", "call"],
+)
+def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
+    person: Person, terminal: Terminal, method: str, asking_about: Callable[[str], Any]
+) -> None:
+    """At a terminal and in a browser: a server decides how long it is."""
+    with Browser(open_page=None) as browser:
+        for interface in (terminal, browser):
+            with pytest.raises(UsageError, match=r"a person is shown 1,000,000"):
+                getattr(interface, method)(*asking_about("x" * 1_000_001))
+    assert person.screen == ""

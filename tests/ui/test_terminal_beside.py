@@ -78,7 +78,7 @@ def test_a_person_approves_a_server_that_a_file_names(
 ) -> None:
     found = servers_file.read(servers, approve=terminal.approve, approvals=servers.with_name("yes"))
     target = pool.submit(found["mine"].target)
-    person.sees("━━ A file in this folder names the server ━━")
+    person.sees("━━ A file names a server ━━")
     person.sees("Use it?")
     assert "my-server" in person.screen
     assert b"\x1b[2J" not in person.raw

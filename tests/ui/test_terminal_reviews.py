@@ -54,21 +54,21 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
         "│ Explain it.",
     ):
         person.sees(shown)
-    person.answers("Let the model answer?", DOWN, DOWN, ENTER)
+    person.answers("Let the model answer?", DOWN, ENTER)
     person.answers("Edit what?", ENTER)
     person.answers("System prompt ", " Be brief.", ALT_ENTER)
     person.sees("Let the model answer?", times=2)
-    person.answers("│ You are a tutor. Be brief.", DOWN, DOWN, ENTER)
+    person.answers("│ You are a tutor. Be brief.", DOWN, ENTER)
     person.answers("Edit what?", DOWN, ENTER, times=2)
     person.answers("? Text", " Now.", ALT_ENTER)
     person.sees("Let the model answer?", times=3)
-    person.answers("│ Explain it. Now.", DOWN, DOWN, ENTER)
+    person.answers("│ Explain it. Now.", DOWN, ENTER)
     person.answers("Edit what?", DOWN, DOWN, ENTER, times=3)
     person.answers("? Most tokens 100", CLEAR_LINE, "none", ENTER)
     person.answers("Give a whole number above 0.", CLEAR_LINE, "101", ENTER)
     person.answers("The server asked for at most 100.", CLEAR_LINE, "50", ENTER)
     person.sees("Most tokens: 50")
-    person.answers("Let the model answer?", DOWN, DOWN, DOWN, ENTER, times=4)
+    person.answers("» Deny", DOWN, DOWN, ENTER)
     decided = verdict.result(PATIENCE)
     assert (decided.allowed, decided.remember) == (True, False)
     expected = request.to_wire()
@@ -79,29 +79,13 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
     assert decided.request.to_wire() == expected
 
 
-def test_all_messages_can_be_viewed(person: Person, asking: Asking) -> None:
-    long = "word " * 1_000 + "the end of it"
-    verdict = asking("review", question("sampling", completion(systemPrompt=long)))
-    person.sees("Let the model answer?")
-    assert "What is 2 + 2?" not in person.screen
-    assert "the end of it" not in person.screen
-    person.types(DOWN, ENTER)
-    person.sees("the end of it")
-    person.sees("Message 1 of 3, of the user:\n│ What is 2 + 2?")
-    person.sees("[image of about 3 bytes, image/png]")
-    person.sees("[the model calls the tool add with]")
-    person.sees("[result of a tool]\n│ four")
-    person.answers("Let the model answer?", *[DOWN] * 3, ENTER, times=2)
-    assert verdict.result(PATIENCE) == Verdict.allow()
-
-
 def test_what_is_not_edited_keeps_its_hidden_characters(person: Person, asking: Asking) -> None:
     request = completion(systemPrompt="right\u202eto left")
     verdict = asking("review", question("sampling", request))
-    person.answers("Let the model answer?", DOWN, DOWN, ENTER)
+    person.answers("Let the model answer?", DOWN, ENTER)
     person.answers("Edit what?", ENTER)
     person.answers("System prompt ", ALT_ENTER)
-    person.answers("Let the model answer?", *[DOWN] * 3, ENTER, times=2)
+    person.answers("Let the model answer?", DOWN, DOWN, ENTER, times=2)
     decided = verdict.result(PATIENCE)
     assert decided.allowed
     assert decided.request in (None, request)
@@ -144,7 +128,7 @@ def test_enter_denies_alone_and_after_a_sentence(
 @pytest.mark.parametrize(
     ("kind", "request_", "downs"),
     [
-        ("sampling", completion(), 4),
+        ("sampling", completion(), 3),
         ("roots", ListRootsRequestParams(), 2),
         ("tool", ToolCall("rm", {"path": "/"}, ToolAnnotations(destructive_hint=True)), 2),
     ],

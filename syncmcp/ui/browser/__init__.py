@@ -18,6 +18,7 @@ from syncmcp.errors import ClosedError, UsageError
 from syncmcp.types import ElicitResult
 from syncmcp.ui.browser.link_file import LinkFile
 from syncmcp.ui.browser.questions import PendingQuestions
+from syncmcp.ui.everything import check_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,10 +157,12 @@ class Browser:
 
         Raises:
             UnsupportedForm: The schema is not one of a form.
+            UsageError: The question is too long to be shown.
         """
         from syncmcp.ui.browser.cards import FillCard
 
         question = Question("form", context.server, request, context)
+        check_length(question)
         return self._ask(FillCard(question, None)) or ElicitResult.cancel()
 
     def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
@@ -170,10 +173,12 @@ class Browser:
 
         Raises:
             UnsafeLink: The URL may not be shown.
+            UsageError: The question is too long to be shown.
         """
         from syncmcp.ui.browser.cards import LinkCard
 
         question = Question("url", context.server, request, context)
+        check_length(question)
         return self._ask(LinkCard(question, None)) or ElicitResult.cancel()
 
     def review(self, question: Question, /) -> Verdict:
@@ -182,7 +187,9 @@ class Browser:
         Raises:
             UnsupportedForm: The question is about a form with an unsupported schema.
             UnsafeLink: The question is about a URL that may not be shown.
+            UsageError: The question is too long to be shown.
         """
+        check_length(question)
         return self._ask(self._card(question)) or Verdict.deny("nobody answered")
 
     def update(self, question: Question, text: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 from pydantic import TypeAdapter
 
 from syncmcp.approval import Question, ToolCall, Verdict
@@ -27,6 +27,7 @@ from syncmcp.ui.browser import message
 from syncmcp.ui.browser.message import editable_text
 from syncmcp.ui.browser.questions import Answers, Card
 from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
+from syncmcp.ui.everything import everything
 
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
@@ -290,6 +291,7 @@ class RequestCard(Card[Verdict]):
             for number, one in enumerate(self.request.messages[: message.MOST_MESSAGES])
         ]
         self.left_out = len(self.request.messages) - len(self.messages)
+        self.everything = _whole(everything(self.request))
         self.system = message.editable_text(self.request.system_prompt or "")
 
     def facts(self) -> list[tuple[str, str]]:
@@ -368,6 +370,7 @@ class AnswerCard(Card[Verdict]):
         self.title = "An answer of your model"
         self.result = cast("CreateMessageResult", question.answer)
         self.shown = message.render_message(self.result, "answer")
+        self.everything = _whole(everything(self.result))
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send the answer as edited on the page, or deny."""
@@ -396,6 +399,12 @@ def _finite_number(text: str) -> float:
 
 # Longer arguments are shown as an overview, and whole below it, in characters.
 _MAX_ARGUMENTS = 4_000
+
+
+def _whole(text: str) -> Markup:
+    """A text of any length for a page, made once."""
+    return escape(visible(text, lines=True))
+
 
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -478,7 +487,7 @@ class ConsentCard(Card[Verdict]):
             self.title = "A program agreed to this for you: may the server know?"
         self.may_remember = question.kind != "url"
         self.word = RUN if wants_word(question) else ""
-        self.everything = ""
+        self.everything: str = ""
         self.link: LinkParts | None = None
         self.facts = list(self._facts())
 
@@ -502,8 +511,13 @@ class ConsentCard(Card[Verdict]):
                 yield f"{who} says", _claims(request.annotations)
         elif isinstance(request, ElicitRequestFormParams):
             yield "Message", request.message
-            for field in Form.read(request.requested_schema).fields:
-                yield field.label, field.description or field.kind
+            fields = Form.read(request.requested_schema).fields
+            yield (
+                "Its fields",
+                "\n".join(
+                    f"{visible(field.label)}: {field.description or field.kind}" for field in fields
+                ),
+            )
         elif isinstance(request, ElicitRequestURLParams):
             self.link = LinkParts.of(Link.read(request.url))
             yield "Message", request.message
@@ -513,7 +527,7 @@ class ConsentCard(Card[Verdict]):
         if len(text) <= _MAX_ARGUMENTS:
             yield "Arguments", text
             return
-        self.everything = escape(visible(text, lines=True))
+        self.everything = _whole(text)
         yield "Arguments", f"{len(call.arguments):,} ({len(text):,} characters; both ends of each)"
         yield "", arguments_overview(call)
 

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.approval import Approval, Verdict
+from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.errors import UsageError
 from syncmcp.handlers.forms import Form
 from syncmcp.types import ElicitResult
+from syncmcp.ui.everything import check_length
 
 if TYPE_CHECKING:
-    from syncmcp.approval import AuditRecord, Policy, Question, RateLimit
+    from syncmcp.approval import AuditRecord, Policy, RateLimit
     from syncmcp.handlers import HandlerContext
     from syncmcp.servers_file import ServerReview
     from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams
@@ -92,7 +93,9 @@ class Terminal:
 
         Raises:
             UnsupportedForm: The schema is not one of a form.
+            UsageError: The question is too long to be shown.
         """
+        check_length(Question("form", context.server, request, context))
         form = Form.read(request.requested_schema)
         return self._ask(context, lambda screen: _ask_form(screen, request, form, context))
 
@@ -103,11 +106,20 @@ class Terminal:
         except where the call is sent again afterwards (`HandlerContext.resumes_call`): there the
         person is asked first whether they are done, until the server notifies it. Otherwise that
         notification is printed on a line, whenever it arrives.
+
+        Raises:
+            UsageError: The question is too long to be shown.
         """
+        check_length(Question("url", context.server, request, context))
         return self._ask(context, lambda screen: self._ask_url(screen, request, context))
 
     def review(self, question: Question, /) -> Verdict:
-        """Let the person allow, deny or edit a request of a server, or the answer to it."""
+        """Let the person allow, deny or edit a request of a server, or the answer to it.
+
+        Raises:
+            UsageError: The question is too long to be shown.
+        """
+        check_length(question)
         from syncmcp.ui.terminal import cards
         from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
 

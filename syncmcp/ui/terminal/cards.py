@@ -26,6 +26,7 @@ from syncmcp.types import (
 )
 from syncmcp.ui import shorten, visible
 from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
+from syncmcp.ui.everything import everything
 from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 # Sampling: the request to a model, and its answer.
 
 
-# The limit for a message shown in full: the scrollback of a terminal is limited, too.
-_MAX_MESSAGE = 20_000
+# Of a text that does not fit on the screen, a summary shows so much.
+_MAX_MESSAGE = 4_000
 
 MessageT = TypeVar("MessageT", SamplingMessage, CreateMessageResult)
 
@@ -77,16 +78,6 @@ def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
         _show_blocks(screen, request.messages[-1].blocks, limit=2000)
 
 
-def show_messages(screen: Screen, request: CreateMessageRequestParams) -> None:
-    """Print the system prompt and every message in full."""
-    if request.system_prompt is not None:
-        screen.say("System prompt:")
-        screen.quote(request.system_prompt, limit=_MAX_MESSAGE)
-    for number, message in enumerate(request.messages, 1):
-        screen.say(f"Message {number} of {len(request.messages)}, of the {message.role}:")
-        _show_blocks(screen, message.blocks, limit=_MAX_MESSAGE)
-
-
 def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     """Print the answer of a model."""
     screen.say("Model:")
@@ -95,6 +86,64 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
         screen.say(f"It stopped because of: {short_name(answer.stop_reason)}")
     screen.say("It wrote:")
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
+
+
+# The members that a summary shows; of contents, those of texts. What is in `_meta` is for programs.
+_SUMMARIZED = frozenset(
+    {
+        *("messages", "maxTokens", "temperature", "includeContext", "stopSequences"),
+        *("systemPrompt", "modelPreferences"),
+        *("role", "content", "model", "stopReason", "type", "text", "_meta"),
+    }
+)
+
+
+def _is_summarized(sent: Any) -> bool:
+    """Whether a summary leaves nothing out, but for what is too long."""
+    wire = sent.to_wire()
+    messages = getattr(sent, "messages", ())
+    parts = (*messages, *getattr(sent, "blocks", ()))
+    return len(messages) < 2 and wire.keys() <= _SUMMARIZED and all(map(_is_summarized, parts))
+
+
+def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
+    """Print all of `text` below a summary if that has left something out and there is room.
+
+    Returns:
+        Whether nothing was left out.
+    """
+    if summarized and not screen.cut:
+        return True
+    if not screen.fits(text, below=1):
+        return False
+    screen.say("All of it:")
+    screen.quote(text)
+    return True
+
+
+def _choose(
+    screen: Screen, message: str, text: str, options: list[tuple[str, str]], *, whole: bool
+) -> str | None:
+    """Let the person choose; what agrees only after all of `text` was shown.
+
+    Args:
+        screen: The screen.
+        message: The question.
+        text: All of what is decided on.
+        options: What does not agree, and then, with a value of `_AGREES`, what does.
+        whole: Whether all of it was shown before.
+    """
+    while True:
+        offered = [one for one in options if whole or one[0] not in _AGREES]
+        if not whole:
+            offered.insert(1, ("view", "Read all of it: then you can agree"))
+        action = screen.choose(message, offered)
+        if action != "view":
+            return action
+        whole = screen.page(text)
+
+
+_AGREES = frozenset({"allow", "remember", "send"})
 
 
 def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
@@ -204,10 +253,10 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
     sent = form.with_defaults(answers)
     for field in form.fields:
         if field.name not in sent:
-            screen.quote(f"{_label(field)}: (left out)")
+            screen.read(f"“{visible(field.label)}”: (left out)")
             continue
         default = "" if field.name in answers else " (the default)"
-        screen.quote(f"{_label(field)}: {_value_text(field, sent[field.name])}{default}")
+        screen.read(f"“{visible(field.label)}”: {_value_text(field, sent[field.name])}{default}")
 
 
 def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
@@ -218,12 +267,17 @@ def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]
         f"Field {number} of {len(form.fields)}, {'required *' if field.required else 'optional'}",
         "bold",
     )
-    screen.quote(field.label, limit=200)
+    screen.read(field.label)
     if field.description:
-        screen.quote(field.description)
+        screen.read(field.description)
+    options = [_whole_option(option) for option in field.options]
+    if options != [_option_text(option) for option in field.options]:
+        screen.say("Its options:")
+        for option in options:
+            screen.read(option)
     if field.default is not ABSENT:
         screen.say("Default:")
-        screen.quote(_value_text(field, field.default), limit=200)
+        screen.read(_value_text(field, field.default))
     if field.secret:
         screen.warn("this looks like a secret. A server must not ask for secrets in a form.")
     message = f"{_label(field)}{' *' if field.required else ''}:"
@@ -305,8 +359,12 @@ def _label(field: Field) -> str:
 
 
 def _option_text(option: Option) -> str:
-    title = short_name(str(option.title))
-    value = short_name(str(option.value))
+    """An option for one row of a prompt."""
+    return _whole_option(Option(short_name(option.value), short_name(option.title)))
+
+
+def _whole_option(option: Option) -> str:
+    value, title = map(visible, option)
     return title if title == value else f"{title} ({value})"
 
 
@@ -317,7 +375,7 @@ def _value_text(field: Field, value: Any) -> str:
         return ", ".join(_value_text(field, item) for item in value) or "(none)"
     for option in field.options:
         if option.value == value:
-            return _option_text(option)
+            return _whole_option(option)
     return _plain_text(value)
 
 
@@ -377,7 +435,6 @@ def _review_request(
 ) -> Verdict:
     options = [
         _DENY,
-        ("view", "View all messages"),
         ("edit", "Edit"),
         ("allow", "Approve"),
         ("remember", "Approve, and allow for this session"),
@@ -387,10 +444,9 @@ def _review_request(
         screen.banner(question.server, "wants a model to answer it")
         show_cause(screen, question.context)
         show_request(screen, edited)
-        action = screen.choose("Let the model answer?", options)
-        while action == "view":
-            show_messages(screen, edited)
-            action = screen.choose("Let the model answer?", options)
+        text = everything(edited)
+        whole = _shows_all(screen, _is_summarized(edited), text)
+        action = _choose(screen, "Let the model answer?", text, options, whole=whole)
         if action != "edit":
             changed = None if edited is request else edited
             return _verdict(action, request=changed)
@@ -404,10 +460,12 @@ def _review_model_answer(
     while True:
         screen.banner(question.server, "would get this answer of the model")
         show_answer(screen, edited)
+        text = everything(edited)
         options = [_DENY, ("allow", "Send")]
         if _text_positions(edited):
             options.insert(1, ("edit", "Edit"))
-        action = screen.choose("Send it?", options)
+        whole = _shows_all(screen, _is_summarized(edited), text)
+        action = _choose(screen, "Send it?", text, options, whole=whole)
         if action != "edit":
             return _verdict(action, answer=None if edited is answer else edited)
         edited = edit_texts(screen, edited)
@@ -422,7 +480,7 @@ def _review_form(screen: Screen, question: Question, request: ElicitRequestFormP
         screen.message(request.message)
         screen.say("Its fields:")
         for field in form.fields:
-            screen.quote(f"{field.label}{' *' if field.required else ''}", limit=200)
+            screen.read(f"{field.label}{' *' if field.required else ''}")
         return _verdict(screen.choose("Let the program answer?", [_DENY, _ALLOW]))
     screen.banner(question.server, "would get these answers to its form")
     screen.message(request.message)
@@ -451,25 +509,29 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
     screen.say("The tool:")
     screen.quote(call.tool, limit=200)
     text = arguments_text(call)
-    whole = screen.fits(text)
+    claims = _claims(screen, call)
+    whole = screen.fits(text, below=len(claims) + 1)
     shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
     screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
     screen.quote(shown, limit=len(shown))
-    if call.annotations is not None:
+    if claims:
         trust = "" if question.server.trusted else " (not to be relied on)"
         screen.say(f"What the server says of the tool{trust}:")
-        stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
-        screen.quote(json.dumps(stated, ensure_ascii=False), limit=1000)
+        for line in claims:
+            screen.quote_line(line)
     options = [_DENY, ("allow", "Call it"), ("remember", "Call it, and allow for this session")]
-    if not whole:
-        options.insert(1, ("view", "View all of the arguments"))
-    action = screen.choose("Call it?", options)
-    while action == "view":
-        screen.page(text)
-        action = screen.choose("Call it?", options)
+    action = _choose(screen, "Call it?", text, options, whole=whole)
     if action in ("allow", "remember") and wants_word(question) and not _types_word(screen):
         return Verdict.deny(_DECLINED)
     return _verdict(action)
+
+
+def _claims(screen: Screen, call: ToolCall) -> list[str]:
+    """What the server says of a tool, as lines; below the arguments, which are facts."""
+    if call.annotations is None:
+        return []
+    stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return screen.wrap_quote(json.dumps(stated, ensure_ascii=False), limit=1000)
 
 
 def _types_word(screen: Screen) -> bool:
@@ -496,7 +558,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     if len(text) > _MOST_READ:
         warnings.append(f"it has {len(text):,} characters; nobody reads more than {_MOST_READ:,}.")
     screen.say()
-    screen.headline("A file in this folder names the server")
+    screen.headline("A file names a server")
     above = screen.printed
     for warning in warnings:
         screen.warn(warning)

@@ -112,6 +112,7 @@ class Screen:
 
     Attributes:
         printed: The rows that were printed since the last prompt.
+        cut: Whether `quote` has shown a part of a text only, since the last banner.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Screen:
         self._server_name = ""
         self._silent = False
         self.printed = 0
+        self.cut = False
         columns, rows = os.get_terminal_size(stdout.fileno())
         width = columns or 80
         self._page_rows = max((rows or 24) - _PROMPT_ROWS, _LEAST_ROWS)
@@ -168,6 +170,7 @@ class Screen:
         if (info := server.info) is not None:
             self.say("It says of itself:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
+        self.cut = False  # from here on
 
     def headline(self, words: str) -> None:
         """Print a headline of trusted text."""
@@ -183,12 +186,26 @@ class Screen:
         self.say(f"Warning: {words}", "bold yellow")
 
     def message(self, words: str) -> None:
-        """Print the message of the server to the person, quoted."""
+        """Print the message of the server to the person, all of it.
+
+        Raises:
+            PersonCancelled: The person stopped reading.
+        """
         self.say("Its message:")
-        self.quote(words)
+        self.read(words)
+
+    def read(self, words: str) -> None:
+        """Print all of an untrusted text as `page` does.
+
+        Raises:
+            PersonCancelled: The person stopped reading.
+        """
+        if not self.page(words):
+            raise PersonCancelled
 
     def quote(self, words: str, *, limit: int = _MAX_QUOTED) -> None:
         """Print untrusted text, every line behind a bar."""
+        self.cut = self.cut or len(words) > limit
         for line in self.wrap_quote(words, limit=limit):
             self.quote_line(line)
 
@@ -201,11 +218,16 @@ class Screen:
         """Print one line of `wrap_quote` behind a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
 
-    def fits(self, words: str) -> bool:
-        """Whether `quote` shows all of a text below the rows that were printed for the question."""
+    def fits(self, words: str, *, below: int = 0) -> bool:
+        """Whether all of a text fits below the rows that were printed for the question.
+
+        Args:
+            words: The text.
+            below: The rows that will be printed between the text and the next prompt.
+        """
         if len(words) > min(_MAX_QUOTED, self._page_rows * self._console.width):
             return False
-        return self.printed + len(self.wrap_quote(words)) <= self._page_rows
+        return self.printed + len(self.wrap_quote(words)) + below <= self._page_rows
 
     def page(self, words: str, *, below: int = 0) -> bool:
         """Print all of an untrusted text behind bars, a screenful at a time if it is long.

@@ -28,7 +28,7 @@ FILES = (
     Mutant(
         "unapproved-servers",
         "what a project's file names is used without asking anybody",
-        f"{ENTRY}._check_approved",
+        f"{ENTRY}._approved_review",
         always(None),
         ("SEC-06",),
     ),

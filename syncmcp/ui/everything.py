@@ -1,0 +1,83 @@
+"""All of what a person agrees to, as one text: what is not shown must not be agreed to.
+
+A summary leaves things out, and whoever writes a request knows which. The text is made of what is
+sent, whatever that has in it, so that nothing is forgotten here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from syncmcp.approval import ToolCall
+from syncmcp.errors import UsageError
+from syncmcp.types import CreateMessageResult
+from syncmcp.ui.calls import arguments_text
+
+if TYPE_CHECKING:
+    from syncmcp.approval import Question
+    from syncmcp.types.base import RequestParams
+
+MOST_SHOWN: Final = 1_000_000
+"""The longest text that a person is asked to agree to, in characters."""
+
+# Where contents have base64, which says nothing to a person.
+_BYTES = {"image": "data", "audio": "data"}
+
+
+def everything(sent: RequestParams | CreateMessageResult | CreateMessageResult) -> str:
+    """All members of a request or an answer as it is sent, by their names.
+
+    Each is indented below the one that it belongs to, and so is every line of a text: none passes
+    for a member of its own. Of pictures and sounds there is the length alone.
+    """
+    return "\n".join(_lines(sent.to_wire(), ""))
+
+
+def check_length(question: Question) -> None:
+    """Refuse a question that is too long to be shown as a whole, which nobody would read.
+
+    Raises:
+        UsageError: It has more than `MOST_SHOWN` characters.
+    """
+    request, answer = question.request, question.answer
+    if isinstance(request, ToolCall):
+        text = arguments_text(request)
+    elif isinstance(answer, CreateMessageResult):
+        text = everything(answer)
+    else:  # a request to a model, a form, a link, or the roots
+        text = everything(request)
+    if len(text) > MOST_SHOWN:
+        raise UsageError(
+            f"the question has {len(text):,} characters, and a person is shown {MOST_SHOWN:,}",
+            server=question.server.name,
+        )
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        hidden = _BYTES.get(str(value.get("type")))
+        for name, member in value.items():
+            shown = member
+            if name == hidden and isinstance(member, str):
+                shown = f"({len(member):,} characters of base64)"
+            yield from _member(f"{indent}{json.dumps(name, ensure_ascii=False)}:", shown, indent)
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value, 1):
+            yield from _member(f"{indent}{number} of {len(value)}:", item, indent)
+    else:
+        yield indent + json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _member(title: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, str) and "\n" not in value:
+        yield f"{title} {value}"
+    elif isinstance(value, str):
+        yield title
+        yield from (f"{indent}  {line}" for line in value.split("\n"))
+    elif value and isinstance(value, (Mapping, list)):
+        yield title
+        yield from _lines(value, indent + "  ")
+    else:
+        yield f"{title} {json.dumps(value, ensure_ascii=False, default=str)}"
