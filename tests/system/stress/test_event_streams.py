@@ -53,29 +53,12 @@ class Reference:
 
 
 FIELDS = (
-    b"data: {}",
-    b"data:x",
-    b"data:  two",
-    b"data",
-    b"data: \x85\x0b\x0c\x1c\xe2\x80\xa8",
-    b"data: " + b"long" * 20_000,
-    b"event: message",
-    b"event: other",
-    b"event: message\x85",
-    b"event",
-    b"id: 7",
-    b"id: \xff\xc3",
-    b"id: \0",
-    b"id",
-    b"retry: 15",
-    b"retry: 1e3",
-    b"retry: \xb2",
-    b"retry:",
-    b": comment",
-    b":",
-    b"Data: x",
-    b"\xef\xbb\xbfdata: late",
-    b" data: x",
+    *(b"data: {}", b"data:x", b"data:  two", b"data", b"Data: x", b" data: x"),
+    *(b"data: \x85\x0b\x0c\x1c\xe2\x80\xa8", b"data: " + b"long" * 20_000),
+    *(b"event: message", b"event: other", b"event: message\x85", b"event"),
+    *(b"id: 7", b"id: \xff\xc3", b"id: \0", b"id"),
+    *(b"retry: 15", b"retry: 1e3", b"retry: \xb2", b"retry:"),
+    *(b": comment", b":", b"\xef\xbb\xbfdata: late"),
 )
 
 
