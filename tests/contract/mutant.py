@@ -1,20 +1,30 @@
-"""What a mutant is, and how it is applied to the library in this process."""
+"""What a mutant is, how `mutant_switches/*.txt` write it down, and how a process gets it."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import os
+import ast
+import re
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Sequence
+    from types import CodeType, ModuleType
 
 VARIABLE: Final = "SYNCMCP_MUTANT"
 """The environment variable that names the mutant to apply."""
+
+SITE: Final = Path(__file__).parent / "mutant_site"
+"""On the path of an interpreter, this applies the mutant that the variable names."""
+
+_SWITCHES: Final = Path(__file__).parent / "mutant_switches"
+_ROOT: Final = Path(__file__).parents[2]
+_HEAD: Final = re.compile(r"([\w-]+) \[(.+)\]: (.+)\n@ ([\w.]+):([\w.]+)\n(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -23,69 +33,153 @@ class Mutant:
 
     Attributes:
         name: What it is called on the command line.
-        effect: What the library then does wrong.
-        target: Where the behaviour lives, as ``module:Class.attribute`` or ``module:function``.
-        change: Makes the replacement out of the original, which comes as it stands in its class
-            (a property as the property).
         shows: The rows of `requirements.py` whose tests must then go red, each of them.
+        effect: What the library then does wrong.
+        module: The module where the behaviour lives.
+        path: The function, method or variable in it.
+        change: What becomes of its text: lines that begin with ``-``, ``+`` or ``=``.
     """
 
     name: str
-    effect: str
-    target: str
-    change: Callable[[Any], Any]
     shows: tuple[str, ...]
+    effect: str
+    module: str
+    path: str
+    change: tuple[str, ...]
+
+    @property
+    def file(self) -> Path:
+        """The file of the module."""
+        base = _ROOT.joinpath(*self.module.split("."))
+        return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+    def source(self) -> str:
+        """The text of the module with the behaviour switched off.
+
+        Raises:
+            LookupError: The library has no such place, or not the text that is to be replaced.
+        """
+        try:
+            text, module = _parsed(self.file)
+            node = _find(module.body, self.path.split("."))
+        except (OSError, LookupError) as error:
+            raise LookupError(f"mutant {self.name}: no {self.module}:{self.path}") from error
+        lines = text.splitlines()
+        first, last = _first_line(node), node.end_lineno
+        place = "\n".join(lines[first:last])
+        if self.change[0].startswith("="):
+            assert isinstance(node, ast.FunctionDef)
+            wrapper = f"lambda *args, **named: (lambda result: {self.change[0][2:]})"
+            decorator = f"@(lambda original: {wrapper}(original(*args, **named)))"
+            lines.insert(node.lineno - 1, " " * node.col_offset + decorator)
+        elif self.change[0].startswith("+"):
+            assert isinstance(node, ast.FunctionDef)
+            body = node.body[ast.get_docstring(node) is not None :]
+            at, indent = _first_line(body[0]), " " * body[0].col_offset
+            lines[at:at] = [indent + line[2:] for line in self.change]
+        else:
+            for old, new in _exchanges(self.change):
+                if place.count(old) != 1:
+                    raise LookupError(f"mutant {self.name}: {place.count(old)} times {old!r}")
+                indent = re.findall(r"^ *", place[: place.index(old)], re.MULTILINE)[-1]
+                place = place.replace(old, f"\n{indent}".join(new))
+            lines[first:last] = [place]
+        return "\n".join(lines) + "\n"
 
 
-def _locate(mutant: Mutant) -> tuple[Any, str, Any]:
-    """The owner of the target, its name there, and what stands there now.
+@cache
+def _parsed(file: Path) -> tuple[str, ast.Module]:
+    text = file.read_text(encoding="utf-8")
+    return text, ast.parse(text)
+
+
+def _find(body: Sequence[ast.stmt], path: Sequence[str]) -> ast.stmt:
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            names = [statement.name]
+        else:
+            stated = getattr(statement, "targets", [getattr(statement, "target", None)])
+            names = [target.id for target in stated if isinstance(target, ast.Name)]
+        if path[0] in names:
+            rest = path[1:]
+            return _find(getattr(statement, "body", ()), rest) if rest else statement
+    raise LookupError(path)
+
+
+def _first_line(node: ast.stmt) -> int:
+    """The index of its first line, which may be that of a decorator."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)]) - 1
+
+
+def _exchanges(change: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each old text, and the lines that take its place."""
+    starts = [index for index, line in enumerate(change) if line.startswith("-")]
+    for start, end in zip(starts, [*starts[1:], len(change)], strict=True):
+        yield change[start][2:], [line[2:] for line in change[start + 1 : end]]
+
+
+def read(text: str) -> Iterator[Mutant]:
+    """The mutants of one file; `tests/contract/mutants.py` says how it is written.
 
     Raises:
-        LookupError: The library has no such place (any more).
+        ValueError: An entry cannot be read.
     """
-    module, _, path = mutant.target.partition(":")
-    *owners, name = path.split(".")
-    try:
-        owner: Any = importlib.import_module(module)
-        for part in owners:
-            owner = getattr(owner, part)
-        return owner, name, inspect.getattr_static(owner, name)
-    except (ImportError, AttributeError) as error:
-        raise LookupError(f"mutant {mutant.name}: no {mutant.target}: {error}") from error
+    for entry in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
+        found = _HEAD.fullmatch(entry.strip())
+        if found is None:
+            raise ValueError(f"this is no entry:\n{entry}")
+        name, rows, effect, module, path, change = found.groups()
+        lines = tuple(change.splitlines())
+        yield Mutant(name, tuple(rows.split(", ")), effect, f"syncmcp.{module}", path, lines)
 
 
-def check(mutant: Mutant) -> None:
-    """Make sure that the target exists.
+@cache
+def all_mutants() -> tuple[Mutant, ...]:
+    """The mutants of all files."""
+    files = sorted(_SWITCHES.glob("*.txt"))
+    return tuple(mutant for file in files for mutant in read(file.read_text(encoding="utf-8")))
+
+
+def find(name: str) -> Mutant:
+    """The mutant of this name.
 
     Raises:
-        LookupError: It does not.
+        LookupError: There is none.
     """
-    _locate(mutant)
+    for mutant in all_mutants():
+        if mutant.name == name:
+            return mutant
+    raise LookupError(f"there is no mutant {name}")
 
 
-def apply(mutant: Mutant, put: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Switch the behaviour off in this process.
+class _Loader(SourceFileLoader):
+    """Loads the changed text, and keeps no compiled form of it."""
 
-    A function of a module is replaced under its name in every loaded module of the library, as
-    ``from ... import`` has copied it there.
+    def __init__(self, mutant: Mutant) -> None:
+        super().__init__(mutant.module, str(mutant.file))
+        self._mutant = mutant
 
-    Raises:
-        LookupError: The target does not exist.
-    """
-    owner, name, original = _locate(mutant)
-    replacement = mutant.change(original)
-    put(owner, name, replacement)
-    if not inspect.ismodule(owner):
-        return
-    package = owner.__name__.partition(".")[0]
-    for module in list(sys.modules.values()):
-        if module.__name__.partition(".")[0] == package:
-            for alias, value in list(vars(module).items()):
-                if value is original:
-                    put(module, alias, replacement)
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._mutant.source(), self.path, "exec", dont_inherit=True)
 
 
-def reach_programs() -> None:
-    """Have the programs that this process runs apply the mutant, too; servers get no such path."""
-    here = Path(__file__).parent
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(here / "mutant_site"), str(here.parents[1])))
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._mutant.module:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None:
+            spec.loader = _Loader(self._mutant)
+        return spec
+
+
+def install(mutant: Mutant) -> None:
+    """Have this process import the changed module; it has not imported the library yet."""
+    assert mutant.module not in sys.modules
+    sys.meta_path.insert(0, _Finder(mutant))

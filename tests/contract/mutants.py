@@ -7,14 +7,22 @@ applied, and prints the first that goes red. A mutant that some row's tests do n
 survived: exit code 1. So has one whose target is gone or whose rows no test carries. A run of all
 mutants writes what noticed them to ``docs/requirements.md``.
 
-To add a mutant, add an entry to a module of `tests/contract/mutant_switches/`:
+A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 
-* `target` names a function, method or property of ``syncmcp``; the change is a monkeypatch, never
-  code inside the library. Choose the one place where the behaviour is decided.
-* `change` gets the original and returns the replacement, which does everything the original does
-  but for that one behaviour. A mutant that breaks everything proves nothing.
-* `shows` names the rows it must turn red. Ask yourself for each row: with this behaviour off, is
-  the row still true? If it is, the row does not belong there.
+    name-of-the-mutant [rows, that it, must turn red]: what the library then does wrong
+    @ module.below.syncmcp:Class.function
+    - a piece of its text, which is there once
+    + what takes its place
+
+Further lines with ``+`` follow below the first, as far indented; a ``-`` without ``+`` leaves the
+piece out; there may be several pairs. Lines with ``+`` alone are put at the beginning of the
+function. A line with ``=`` is an expression that takes the place of what the function returns,
+which is called ``result`` there. To add one:
+
+* Choose the one place where the behaviour is decided, and change that one behaviour. A mutant that
+  breaks everything proves nothing.
+* Ask yourself for each row: with this behaviour off, is the row still true? If it is, the row does
+  not belong there.
 * Run ``python -m tests.contract.mutants NAME``. If it survives, the row's tests are weak: mend
   them, not the mutant. The switch reaches programs that a test runs with this environment, too, but
   no server that the library starts.
@@ -34,8 +42,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.contract.mutant import VARIABLE, Mutant, check
-from tests.contract.mutant_switches import MUTANTS, find
+from tests.contract.mutant import SITE, VARIABLE, Mutant, all_mutants, find
 from tests.contract.requirement_marks import TESTS, scan
 from tests.contract.requirements import EXTENSIONS, PROTOCOL, ROWS, carriers_by_row
 
@@ -52,10 +59,6 @@ BEFORE_LIMIT: Final = 900.0
 """Seconds for all of them, on the library as it is."""
 AT_ONCE: Final = 2
 """Runs of pytest at one time; more would make tests late that have a limit."""
-MISFIT: Final = re.compile(
-    r"mutant_switches/\S+: (?:Attribute|Name|Type)Error|TypeError: \w+\.<locals>\."
-)
-"""What pytest prints when a switch no longer fits what it replaces: that is no catch."""
 PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 
@@ -75,9 +78,7 @@ class Outcome:
 
     @property
     def noticed(self) -> bool:
-        """Whether a test failed or hung, as opposed to pytest or the switch going wrong."""
-        if MISFIT.search(self.output):
-            return False
+        """Whether a test failed or hung, as opposed to pytest going wrong."""
         return self.code is None or (self.code == 1 and bool(self.red))
 
 
@@ -104,6 +105,7 @@ def run_tests(
     environment["COLUMNS"] = "400"  # pytest cuts the lines of its summary at the terminal's width
     if mutant is not None:
         environment[VARIABLE] = mutant.name
+        environment["PYTHONPATH"] = os.pathsep.join((str(SITE), str(TESTS.parent)))
     # A file, not a pipe: what a killed run leaves behind could hold a pipe open for ever.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
@@ -132,15 +134,13 @@ def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
         f"two mutants are called {name}" for name in sorted(set(names)) if names.count(name) > 1
     ]
     for mutant in mutants:
-        if not mutant.shows:
-            wrong.append(f"mutant {mutant.name} names no row")
         wrong += [
             f"mutant {mutant.name}: {row} is no row that is shown now"
             for row in mutant.shows
             if row not in shown
         ]
         try:
-            check(mutant)
+            mutant.source()
         except LookupError as error:
             wrong.append(str(error))
     return wrong
@@ -167,7 +167,7 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         caught: The test that noticed, by the name of the mutant and the id of the row.
         carriers: The marks in the tests.
     """
-    effects = {mutant.name: mutant.effect for mutant in MUTANTS}
+    effects = {mutant.name: mutant.effect for mutant in all_mutants()}
     places = carriers_by_row(carriers)
     lines = [
         "# Requirements",
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the mutants and their rows")
     options = parser.parse_args(arguments)
     try:
-        mutants = tuple(find(name) for name in options.name) or MUTANTS
+        mutants = tuple(find(name) for name in options.name) or all_mutants()
     except LookupError as error:
         parser.error(str(error))
     if options.list:
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     survivors = [
         f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
     ]
-    covered = {row for mutant in MUTANTS for row in mutant.shows}
+    covered = {row for mutant in all_mutants() for row in mutant.shows}
     duties = PROTOCOL + EXTENSIONS
     musts = [row.id for row in duties if row.shown and row.level.startswith("MUST")]
     bare = [row for row in musts if row not in covered]
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if survivors:
         print(f"survived: {', '.join(survivors)}")
         return 1
-    if mutants is MUTANTS:
+    if mutants is all_mutants():
         PAGE.write_text(page(caught, carriers), encoding="utf-8")
     return 0
 

@@ -1,18 +1,14 @@
-"""Pytest plugin: checks the requirement marks, picks tests by row, applies a mutant.
+"""Pytest plugin: checks the requirement marks, and picks tests by row.
 
-``--shows ID`` (repeatable) runs only the tests that carry one of these rows. The environment
-variable ``SYNCMCP_MUTANT`` switches one behaviour of the library off before the tests are
-imported; see `tests/contract/mutants.py`.
+``--shows ID`` (repeatable) runs only the tests that carry one of these rows.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.mutant import VARIABLE, apply, reach_programs
 from tests.contract.requirement_marks import KINDS
 from tests.contract.requirements import ROWS, faults
 
@@ -40,20 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = _wanted(config) - {row.id for row in ROWS}
     if unknown:
         raise pytest.UsageError(f"--shows: no such row: {', '.join(sorted(unknown))}")
-
-
-def pytest_sessionstart() -> None:
-    """Apply the mutant, if one is named; the library's users are not imported yet."""
-    name = os.environ.get(VARIABLE)
-    if name is None:
-        return
-    from tests.contract.mutant_switches import find  # it imports the library
-
-    try:
-        apply(find(name))
-        reach_programs()
-    except LookupError as error:
-        raise pytest.UsageError(f"{VARIABLE}={name}: {error}") from error
 
 
 def _ids(item: pytest.Item, kind: str) -> Iterator[object]:

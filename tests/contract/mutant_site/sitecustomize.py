@@ -1,12 +1,10 @@
-"""Applies the mutant in the programs that tests run in an interpreter of their own."""
+"""Applies the mutant in this interpreter and in the programs that it runs."""
 
 from __future__ import annotations
 
 import os
 
-from tests.contract.mutant import VARIABLE, apply
+from tests.contract.mutant import VARIABLE, find, install
 
 if VARIABLE in os.environ:
-    from tests.contract.mutant_switches import find
-
-    apply(find(os.environ[VARIABLE]))
+    install(find(os.environ[VARIABLE]))

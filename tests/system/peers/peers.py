@@ -46,6 +46,11 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)
     path: str = "/mcp"
 
+    @property
+    def listens(self) -> bool:
+        """Whether it listens on a port, and does not speak over its pipes."""
+        return any("{port}" in part for part in (*self.command, *self.env.values()))
+
     def ready(self, port: int = 0) -> Program:
         """Returns the program as it can be started, to listen on this port if it does."""
         # Node is looked for only here: a run without peers need not have it.
@@ -122,6 +127,14 @@ class Peer:
     progress_apart: bool = False
     one_session: bool = False
     limits: tuple[Limit, ...] = ()
+
+
+def own_server(
+    module: str, python: str | Path = sys.executable, path: str = "/mcp"
+) -> Mapping[str, Program]:
+    """A server of ours in ``servers/``, which takes ``stdio`` or the port to listen on."""
+    command = (str(python), "-m", f"tests.system.peers.servers.{module}")
+    return {STDIO: Program((*command, "stdio")), HTTP: Program((*command, "{port}"), path=path)}
 
 
 def _own_peer(

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 import syncmcp
-from tests.system.peers.launch import http_server
+from tests.system.peers.launch import client_of
 from tests.system.peers.peers import (
     EVERYTHING,
     EVERYTHING_2025_03,
@@ -36,10 +36,7 @@ COUNT = 3
 )
 @pytest.mark.requirement("M-24", "RPC-12")
 def test_a_frame_of_calls_is_answered(peer: Peer) -> None:
-    with (
-        http_server(peer.programs[HTTP]) as server,
-        syncmcp.connect(server.url, mode=BATCHING) as client,
-    ):
+    with client_of(peer.programs[HTTP], mode=BATCHING) as client:
         with client.batch() as batch:
             call = peer.call
             calls = [batch.call_tool(call.tool, call.arguments) for _ in range(COUNT)]
@@ -65,10 +62,7 @@ REFUSING = [
 )
 @pytest.mark.requirement("M-24")
 def test_who_knows_no_batches_refuses_every_call_and_goes_on(peer: Peer, wire: str) -> None:
-    with (
-        http_server(peer.programs[wire]) as server,
-        syncmcp.connect(server.url, mode=BATCHING) as client,
-    ):
+    with client_of(peer.programs[wire], mode=BATCHING) as client:
         call = peer.call
         with client.batch() as batch:
             calls = [batch.call_tool(call.tool, call.arguments) for _ in range(COUNT)]

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import syncmcp
 from syncmcp import Mode, ResourceNotFound, UsageError
 from syncmcp.completion import Completer
 from syncmcp.saving import save
-from tests.system.peers.launch import http_server
-from tests.system.peers.peers import EVERYTHING, HTTP, ROOT, STDIO, Program
+from tests.system.peers.launch import client_of
+from tests.system.peers.peers import EVERYTHING, HTTP, STDIO, own_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 pytestmark = pytest.mark.peer
 
-OFFICIAL = {
-    STDIO: Program((sys.executable, "-m", "tests.system.peers.servers.official_content", "stdio")),
-    HTTP: Program((sys.executable, "-m", "tests.system.peers.servers.official_content", "{port}")),
-}
-
-
-@contextmanager
-def client_of(
-    programs: Mapping[str, Program], transport: str, mode: Mode
-) -> Iterator[syncmcp.Client]:
-    """A client of a server that is started for it."""
-    program = programs[transport]
-    if transport == STDIO:
-        target = syncmcp.Stdio(*program.ready().command, cwd=ROOT, stderr="devnull")
-        with syncmcp.connect(target, mode=mode) as client:
-            yield client
-    else:
-        with http_server(program) as server, syncmcp.connect(server.url, mode=mode) as client:
-            yield client
+OFFICIAL = own_server("official_content")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +26,7 @@ def client_of(
 )
 @pytest.mark.requirement("M-11", "M-13")
 def test_the_official_server_reads_what_we_expand_and_completes(transport: str, mode: Mode) -> None:
-    with client_of(OFFICIAL, transport, mode) as client:
+    with client_of(OFFICIAL[transport], mode=mode) as client:
         shop, paper, find = client.list_resource_templates().resource_templates
         expansions: list[tuple[Any, dict[str, Any], str]] = [
             (
@@ -86,7 +64,7 @@ def test_the_official_server_reads_what_we_expand_and_completes(transport: str, 
 def test_server_everything_reads_what_we_expand_links_and_completes(
     transport: str, tmp_path: Path
 ) -> None:
-    with client_of(EVERYTHING.programs, transport, "2025-11-25") as client:
+    with client_of(EVERYTHING.programs[transport], mode="2025-11-25") as client:
         text, blob = client.list_resource_templates().resource_templates
         uri = text.expand({"resourceId": 7})
         assert client.read_resource(uri).text.startswith("Resource 7: ")

@@ -104,6 +104,13 @@ def stage(issuer: HttpServer) -> Iterator[Stage]:
         yield stage
 
 
+def status_for(url: str, token: str) -> int | None:
+    """The HTTP status by which a server refuses who brings this token, and nothing else."""
+    with pytest.raises(AuthError) as caught:
+        syncmcp.connect(syncmcp.Http(url, headers={"Authorization": f"Bearer {token}"}))
+    return caught.value.status
+
+
 @pytest.mark.signs_in(JUDGING, "login")
 @pytest.mark.requirement("AUD-01", "AUD-02", "AUD-04", "REG-01", "FLW-01", "FLW-04")
 def test_a_person_signs_in_on_its_pages_and_the_call_goes_on(stage: Stage) -> None:
@@ -393,9 +400,7 @@ def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> 
         assert auth.token
         token = auth.token.access_token
         for guard, wrong in ((other, token), (stage.guard, forged(token))):
-            headers = {"Authorization": f"Bearer {wrong}"}
-            with pytest.raises(AuthError):
-                syncmcp.connect(syncmcp.Http(guard.url, headers=headers))
+            assert status_for(guard.url, wrong) == 401
             assert guard.refused[1:] == [("401", "invalid_token")]
 
 
@@ -420,9 +425,7 @@ def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: Http
         assert grants == [("authorization_code", "DPoP"), ("refresh_token", "DPoP")]
         assert stage.person.pages == ["login", "consent"]
         assert auth.token
-        stolen = {"Authorization": f"Bearer {auth.token.access_token}"}
-        with pytest.raises(AuthError):
-            syncmcp.connect(syncmcp.Http(stage.guard.url, headers=stolen))
+        assert status_for(stage.guard.url, auth.token.access_token) == 401
 
 
 @pytest.mark.signs_in(JUDGING, "as itself")
@@ -484,11 +487,7 @@ def test_the_official_server_lets_in_who_signed_in_until_they_log_out(
     assert first.scope == "mcp:read mcp:write"
     assert first.refresh_token != second.refresh_token
     auth.logout()
-    for token in (first, second):
-        headers = {"Authorization": f"Bearer {token.access_token}"}
-        with pytest.raises(AuthError) as caught:
-            syncmcp.connect(syncmcp.Http(official, headers=headers))
-        assert caught.value.status == 401
+    assert [status_for(official, token.access_token) for token in (first, second)] == [401, 401]
 
 
 def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
@@ -520,10 +519,7 @@ def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person:
         assert second
         assert first.refresh_token != second.refresh_token
         auth.logout()
-        headers = {"Authorization": f"Bearer {second.access_token}"}
-        with pytest.raises(AuthError) as caught:
-            syncmcp.connect(syncmcp.Http(server.url, headers=headers))
-        assert caught.value.status == 401
+        assert status_for(server.url, second.access_token) == 401
     assert "Back to your program" in person.saw
 
 
@@ -545,10 +541,7 @@ def test_an_old_server_signs_people_in_by_itself(person: Person) -> None:
         token = auth.token
         auth.logout()
         assert token
-        headers = {"Authorization": f"Bearer {token.access_token}"}
-        with pytest.raises(AuthError) as caught:
-            syncmcp.connect(syncmcp.Http(server.url, headers=headers))
-        assert caught.value.status == 401
+        assert status_for(server.url, token.access_token) == 401
     assert token.issuer == server.url.replace("/mcp", "/")
     assert "Back to your program" in person.saw
 

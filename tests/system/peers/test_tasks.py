@@ -10,7 +10,7 @@ import pytest
 import syncmcp
 from syncmcp import MissingCapability, RequestCancelled
 from syncmcp.types import ElicitResult
-from tests.system.peers.launch import http_server
+from tests.system.peers.launch import client_of, http_server
 from tests.system.peers.peers import EVERYTHING, HTTP, STDIO, Program
 from tests.system.peers.setup_peers import venv_python
 
@@ -35,22 +35,12 @@ def choose(request: Any, context: Any) -> ElicitResult:
 def everything(transport: str) -> Iterator[syncmcp.Client]:
     """A client of server-everything, once its list has the tool that needs our answers."""
     program = EVERYTHING.programs[transport]
-    options: dict[str, Any] = {"mode": "2025-11-25", "elicitation": choose}
-    if transport == STDIO:
-        target: Any = syncmcp.Stdio(*program.ready().command, stderr="devnull")
-        with syncmcp.connect(target, **options) as client:
-            yield _with_research(client)
-    else:
-        with http_server(program) as server, syncmcp.connect(server.url, **options) as client:
-            yield _with_research(client)
-
-
-def _with_research(client: syncmcp.Client) -> syncmcp.Client:
-    # It adds the tool a moment after the handshake, and says so.
-    with client.listen(tools=True, timeout=SOME_TIME) as changes:
-        while RESEARCH not in [tool.name for tool in client.list_tools().tools]:
-            next(changes)
-    return client
+    with client_of(program, mode="2025-11-25", elicitation=choose) as client:
+        # It adds the tool a moment after the handshake, and says so.
+        with client.listen(tools=True, timeout=SOME_TIME) as changes:
+            while RESEARCH not in [tool.name for tool in client.list_tools().tools]:
+                next(changes)
+        yield client
 
 
 @pytest.mark.parametrize("transport", [STDIO, HTTP])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-import syncmcp
 from syncmcp import ChangeEvent, MethodNotFound, NotSupported
 from syncmcp.types import PromptReference
-from tests.system.peers.launch import http_server
-from tests.system.peers.peers import ROOT, Program
+from tests.system.peers.launch import client_of
+from tests.system.peers.peers import HTTP, STDIO, own_server
 from tests.system.peers.setup_peers import venv_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
+
+    from tests.system.peers.peers import Program
 
 pytestmark = pytest.mark.peer
 
@@ -23,29 +23,17 @@ PATIENCE = 30.0
 FRUIT = "stock://fruit"
 
 
-def command(venv: str) -> tuple[str, ...]:
-    return (str(venv_python(venv)), "-m", "tests.system.peers.servers.undeclaring_1")
+def server(venv: str = "mcp-1.30") -> Mapping[str, Program]:
+    """The server on one version of the official SDK."""
+    return own_server("undeclaring_1", venv_python(venv), "/mcp/")
 
 
-@contextmanager
-def connected(transport: str, venv: str = "mcp-1.30", **options: Any) -> Iterator[syncmcp.Client]:
-    """A client of the server on one version of the official SDK."""
-    if transport == "stdio":
-        target = syncmcp.Stdio(*command(venv), "stdio", cwd=ROOT)
-        with syncmcp.connect(target, **options) as client:
-            yield client
-        return
-    program = Program((*command(venv), "{port}"), path="/mcp/")
-    with http_server(program) as http, syncmcp.connect(http.url, **options) as client:
-        yield client
-
-
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [STDIO, HTTP])
 @pytest.mark.requirement("M-12")
 def test_the_official_sdk_1_30_tells_of_a_resource_though_it_declares_that_it_does_not(
     transport: str,
 ) -> None:
-    with connected(transport) as client:
+    with client_of(server()[transport]) as client:
         resources = client.server.capabilities.resources
         assert resources is not None
         assert resources.subscribe is False
@@ -61,11 +49,11 @@ def test_the_official_sdk_1_30_tells_of_a_resource_though_it_declares_that_it_do
         assert client.call_tool("stir").text == "0 subscribed"
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [STDIO, HTTP])
 def test_a_client_can_be_told_to_try_whatever_the_official_sdk_does_not_declare(
     transport: str,
 ) -> None:
-    with connected(transport, undeclared="try") as client:
+    with client_of(server()[transport], undeclared="try") as client:
         with client.listen(tools=True, uris=[FRUIT], timeout=PATIENCE, stop_after=2) as events:
             client.call_tool("stir")
             assert list(events) == [ChangeEvent("tools"), ChangeEvent("resource", FRUIT)]
@@ -76,7 +64,7 @@ def test_a_client_can_be_told_to_try_whatever_the_official_sdk_does_not_declare(
 
 def test_the_official_sdk_1_9_completes_though_it_does_not_declare_that() -> None:
     fruit = PromptReference(name="fruit")
-    with connected("stdio", "mcp-1.9") as client:
+    with client_of(server("mcp-1.9")[STDIO]) as client:
         with pytest.raises(NotSupported, match="the capability completions"):
             client.complete(fruit, "name", "p")
         found = client.complete(fruit, "name", "p", undeclared="try")

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import uuid
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import syncmcp
 from syncmcp import Elicitation
 from syncmcp.types import ElicitResult
 from tests.system.peers.answers import AGREEABLE
-from tests.system.peers.launch import http_server
-from tests.system.peers.peers import HTTP, ROOT, STDIO, Program
+from tests.system.peers.launch import client_of
+from tests.system.peers.peers import HTTP, STDIO, own_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    import syncmcp
     from syncmcp import HandlerContext
 
 pytestmark = pytest.mark.peer
 
 PATIENCE = 30.0
-VISITS = (sys.executable, "-m", "tests.system.peers.servers.visits")
-
-
-@contextmanager
-def client_on(transport: str, **options: Any) -> Iterator[syncmcp.Client]:
-    """A client of the server, in the one revision that calls visits done."""
-    options = {"mode": "2025-11-25", **options}
-    if transport == STDIO:
-        with syncmcp.connect(syncmcp.Stdio(*VISITS, "stdio", cwd=ROOT), **options) as client:
-            yield client
-    else:
-        with (
-            http_server(Program((*VISITS, "{port}"))) as server,
-            syncmcp.connect(server.url, **options) as client,
-        ):
-            yield client
 
 
 @pytest.mark.parametrize("transport", [STDIO, HTTP])
@@ -64,7 +44,9 @@ def test_the_official_sdk_calls_a_visit_done(transport: str, tool: str) -> None:
         agreed.release()
         return ElicitResult.accept()
 
-    with client_on(transport, elicitation=Elicitation(url=visit)) as client:
+    # The one revision that calls visits done.
+    options = {"mode": "2025-11-25", "elicitation": Elicitation(url=visit)}
+    with client_of(own_server("visits")[transport], **options) as client:
         after = client.call_tool.future(tool, link)
         assert agreed.acquire(timeout=PATIENCE)
         if tool == "ask":

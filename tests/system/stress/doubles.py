@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import syncmcp
 from syncmcp import Mode
+from syncmcp.types import CallToolResult
 from tests.support.stage import STATEFUL, STATELESS, relayed
 from tests.transports.http_peer import RawServer, Request, serving
 
@@ -31,6 +33,12 @@ def sound(id: Any, result: dict[str, Any]) -> bytes:
 def saying(id: Any, text: str) -> bytes:
     """The sound answer to a call of a tool."""
     return sound(id, {"content": [{"type": "text", "text": text}]})
+
+
+def in_pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """The data, cut at these places, which are counted on from the start where it ends."""
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 class Double:
@@ -108,6 +116,11 @@ class Session:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def call(client: syncmcp.Client) -> CallToolResult:
+    """Call the tool whose answer the property sends."""
+    return client.call_tool("victim", {}, validate_output="off", validate_input=False)
 
 
 class Way(NamedTuple):

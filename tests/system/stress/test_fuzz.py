@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import re
 import threading
@@ -21,13 +20,12 @@ from typing import Any, Final
 import pytest
 
 import syncmcp
-from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Server
 from syncmcp.testing.demo import demo_server
-from syncmcp.transports._http_reply import EventStream
 from syncmcp.transports._pipes import LineReader
 from syncmcp.types import LoggingMessageNotificationParams
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, in_threads, relayed
+from tests.system.stress.sizes import seeded, sizes
 
 # No call may take longer, in seconds.
 LIMIT = 60.0
@@ -41,82 +39,25 @@ THREADS = 4
 _OURS = re.compile(rb'"id"\s*:\s*"?(0*\d{1,6})\b')
 
 METHODS = (
-    "notifications/progress",
-    "notifications/message",
-    "notifications/cancelled",
-    "notifications/initialized",
-    "notifications/tools/list_changed",
-    "notifications/resources/updated",
-    "notifications/elicitation/complete",
-    "sampling/createMessage",
-    "elicitation/create",
-    "roots/list",
-    "acme/question",
-    "acme/question",
-    "ping",
-    "tools/call",
-    "initialize",
-    "no/such",
-    "",
+    *("notifications/progress", "notifications/message", "notifications/cancelled"),
+    *("notifications/initialized", "notifications/tools/list_changed"),
+    *("notifications/resources/updated", "notifications/elicitation/complete"),
+    *("sampling/createMessage", "elicitation/create", "roots/list"),
+    *("acme/question", "acme/question", "ping", "tools/call", "initialize", "no/such", ""),
 )
 
 KEYS = (
-    "_meta",
-    "capabilities",
-    "content",
-    "contents",
-    "completion",
-    "data",
-    "isError",
-    "level",
-    "logger",
-    "message",
-    "messages",
-    "name",
-    "nextCursor",
-    "progress",
-    "prompts",
-    "reason",
-    "resources",
-    "resultType",
-    "structuredContent",
-    "text",
-    "tools",
-    "total",
-    "type",
+    *("_meta", "capabilities", "content", "contents", "completion", "data", "isError", "level"),
+    *("logger", "message", "messages", "name", "nextCursor", "progress", "prompts", "reason"),
+    *("resources", "resultType", "structuredContent", "text", "tools", "total", "type"),
     "ü\u2028",
 )
 
 SCALARS = (
-    "null",
-    "true",
-    "false",
-    "0",
-    "-1",
-    "1.5",
-    "-0.0",
-    "1e400",
-    "NaN",
-    "9" * 30,
-    "9" * 5000,
-    '""',
-    '"text"',
-    '"complete"',
-    '"input_required"',
-    '"info"',
-    r'"\ud83d\ude00"',
-    r'"\ud800"',
-    r'"\u0000"',
-    '"\u2028\u0085"',
-    '"unfinished',
-    "tru",
+    *("null", "true", "false", "0", "-1", "1.5", "-0.0", "1e400", "NaN", "9" * 30, "9" * 5000),
+    *('""', '"text"', '"complete"', '"input_required"', '"info"'),
+    *(r'"\ud83d\ude00"', r'"\ud800"', r'"\u0000"', '"\u2028\u0085"', '"unfinished', "tru"),
 )
-
-
-def seeded() -> int:
-    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
-    print(f"\nseed {seed}")
-    return seed
 
 
 class Nonsense:
@@ -244,6 +185,12 @@ class Nonsense:
     @staticmethod
     def _object(members: list[tuple[str, str]]) -> str:
         return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members) + "}"
+
+
+def cut(dice: random.Random, data: bytes) -> list[bytes]:
+    """`data` in pieces, some of them empty."""
+    places = sorted(dice.randrange(len(data) + 1) for _ in range(dice.randrange(8)))
+    return [data[start:end] for start, end in pairwise((0, *places, len(data)))]
 
 
 class Disturbed:
@@ -400,13 +347,28 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
     print(f"{double.frames} frames of nonsense around {calls * THREADS} calls")
 
 
-def over_memory(revision: str, calls: int) -> None:
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Keep the many warnings out of memory; errors are kept."""
+    caplog.set_level(logging.ERROR, "syncmcp")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("revision", REVISIONS)
+@sizes(12, 2000, 1200)
+def test_sound_answers_are_heard_amid_nonsense(revision: str, size: int) -> None:
     seed = seeded()
     double = Disturbed(demo_server(), seed)
-    disturb(double, double, revision, seed, calls)
+    disturb(double, double, revision, seed, size)
 
 
-def over_stdio(revision: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.pitfall("12")
+@pytest.mark.parametrize("revision", REVISIONS)
+@sizes(12, 400, 1200)
+def test_sound_answers_are_heard_amid_nonsense_in_pieces(
+    revision: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seed = seeded()
     cuts = random.Random(seed)
 
@@ -419,188 +381,4 @@ def over_stdio(revision: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("syncmcp.transports.stdio.LineReader", Crumbs)
     double = Disturbed(demo_server(), seed)
     with relayed(double) as target:
-        disturb(target, double, revision, seed, calls)
-
-
-@pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Keep the many warnings out of memory; errors are kept."""
-    caplog.set_level(logging.ERROR, "syncmcp")
-
-
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_sound_answers_are_heard_amid_some_nonsense(revision: str) -> None:
-    over_memory(revision, calls=12)
-
-
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.pitfall("12")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_sound_answers_are_heard_amid_some_nonsense_in_pieces(
-    revision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_stdio(revision, 12, monkeypatch)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_sound_answers_are_heard_amid_much_nonsense(revision: str) -> None:
-    over_memory(revision, calls=2000)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.pitfall("12")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_sound_answers_are_heard_amid_much_nonsense_in_pieces(
-    revision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_stdio(revision, 400, monkeypatch)
-
-
-# Event streams
-
-
-def cut(dice: random.Random, data: bytes) -> list[bytes]:
-    """`data` in pieces, some of them empty."""
-    places = sorted(dice.randrange(len(data) + 1) for _ in range(dice.randrange(8)))
-    return [data[start:end] for start, end in pairwise((0, *places, len(data)))]
-
-
-class Reference:
-    """Reads whole streams by the letter of the standard, one byte string after the other."""
-
-    def __init__(self) -> None:
-        self.last_id = ""
-        self.retry: float | None = None
-
-    def read(self, stream: bytes) -> list[bytes]:
-        found = []
-        data: list[bytes] = []
-        kind = b""
-        id = self.last_id
-        # What follows the last line end is no line.
-        for line in re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf"))[:-1]:
-            name, colon, value = line.partition(b":")
-            if colon and value[:1] == b" ":
-                value = value[1:]
-            if line == b"":
-                self.last_id = id
-                # Data of nothing but line ends is no message to us.
-                if b"".join(data) and kind in (b"", b"message"):
-                    found.append(b"\n".join(data))
-                data, kind = [], b""
-            elif name == b"data":
-                data.append(value)
-            elif name == b"event":
-                kind = value
-            elif name == b"id" and b"\0" not in value:
-                id = value.decode("utf-8", "replace")
-            elif name == b"retry" and re.fullmatch(rb"[0-9]+", value):
-                self.retry = int(value) / 1000
-        return found
-
-
-FIELDS = (
-    b"data: {}",
-    b"data:x",
-    b"data:  two",
-    b"data",
-    b"data: \x85\x0b\x0c\x1c\xe2\x80\xa8",
-    b"data: " + b"long" * 20_000,
-    b"event: message",
-    b"event: other",
-    b"event: message\x85",
-    b"event",
-    b"id: 7",
-    b"id: \xff\xc3",
-    b"id: \0",
-    b"id",
-    b"retry: 15",
-    b"retry: 1e3",
-    b"retry: \xb2",
-    b"retry:",
-    b": comment",
-    b":",
-    b"Data: x",
-    b"\xef\xbb\xbfdata: late",
-    b" data: x",
-)
-
-
-def event_stream(dice: random.Random) -> bytes:
-    parts = [b"\xef\xbb\xbf" * dice.randrange(2)]
-    ends = dice.choice(((b"\n",), (b"\r\n",), (b"\r",), (b"\n", b"\r", b"\r\n")))
-    for _ in range(dice.randrange(25)):
-        kind = dice.random()
-        if kind < 0.6:
-            parts.append(dice.choice(FIELDS))
-        elif kind < 0.7:
-            parts.append(bytes(dice.choices(range(256), k=dice.randrange(20))))
-        parts.append(dice.choice(ends))
-    stream = b"".join(parts)
-    # Broken off anywhere, every now and then.
-    return stream[: dice.randrange(len(stream) + 1)] if dice.random() < 0.3 else stream
-
-
-def read_streams(count: int) -> None:
-    dice = random.Random(seeded())
-    events = 0
-    for _ in range(count):
-        parser, reference = EventStream(10**6), Reference()
-        for _ in range(dice.randrange(1, 4)):
-            stream = event_stream(dice)
-            read = [data for piece in cut(dice, stream) for data in parser.feed(piece)]
-            assert read == reference.read(stream), stream
-            assert (parser.last_id or "") == reference.last_id, stream
-            assert parser.retry == reference.retry, stream
-            events += len(read)
-            # The connection broke; the next stream goes on from the last id.
-            parser.reset()
-    assert events > count / 4
-
-
-def read_limited_streams(count: int) -> None:
-    dice = random.Random(seeded())
-    refused = 0
-    for _ in range(count):
-        limit = dice.randrange(10, 400)
-        parser = EventStream(limit)
-        stream = event_stream(dice)
-        expected = Reference().read(stream)
-        read: list[bytes] = []
-        try:
-            for piece in cut(dice, stream):
-                read.extend(parser.feed(piece))
-        except LimitExceeded:
-            refused += 1
-            lines = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            assert max(map(len, lines.split(b"\n\n"))) > limit, stream
-            expected = expected[: len(read)]
-        assert read == expected, stream
-        assert all(len(data) <= limit for data in read), stream
-    assert 0 < refused < count
-
-
-def test_some_event_streams_read_as_the_standard_says() -> None:
-    read_streams(300)
-
-
-def test_some_event_streams_are_refused_only_beyond_the_limit() -> None:
-    read_limited_streams(300)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(600)
-def test_many_event_streams_read_as_the_standard_says() -> None:
-    read_streams(20_000)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(600)
-def test_many_event_streams_are_refused_only_beyond_the_limit() -> None:
-    read_limited_streams(20_000)
+        disturb(target, double, revision, seed, size)

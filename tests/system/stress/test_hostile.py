@@ -26,6 +26,7 @@ import syncmcp
 from syncmcp.types import CreateMessageResult, TextContent
 from tests.support.stage import STATEFUL, STATELESS
 from tests.system.stress.hostile import WAYS
+from tests.system.stress.sizes import seeded
 
 LATE: Final = 1.0
 """A call may end so many seconds after its limit: threads wait for each other on two cores."""
@@ -142,8 +143,7 @@ def endure(
     wire: str, revision: Any, *, limit: float, threads: int, goes_on: Callable[[], bool]
 ) -> None:
     """Call in every way on so many threads, and check what the module promises."""
-    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
-    print(f"\n{wire} {revision}, seed {seed}")
+    seed = seeded()
     roots = [Path.cwd()]
     with (
         target(wire) as server,

@@ -64,6 +64,19 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between streams, in seconds, which are over at once."""
+    wanted: list[float] = []
+
+    def sleep(exchange: AbortableExchange, seconds: float) -> None:
+        wanted.append(seconds)
+        exchange.wait(threading.Event(), 0.001)
+
+    monkeypatch.setattr(AbortableExchange, "sleep", sleep)
+    return wanted
+
+
 def ping(id: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "ping"}
 
@@ -185,15 +198,7 @@ def test_floods_of_pings_and_of_what_is_no_message_leave_nothing(
     assert len(caplog.records) - logged < 400
 
 
-def test_drips_and_cut_streams_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    def sleep(exchange: AbortableExchange, seconds: float) -> None:
-        pauses.append(seconds)
-        exchange.wait(threading.Event(), 0.001)
-
-    monkeypatch.setattr(AbortableExchange, "sleep", sleep)
-
+def test_drips_and_cut_streams_leave_nothing(pauses: list[float]) -> None:
     def drip_and_cut(side: Streaming, numbers: range) -> None:
         """Each stream brings a ping byte by byte, and breaks in the middle of the next one."""
         for number in numbers:
@@ -219,16 +224,7 @@ def test_drips_and_cut_streams_leave_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert min(pauses) >= 0.5  # a message came each time, and yet nobody is hurried
 
 
-def test_streams_that_are_cut_at_once_are_opened_ever_more_slowly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pauses: list[float] = []
-
-    def sleep(exchange: AbortableExchange, seconds: float) -> None:
-        pauses.append(seconds)
-        exchange.wait(threading.Event(), 0.001)
-
-    monkeypatch.setattr(AbortableExchange, "sleep", sleep)
+def test_streams_that_are_cut_at_once_are_opened_ever_more_slowly(pauses: list[float]) -> None:
     with streaming() as (side, _):
         memory: Memory | None = None
         for number in range(60):

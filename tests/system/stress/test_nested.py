@@ -2,13 +2,11 @@
 
 Each outer call asks two questions, and the handler of each calls two tools. The first of these
 waits until more handlers are in such a call than the pool has threads: without slots that are lent
-nothing would move any more, and the tests show that too. `make stress` runs it at full size; a
-small one runs with all tests. Set `SYNCMCP_STRESS_SEED` to run with the seed of an earlier run.
+nothing would move any more, and the tests show that too.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -30,6 +28,7 @@ from syncmcp.types import (
     TextContent,
 )
 from tests.support.stage import Wire, every_wire, nervous
+from tests.system.stress.sizes import seeded, sizes
 
 MAX_HANDLERS = 8
 
@@ -165,9 +164,7 @@ def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
     Returns:
         How many handlers were in a nested call at one time.
     """
-    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
-    print(f"\n{wire}, {calls} calls, seed {seed}")
-    dice = random.Random(seed)
+    dice = random.Random(seeded())
     together = [dice.random() < 0.5 for _ in range(calls)]
     meeting = Meeting()
     options: dict[str, Any] = {
@@ -225,40 +222,19 @@ def stands_still(meeting: Meeting, client: Client, questions: int) -> None:
     meeting.let_go()
 
 
-def lend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.pitfall("13")
+@every_wire
+@sizes(24, 200, 1800)
+def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire, size: int) -> None:
+    assert run(wire, size, nothing) > MAX_HANDLERS
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+@sizes(24, 200, 1800)
+def test_without_lending_handlers_that_wait_for_one_more_stand_still(
+    wire: Wire, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(PoolSlot, "lend", lambda self: None)
     monkeypatch.setattr(PoolSlot, "take_back", lambda self: None)
-
-
-@pytest.mark.pitfall("13")
-@every_wire
-def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire) -> None:
-    assert run(wire, 24, nothing) > MAX_HANDLERS
-
-
-@pytest.mark.pitfall("13")
-@every_wire
-def test_without_lending_a_few_handlers_that_wait_for_one_more_stand_still(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lend_nothing(monkeypatch)
-    assert run(wire, 24, stands_still) == MAX_HANDLERS
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@pytest.mark.pitfall("13")
-@every_wire
-def test_two_hundred_calls_that_ask_and_are_called_back_all_come_right(wire: Wire) -> None:
-    assert run(wire, 200, nothing) > MAX_HANDLERS
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@pytest.mark.pitfall("13")
-@every_wire
-def test_two_hundred_calls_stand_still_without_lending(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lend_nothing(monkeypatch)
-    assert run(wire, 200, stands_still) == MAX_HANDLERS
+    assert run(wire, size, stands_still) == MAX_HANDLERS

@@ -10,16 +10,12 @@ Bugs are planted, too: a property that would not find them shows nothing.
 from __future__ import annotations
 
 import logging
-import os
-import random
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck as Health
 from hypothesis import strategies as st
 
 import syncmcp
@@ -31,67 +27,30 @@ from syncmcp._protocol.schema import place as places
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
-from tests.support.stage import STATELESS
 from tests.system.stress.doubles import (
     WAYS,
     Bench,
-    Double,
     Way,
     bench,
+    call,
     encode,
-    event,
-    http_bench,
+    in_pieces,
     saying,
     sound,
 )
-from tests.system.stress.test_fuzz import FIELDS, KEYS, METHODS, Reference
-from tests.transports.http_peer import Request
+from tests.system.stress.sizes import FEW, MANY, explore, sizes
+from tests.system.stress.test_fuzz import KEYS, METHODS
 
-T = TypeVar("T")
-
-FEW: Final = 25
-MANY: Final = 10_000
 EACH: Final = MANY // len(WAYS)
 """So many for each way of a target that has several."""
 
-# A counterexample is made smaller, but where one is expected.
-PHASES: tuple[hypothesis.Phase, ...] = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
-
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
-
-
-def explore(examples: st.SearchStrategy[T], examine: Callable[[T], object], count: int) -> None:
-    """Examine so many examples: a few are the same each time, many are others."""
-    few = count < EACH
-
-    @hypothesis.settings(
-        max_examples=count,
-        derandomize=few,
-        database=None,
-        deadline=None,
-        phases=PHASES,
-        report_multiple_bugs=False,
-        suppress_health_check=[Health.data_too_large, Health.filter_too_much, Health.too_slow],
-    )
-    @hypothesis.given(examples)
-    def examined(example: T) -> None:
-        examine(example)
-
-    if not few:
-        seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
-        print(f"\nseed {seed}")
-        examined = hypothesis.seed(seed)(examined)
-    examined()
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Keep the many warnings out of memory; errors are kept."""
     caplog.set_level(logging.ERROR, "syncmcp")
-
-
-def call(client: syncmcp.Client) -> CallToolResult:
-    return client.call_tool("victim", {}, validate_output="off", validate_input=False)
 
 
 # -- values
@@ -177,21 +136,11 @@ def hear_frames(bench: Bench, given: list[bytes]) -> None:
     assert isinstance(outcome, (CallToolResult, McpError))
 
 
-def explore_frames(way: Way, count: int) -> None:
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_frames_do_no_harm(way: Way, size: int) -> None:
     with bench(way) as place:
-        explore(st.lists(frames, max_size=6), partial(hear_frames, place), count)
-
-
-@every_way
-def test_some_frames_do_no_harm(way: Way) -> None:
-    explore_frames(way, FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@every_way
-def test_many_frames_do_no_harm(way: Way) -> None:
-    explore_frames(way, EACH)
+        explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)
 
 
 # -- ids: what is nearly the id of a call does not answer it
@@ -227,22 +176,12 @@ def hear_near_misses(bench: Bench, given: list[str]) -> None:
     assert outcome.text == "right"
 
 
-def explore_ids(way: Way, count: int) -> None:
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_ids_that_are_nearly_right_answer_nothing(way: Way, size: int) -> None:
     with bench(way) as place:
         near = st.sampled_from(STRANGERS + NO_IDS)
-        explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), count)
-
-
-@every_way
-def test_some_ids_that_are_nearly_right_answer_nothing(way: Way) -> None:
-    explore_ids(way, FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@every_way
-def test_many_ids_that_are_nearly_right_answer_nothing(way: Way) -> None:
-    explore_ids(way, EACH)
+        explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), size)
 
 
 # -- framing: lines are what stands between line ends, however they come, up to the limit
@@ -253,9 +192,8 @@ pieces = st.lists(st.sampled_from([b"", b"a", b"\r", b"\xe2\x80\xa8", b"bcdefgh"
 def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
     limit, contents, cuts = given
     stream = b"".join(line + b"\n" for line in contents)
-    places = sorted({0, len(stream), *(place % (len(stream) + 1) for place in cuts)})
     lines = _pipes.LineReader(limit)
-    read = [line for start, end in pairwise(places) for line in lines.feed(stream[start:end])]
+    read = [line for piece in in_pieces(stream, cuts) for line in lines.feed(piece)]
     expected = []
     for content in contents:
         line = content.removesuffix(b"\r")
@@ -266,24 +204,15 @@ def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
     assert lines.rest() == b""
 
 
-def explore_framing(count: int) -> None:
+@sizes(4 * FEW, MANY, 1800)
+def test_lines_come_out_as_they_went_in(size: int) -> None:
     line = pieces.map(b"".join)
     streams = st.lists(line, max_size=6)
     explore(
         st.tuples(st.integers(1, 20), streams, st.lists(st.integers(0, 300), max_size=8)),
         cut_lines,
-        count,
+        size,
     )
-
-
-def test_some_lines_come_out_as_they_went_in() -> None:
-    explore_framing(4 * FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-def test_many_lines_come_out_as_they_went_in() -> None:
-    explore_framing(MANY)
 
 
 texts = st.text(max_size=300) | st.integers(0, 70_000).map(lambda size: "x" * size)
@@ -296,21 +225,11 @@ def echo(bench: Bench, given: list[str]) -> None:
         assert outcome.text == text
 
 
-def explore_texts(way: Way, count: int) -> None:
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_texts_arrive_as_they_were_sent(way: Way, size: int) -> None:
     with bench(way) as place:
-        explore(st.lists(texts, min_size=1, max_size=3), partial(echo, place), count)
-
-
-@every_way
-def test_some_texts_arrive_as_they_were_sent(way: Way) -> None:
-    explore_texts(way, FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@every_way
-def test_many_texts_arrive_as_they_were_sent(way: Way) -> None:
-    explore_texts(way, EACH)
+        explore(st.lists(texts, min_size=1, max_size=3), partial(echo, place), size)
 
 
 # -- cursors: each is sent back as it came, until there is none, a circle, or one page too many
@@ -356,22 +275,12 @@ def follow_cursors(bench: Bench, given: tuple[list[str], Any, bool]) -> None:
     assert asked == followed
 
 
-def explore_cursors(way: Way, count: int) -> None:
+@every_way
+@sizes(FEW, EACH, 1800)
+def test_cursors_are_followed_to_their_end(way: Way, size: int) -> None:
     lists = st.tuples(st.lists(cursors, max_size=12), ends, st.booleans())
     with bench(way) as place:
-        explore(lists, partial(follow_cursors, place), count)
-
-
-@every_way
-def test_some_cursors_are_followed_to_their_end(way: Way) -> None:
-    explore_cursors(way, FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@every_way
-def test_many_cursors_are_followed_to_their_end(way: Way) -> None:
-    explore_cursors(way, EACH)
+        explore(lists, partial(follow_cursors, place), size)
 
 
 # -- schemas: any of them, with any value, gives a verdict or an error of ours
@@ -481,92 +390,14 @@ def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> 
     assert not isinstance(outcome, syncmcp.TransportError), outcome
 
 
-def explore_schemas(way: Way, count: int) -> None:
+@every_way
+@sizes(2 * FEW, EACH, 1800)
+def test_schemas_give_a_verdict_or_an_error(way: Way, size: int) -> None:
     arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
     with bench(way) as place:
         explore(
-            st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), count
+            st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), size
         )
-
-
-@every_way
-def test_some_schemas_give_a_verdict_or_an_error(way: Way) -> None:
-    explore_schemas(way, 2 * FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@every_way
-def test_many_schemas_give_a_verdict_or_an_error(way: Way) -> None:
-    explore_schemas(way, EACH)
-
-
-# -- event streams: a sound event is heard after anything that is no event for us
-
-line_ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
-lines = st.builds(
-    lambda field, end: field + end,
-    st.sampled_from([field for field in FIELDS if len(field) < 1000]) | st.binary(max_size=20),
-    line_ends,
-)
-streams = st.builds(
-    lambda mark, parts: mark + b"".join(parts),
-    st.sampled_from([b"", b"\xef\xbb\xbf"]),
-    st.lists(lines | line_ends, max_size=12),
-)
-
-
-class Streamer:
-    """Sends the bytes of an example before its sound event, in the pieces of the example."""
-
-    def __init__(self) -> None:
-        self.double = Double()
-        self.before = b""
-        self.cuts: list[int] = []
-        self.breaks_off = False
-
-    def script(self, request: Request) -> None:
-        if request.method != "POST" or b'"victim"' not in request.body:
-            self.double.script(request)
-            return
-        line = request.connection
-        line.start_events()
-        stream = self.before
-        if not self.breaks_off:
-            stream += b"\n\n" + event(saying(request.id, "right"))
-        places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in self.cuts)})
-        for start, end in pairwise(places):
-            line.chunk(stream[start:end])
-        line.end_events()
-
-
-def hear_streams(bench: Bench, streamer: Streamer, given: tuple[bytes, list[int], bool]) -> None:
-    streamer.before, streamer.cuts, streamer.breaks_off = given
-    outcome = bench.examine(lambda message: None, call)
-    if isinstance(outcome, CallToolResult):
-        assert outcome.text == "right"
-        assert not streamer.breaks_off
-    elif not streamer.breaks_off:
-        # What is no message, on the stream that is for this one call, ends it.
-        assert type(outcome) is ProtocolError, outcome
-        assert Reference().read(streamer.before + b"\n\n")
-
-
-def explore_streams(count: int) -> None:
-    streamer = Streamer()
-    examples = st.tuples(streams, st.lists(st.integers(0, 1000), max_size=6), st.booleans())
-    with http_bench(streamer.script, streamer.double, STATELESS) as (place, _):
-        explore(examples, partial(hear_streams, place, streamer), count)
-
-
-def test_a_sound_event_is_heard_after_some_streams() -> None:
-    explore_streams(FEW)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-def test_a_sound_event_is_heard_after_many_streams() -> None:
-    explore_streams(MANY)
 
 
 # -- bugs that are planted, and found with the few examples of `make test`
@@ -630,17 +461,20 @@ MEMORY: Final = WAYS[0]
 @pytest.mark.parametrize(
     ("plant", "hunt"),
     [
-        (plant_a_limit_that_is_one_short, test_some_lines_come_out_as_they_went_in),
-        (plant_a_seam_that_loses_a_byte, test_some_lines_come_out_as_they_went_in),
+        (plant_a_limit_that_is_one_short, partial(test_lines_come_out_as_they_went_in, 4 * FEW)),
+        (plant_a_seam_that_loses_a_byte, partial(test_lines_come_out_as_they_went_in, 4 * FEW)),
         (
             plant_ids_that_are_coerced,
-            partial(test_some_ids_that_are_nearly_right_answer_nothing, MEMORY),
+            partial(test_ids_that_are_nearly_right_answer_nothing, MEMORY, FEW),
         ),
         (
             plant_a_cursor_that_is_swallowed,
-            partial(test_some_cursors_are_followed_to_their_end, MEMORY),
+            partial(test_cursors_are_followed_to_their_end, MEMORY, FEW),
         ),
-        (plant_depth_without_bound, partial(test_some_schemas_give_a_verdict_or_an_error, MEMORY)),
+        (
+            plant_depth_without_bound,
+            partial(test_schemas_give_a_verdict_or_an_error, MEMORY, 2 * FEW),
+        ),
     ],
     ids=["short limit", "lost byte", "coerced id", "swallowed cursor", "unbounded depth"],
 )
@@ -650,6 +484,6 @@ def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr(f"{__name__}.PHASES", (hypothesis.Phase.generate,))
+    monkeypatch.setattr("tests.system.stress.sizes.PHASES", (hypothesis.Phase.generate,))
     with pytest.raises(AssertionError):
         hunt()

@@ -29,6 +29,7 @@ from syncmcp._concurrency.timing import Backoff, timer
 from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
 from tests.system.stress.crowd import shuffling_server
+from tests.system.stress.sizes import sizes
 
 # No call may take longer, in seconds.
 LIMIT = 60.0
@@ -105,7 +106,10 @@ def assert_gone(things: Iterable[object]) -> None:
 # Connect and kill
 
 
-def connect_and_kill(cycles: int, idle: float) -> None:
+@pytest.mark.pitfall("2")
+@sizes(8, 500, 600)
+def test_connects_and_kills_leave_nothing_and_nothing_spins(size: int) -> None:
+    idle = 0.5 if size < 100 else 5.0
     others = server_processes()
 
     def cycle(number: int) -> None:
@@ -121,11 +125,11 @@ def connect_and_kill(cycles: int, idle: float) -> None:
             with pytest.raises(syncmcp.ConnectionLost):
                 future.result(LIMIT)
 
-    warm = max(1, int(cycles * WARM_UP))
+    warm = max(1, int(size * WARM_UP))
     for number in range(warm):
         cycle(number)
     before = Size()
-    for number in range(warm, cycles):
+    for number in range(warm, size):
         cycle(number)
     after = Size()
     after.assert_like(before)
@@ -136,18 +140,6 @@ def connect_and_kill(cycles: int, idle: float) -> None:
     spent = time.process_time()
     threading.Event().wait(idle)
     assert time.process_time() - spent < 0.01 * idle
-
-
-@pytest.mark.pitfall("2")
-def test_a_few_connects_and_kills_leave_nothing_and_nothing_spins() -> None:
-    connect_and_kill(8, idle=0.5)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(600)
-@pytest.mark.pitfall("2")
-def test_500_connects_and_kills_leave_nothing_and_nothing_spins() -> None:
-    connect_and_kill(500, idle=5.0)
 
 
 # Talkative calls
@@ -169,7 +161,16 @@ def _note(steps: list[float], progress: float, total: object, message: object) -
     steps.append(progress)
 
 
-def talk(wire: Wire, calls: int) -> None:
+talking_wires = pytest.mark.parametrize(
+    "wire",
+    [Wire(transport, era) for transport in ("stdio", "http") for era in (STATEFUL, STATELESS)],
+    ids=str,
+)
+
+
+@talking_wires
+@sizes(80, 10_000, 900)
+def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
     callers = 4
     heard = threading.Semaphore(0)
 
@@ -197,9 +198,9 @@ def talk(wire: Wire, calls: int) -> None:
             for _ in range(share // callers * callers * 2):
                 assert heard.acquire(timeout=PATIENCE)
 
-        run(int(calls * WARM_UP))
+        run(int(size * WARM_UP))
         before = Size()
-        run(calls - int(calls * WARM_UP))
+        run(size - int(size * WARM_UP))
         Size().assert_like(before)
         connection = client._core.connection
         assert connection is not None
@@ -207,55 +208,27 @@ def talk(wire: Wire, calls: int) -> None:
         assert not connection._timeouts.finishing_calls
 
 
-talking_wires = pytest.mark.parametrize(
-    "wire",
-    [Wire(transport, era) for transport in ("stdio", "http") for era in (STATEFUL, STATELESS)],
-    ids=str,
-)
-
-
-@talking_wires
-def test_some_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
-    talk(wire, 80)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(900)
-@talking_wires
-def test_10000_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
-    talk(wire, 10_000)
-
-
 # A server that dies again and again
 
 
-def restart(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@sizes(5, 200, 600)
+def test_a_server_that_dies_is_there_again(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pauses between starts grow up to this; at their real length this would take half an hour.
     monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST_BACKOFF", 0.0)
     seen = set()
     with syncmcp.connect(small(), mode=STATEFUL) as client:
         before = None
-        for number in range(deaths):
+        for number in range(size):
             seen.add(client.call_tool("pid", timeout=LIMIT).text)
             with pytest.raises(syncmcp.ConnectionLost) as caught:
                 client.call_tool("die", timeout=LIMIT)
             assert caught.value.exit_code == 3
-            if number == int(deaths * WARM_UP):
+            if number == int(size * WARM_UP):
                 before = Size()
         assert before is not None
         Size().assert_like(before)
         seen.add(client.call_tool("pid", timeout=LIMIT).text)
-    assert len(seen) == deaths + 1
-
-
-def test_a_server_that_dies_a_few_times_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    restart(5, monkeypatch)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(600)
-def test_a_server_that_dies_200_times_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    restart(200, monkeypatch)
+    assert len(seen) == size + 1
 
 
 def test_the_pause_of_a_server_that_died_thousands_of_times_is_bounded() -> None:
@@ -274,7 +247,9 @@ class Marker:
         """Ignore progress."""
 
 
-def cancel(wire: Wire, count: int) -> None:
+@every_wire
+@sizes(100, 2000, 600)
+def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
     stage = Stage()
     futures: weakref.WeakSet[Any] = weakref.WeakSet()
     markers: weakref.WeakSet[Marker] = weakref.WeakSet()
@@ -290,7 +265,7 @@ def cancel(wire: Wire, count: int) -> None:
             return future
 
         step = 50
-        for start in range(0, count, step):
+        for start in range(0, size, step):
             batch = [submit(number) for number in range(start, start + step)]
             if start % (2 * step):
                 # These are with the server; the others may not have left yet.
@@ -308,22 +283,12 @@ def cancel(wire: Wire, count: int) -> None:
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
 
 
-@every_wire
-def test_some_cancelled_futures_are_held_by_nobody(wire: Wire) -> None:
-    cancel(wire, 100)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(600)
-@every_wire
-def test_2000_cancelled_futures_are_held_by_nobody(wire: Wire) -> None:
-    cancel(wire, 2000)
-
-
 # Tokens with a clock
 
 
-def time_tokens(wire: Wire, count: int) -> None:
+@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
+@sizes(20, 1000, 300)
+def test_timed_tokens_are_held_by_nobody(wire: Wire, size: int) -> None:
     stage = Stage()
     tokens: weakref.WeakSet[CancelToken] = weakref.WeakSet()
     with wire.connect(stage.server) as client:
@@ -339,7 +304,7 @@ def time_tokens(wire: Wire, count: int) -> None:
                 assert not number % 2
                 assert result.text == str(number)
 
-        for number in range(count):
+        for number in range(size):
             call(number)
         assert_gone(tokens)
         connection = client._core.connection
@@ -347,20 +312,3 @@ def time_tokens(wire: Wire, count: int) -> None:
         assert len(connection._table) == 0
     # The clock lets go of those that were given up, but not of each one by itself.
     assert len(timer._heap) < 200
-
-
-timing_wires = pytest.mark.parametrize(
-    "wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str
-)
-
-
-@timing_wires
-def test_some_timed_tokens_are_held_by_nobody(wire: Wire) -> None:
-    time_tokens(wire, 20)
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(300)
-@timing_wires
-def test_1000_timed_tokens_are_held_by_nobody(wire: Wire) -> None:
-    time_tokens(wire, 1000)

@@ -1,8 +1,7 @@
 """A crowd on one client: shuffled answers, cancels, timeouts, and a server that is killed.
 
-Every call carries a nonce. `make stress` runs it at full size; a small one runs with all tests.
-Set `SYNCMCP_STRESS_SEED` to run with the seed that an earlier run printed. What is left behind
-(threads, processes, sockets, descriptors) is looked for after every test; see `tests/conftest.py`.
+Every call carries a nonce. What is left behind (threads, processes, sockets, descriptors) is looked
+for after every test; see `tests/conftest.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import syncmcp
 from syncmcp import CancelToken
 from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, nervous
+from tests.system.stress.sizes import seeded, sizes
 
 KILLS = 3
 
@@ -215,9 +215,13 @@ ALL_WAYS = (
 )
 
 
-def run(wire: Wire, threads: int, calls: int, ways_to_end: tuple[str, ...]) -> None:
-    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
-    print(f"\n{wire}, {threads} threads x {calls} calls, seed {seed}")
+@pytest.mark.pitfall("23", "4", "14", "H10")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+@sizes(960, 64_000, 1800)
+def test_a_crowd_survives_everything(wire: Wire, size: int) -> None:
+    # So few calls may well miss some of the rarer ends.
+    threads, ways_to_end = (16, ("answered",)) if size < 1000 else (64, ALL_WAYS)
+    calls, seed = size // threads, seeded()
     with served(wire, seed) as (target, kill):
         with syncmcp.connect(target, mode=wire.revision) as client:
             crowd = Crowd(client, seed, threads, calls)
@@ -231,21 +235,6 @@ def run(wire: Wire, threads: int, calls: int, ways_to_end: tuple[str, ...]) -> N
         print(", ".join(f"{count} {end}" for end, count in sorted(crowd.ends.items())))
     ended = sum(crowd.ends.values()) - crowd.ends["out of order"]
     ended -= crowd.ends["kills with calls in flight"]
-    assert ended == threads * calls
+    assert ended == size
     for end in ways_to_end:
         assert crowd.ends[end] > 0, f"no call ended as: {end} (seed {seed})"
-
-
-@pytest.mark.pitfall("23", "4", "14", "H10")
-@pytest.mark.parametrize("wire", WIRES, ids=str)
-def test_a_small_crowd_survives_everything(wire: Wire) -> None:
-    # So few calls may well miss some of the rarer ends.
-    run(wire, threads=16, calls=60, ways_to_end=("answered",))
-
-
-@pytest.mark.stress
-@pytest.mark.timeout(1800)
-@pytest.mark.pitfall("23", "4", "14", "H10")
-@pytest.mark.parametrize("wire", WIRES, ids=str)
-def test_a_large_crowd_survives_everything(wire: Wire) -> None:
-    run(wire, threads=64, calls=1000, ways_to_end=ALL_WAYS)
