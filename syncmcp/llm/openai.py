@@ -79,7 +79,6 @@ class _OpenAIFormat(ModelFormat):
     _longest_description: ClassVar = 1024
 
     def render_choice(self, choice: ToolChoice) -> str:
-        """See `ModelFormat.render_choice`."""
         return choice.mode if choice.mode in ("none", "required") else "auto"
 
     def _add_settings(self, body: dict[str, Any], request: CreateMessageRequestParams) -> None:
@@ -103,7 +102,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
     """The format of OpenAI's Responses; OpenAI stores nothing (``store`` is false)."""
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
         # Strict schemas do not allow optional arguments.
         return [
             {"type": "function", **tool, "strict": False}
@@ -147,7 +145,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         return [
             self._parse_tool(tool, tool.get("parameters"))
             for tool in definitions
@@ -155,7 +152,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
         turns: list[tuple[str, list[Any]]] = []
         reasoning: list[dict[str, Any]] = []
         for item in messages:
@@ -176,7 +172,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         return [make_message(role, blocks) for role, blocks in turns]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         system = [body["instructions"]] if body.get("instructions") else []
@@ -191,7 +186,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         status = answer.get("status")
         if status not in ("completed", "incomplete"):
             said = (answer.get("error") or {}).get("message") or f"its status is {status!r}"
@@ -279,13 +273,11 @@ class OpenAIChatFormat(_OpenAIFormat):
     """The format of OpenAI's Chat Completions, which many other providers support, too."""
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
         return [{"type": "function", "function": tool} for tool in self._definitions("parameters")]
 
     def render_messages(
         self, messages: Iterable[SamplingMessage | PromptMessage]
     ) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         for message in messages:
             blocks = message_blocks(message)
@@ -307,7 +299,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return rendered
 
     def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
-        """See `ModelFormat.render_request`."""
         messages = self.render_messages(request.messages)
         if request.system_prompt:
             messages.insert(0, {"role": "system", "content": request.system_prompt})
@@ -322,12 +313,10 @@ class OpenAIChatFormat(_OpenAIFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         functions = [tool["function"] for tool in definitions if tool["type"] == "function"]
         return [self._parse_tool(function, function.get("parameters")) for function in functions]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
         results: list[Any] = []  # of one turn: one message in MCP
         for message in messages:
@@ -347,7 +336,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return [*parsed, make_message("user", results)] if results else parsed
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         system = [
             block.text
             for message in body["messages"]
@@ -364,7 +352,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         if not answer.get("choices"):
             raise InvalidOutput("the model gave no answer")
         choice = answer["choices"][0]

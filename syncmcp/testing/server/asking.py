@@ -64,8 +64,7 @@ class Rounds:
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
-        with self.stats as stats:
-            stats.paused += 1
+        self.stats._count(paused=1)
         return opened
 
     def wait(self, opened: Round, timeout: float) -> Call:
@@ -83,8 +82,7 @@ class Rounds:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
         if known:
-            with self.stats as stats:
-                stats.paused -= 1
+            self.stats._count(paused=-1)
         return known
 
     def close(self, session: Session | None = None) -> None:
@@ -221,8 +219,7 @@ class Asker:
             }
             if questions:
                 result["inputRequests"] = {
-                    key: {"method": method} | ({} if params is None else {"params": params})
-                    for key, (method, params) in questions.items()
+                    key: wire.question(*asked) for key, asked in questions.items()
                 }
             with rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())

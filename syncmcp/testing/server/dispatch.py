@@ -74,7 +74,7 @@ class Dispatcher:
         self._listen = listen
         features, tasks = server.features, server.tasks
         shared: dict[str, Handler] = {
-            "tools/list": features.list_tools,
+            "tools/list": partial(features.page, "tools", features.tools),
             "tools/call": tasks.call_tool,
             "tasks/get": tasks.get,
             "tasks/cancel": tasks.cancel,
@@ -112,14 +112,8 @@ class Dispatcher:
             raise self.unsupported(wanted)
         revision = wanted if isinstance(wanted, str) and wanted in server.stateful else None
         revision = server.stateful[-1] if revision is None else revision
-        result: Message = {
-            "protocolVersion": revision,
-            "capabilities": server.capabilities(revision),
-            "serverInfo": server.info,
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        return revision, result
+        offer = self._offer(revision)
+        return revision, {"protocolVersion": revision, "serverInfo": server.info, **offer}
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
         """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
@@ -134,14 +128,8 @@ class Dispatcher:
             if method != "ping":
                 raise RpcError(wire.INVALID_REQUEST, f"{method} before initialize")
             revision = server.stateful[-1]
-        return Call(
-            message,
-            outlet,
-            revision=revision,
-            session=session,
-            client_capabilities=session.client_capabilities,
-            client_info=session.client_info,
-        )
+        told = session.client_capabilities, session.client_info
+        return Call(message, outlet, revision, session, *told)
 
     def admit_stateless(
         self, message: Message, outlet: Outlet, session: Session | None = None
@@ -165,15 +153,8 @@ class Dispatcher:
         if client_info is not None and not isinstance(client_info, dict):
             raise RpcError(wire.INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
         level = meta.get(wire.LOG_LEVEL)
-        return Call(
-            message,
-            outlet,
-            revision=version,
-            session=session,
-            client_capabilities=capabilities,
-            client_info=client_info,
-            log_level=None if level is None else check_level(level),
-        )
+        level = None if level is None else check_level(level)
+        return Call(message, outlet, version, session, capabilities, client_info, level)
 
     def unsupported(self, version: object) -> RpcError:
         """Return the -32022 error; its text names the supported revisions."""
@@ -205,8 +186,7 @@ class Dispatcher:
         """
         server = self._server
         call.add_done_callback(server.call_ended)
-        with server.stats as stats:
-            stats.running += 1
+        server.stats._count(running=1)
         table = self._table(call)
         custom = server.handlers.get(call.method)
         try:
@@ -266,14 +246,13 @@ class Dispatcher:
         return envelope
 
     def _discover(self, params: Message, context: ToolContext) -> Message:
-        server = self._server
-        result: Message = {
-            "supportedVersions": list(server.revisions),
-            "capabilities": server.capabilities(context.revision),
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        return result
+        return {"supportedVersions": list(self._server.revisions), **self._offer(context.revision)}
+
+    def _offer(self, revision: str) -> Message:
+        offer: Message = {"capabilities": self._server.capabilities(revision)}
+        if self._server.instructions is not None:
+            offer["instructions"] = self._server.instructions
+        return offer
 
 
 def _empty_result(params: Message, context: ToolContext) -> Message:

@@ -35,6 +35,7 @@ class Binding:
 
     Attributes:
         name: The name of the feature.
+        key: The key in its registry: the name, or the URI of a resource.
         returns: The function's return annotation (`Any` when there is none).
         parameters: By the name of each parameter but the context: whether it is required.
         description: The description, by default the docstring, or `None`.
@@ -51,7 +52,7 @@ class Binding:
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"{function.__name__} is a coroutine function; give a plain one")
         hints = get_type_hints(function, include_extras=True)
-        self.name = name or function.__name__
+        self.name = self.key = name or function.__name__
         self.description = description or inspect.getdoc(function)
         self.returns = hints.get("return", Any)
         self.parameters: dict[str, bool] = {}
@@ -253,7 +254,7 @@ class Resource(Binding):
         **named: str | None,
     ) -> None:
         super().__init__(function, **named)
-        self.uri = uri
+        self.key = uri
         self.mime_type = mime_type
         self._uri_template = UriTemplate(uri) if template else None
         if self._uri_template is not None and self._uri_template.ambiguity is not None:
@@ -263,14 +264,14 @@ class Resource(Binding):
         """Return the values of the template's variables in `uri`, `None` if it does not match."""
         template = self._uri_template
         if template is None:
-            return {} if uri == self.uri else None
+            return {} if uri == self.key else None
         # A server meets URIs that no client of ours makes.
         return template.match(uri, unchecked=template.variables)
 
     def describe(self, revision: str) -> Message:
         """Return the entry in the list of resources or templates."""
         kind = "uri" if self._uri_template is None else "uriTemplate"
-        return self._entry(revision, **{kind: self.uri}, mimeType=self.mime_type)
+        return self._entry(revision, **{kind: self.key}, mimeType=self.mime_type)
 
     def read(self, uri: str, variables: Mapping[str, Any], context: ToolContext) -> list[Any]:
         """Run the function on the current thread and return `contents`."""
@@ -335,10 +336,6 @@ class Features:
         if self.completers and wire.since(revision, "2025-03-26"):
             capabilities["completions"] = {}
         return capabilities
-
-    def list_tools(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/list`."""
-        return self.page("tools", self.tools, params, context)
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`; the tool runs on the current thread."""

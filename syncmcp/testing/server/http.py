@@ -92,12 +92,10 @@ class _Endpoint:
 
     def _events(self, body: EventBody) -> HttpReply:
         stats = self.server.stats
-        with stats:
-            stats.streams += 1
+        stats._count(streams=1)
 
         def done(whole: bool) -> None:
-            with stats:
-                stats.streams -= 1
+            stats._count(streams=-1)
 
         body.at_close(done)
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
@@ -254,16 +252,13 @@ class HttpEndpoint(_Endpoint):
             if not server.dispatcher.has_handler(call):
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
-            with server.stats as stats:
-                stats.replies += 1
-                stats.errors += 1
+            server.stats._count(replies=1, errors=1)
             raise _Refused(_STATUSES.get(error.code, 400), error, identifier) from None
 
         def closed(whole: bool) -> None:
             # In 2026-07-28 the end of the stream is the cancellation.
             if not whole and call.cancel("the client closed the stream"):
-                with server.stats as stats:
-                    stats.disconnects += 1
+                server.stats._count(disconnects=1)
 
         body = self._body(stream, None, gone)
         body.at_close(closed)

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -45,16 +46,8 @@ class Task:
         self.status = "working"
         self.polls = 0
         self.answer: Message | RpcError | None = None
-        self.call = Call(
-            {"id": call.request_id, "method": call.method, "params": call.params},
-            # Its request has been answered with the task; `finish` keeps the answer of the tool.
-            wire.Outlet(self.send),
-            revision=call.revision,
-            session=call.session,
-            client_capabilities=call.client_capabilities,
-            client_info=call.client_info,
-            log_level=call.log_level,
-        )
+        # Its request has been answered with the task; `finish` keeps the answer of the tool.
+        self.call = replace(call, outlet=wire.Outlet(self.send), batch=None)
         self._tasks = tasks
         self._created = self._updated = _now()
         self._message: str | None = None
@@ -108,8 +101,7 @@ class Task:
                 self._message = message
             self._changed.notify_all()
         if self.ended:
-            with self._tasks.stats as stats:
-                stats.tasks -= 1
+            self._tasks.stats._count(tasks=-1)
         self._tasks.notify_changed(self)
         return True
 
@@ -187,12 +179,10 @@ class Task:
         """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
         with self._changed:
             keys = {}
-            for key, (method, params) in questions.items():
+            for key, asked in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
-                self._input_requests[keys[key]] = {"method": method} | (
-                    {} if params is None else {"params": params}
-                )
+                self._input_requests[keys[key]] = wire.question(*asked)
         self.set_status("input_required")
         with self._changed:
             done = self._changed.wait_for(
@@ -371,8 +361,7 @@ class Tasks:
         ttl = wish.get("ttl") if isinstance(wish, dict) else None
         task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
         self._tasks[task.id] = task
-        with self.stats as stats:
-            stats.tasks += 1
+        self.stats._count(tasks=1)
         # A client that cancels the request never learns the task's id (2026-07-28).
         context.call.add_done_callback(partial(_cancel_task, task))
         described = task.describe()  # Before the tool can change it.

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pydantic_core
 
@@ -68,21 +68,16 @@ def decode(frame: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Not valid JSON: {error}") from error
 
 
+def question(method: str, params: Message | None) -> Message:
+    """Return the members of a request that say what is asked; `None` leaves out `params`."""
+    return {"method": method} if params is None else {"method": method, "params": params}
+
+
 def notification(method: str, params: Message | None = None) -> Message:
-    """Return a notification; `params` is left out when there are none."""
-    message: Message = {"jsonrpc": "2.0", "method": method}
-    if params is not None:
-        message["params"] = params
-    return message
-
-
-def request(identifier: str | int, method: str, params: Message | None = None) -> Message:
-    """Return a request; `params` is left out when there are none."""
-    return {"id": identifier, **notification(method, params)}
+    return {"jsonrpc": "2.0", **question(method, params)}
 
 
 def reply(identifier: str | int, result: Message) -> Message:
-    """Return the response with a result."""
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
@@ -94,7 +89,7 @@ def error_reply(identifier: str | int | None, error: RpcError) -> Message:
     return {"jsonrpc": "2.0", "id": identifier, "error": body}
 
 
-def is_identifier(value: object) -> bool:
+def is_identifier(value: object) -> TypeGuard[str | int]:
     """Return whether `value` may be a request id: a string or an integer, never null or bool."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
@@ -178,6 +173,12 @@ class Stats:
         self._changed.notify_all()
         self._changed.release()
 
+    def _count(self, **changes: int) -> None:
+        """Add to the counters of these names."""
+        with self:
+            for name, change in changes.items():
+                setattr(self, name, getattr(self, name) + change)
+
     def blame(self, violation: str) -> None:
         """Record a violation of the protocol by a client, one sentence."""
         with self:
@@ -232,7 +233,6 @@ class Outlet:
         self._push = push
 
     def send(self, message: Message) -> None:
-        """Send a message before the answer."""
         self._push(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
@@ -327,11 +327,9 @@ class BatchMember(Outlet):
         self._batch = batch
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """Keep or send the answer."""
         self._batch.settle(self, message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """Close the event stream of the batch."""
         self._batch.outlet.interrupt(retry_ms)
 
 
