@@ -51,17 +51,14 @@ def provider_id(id: str) -> str:
 
 
 def new_id() -> str:
-    """A new id for a tool use to which the provider gave no id."""
     return f"call_{uuid4().hex[:24]}"
 
 
 def message_blocks(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
-    """The content of a message as a list."""
     return message.content if isinstance(message.content, list) else [message.content]
 
 
 def data_url(mime_type: str | None, data: str) -> str:
-    """A `data:` URL with base64."""
     return f"data:{mime_type or 'application/octet-stream'};base64,{data}"
 
 
@@ -356,7 +353,6 @@ def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> Create
 
 
 def make_message(role: str, blocks: Sequence[Any]) -> SamplingMessage:
-    """A message of a conversation."""
     return types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
 
 

@@ -42,7 +42,6 @@ class NameRule:
         object.__setattr__(self, "_invalid", invalid)
 
     def accepts(self, name: str) -> bool:
-        """Whether the provider accepts this name unchanged."""
         return (
             0 < len(name) <= self.max_length
             and self._invalid.search(name) is None
@@ -94,7 +93,6 @@ class NameMap:
 
     @property
     def has_changes(self) -> bool:
-        """Whether any name is changed."""
         return bool(self._to_provider)
 
     def to_provider(self, name: str) -> str:
@@ -361,7 +359,6 @@ def _types(schema: dict[str, Any]) -> list[Any]:
 
 
 def _property_names(schema: Any, depth: int) -> Iterator[str]:
-    """The names of all properties in a schema."""
     if depth > MAX_DEPTH + 1 or not isinstance(schema, dict):
         return
     for word, value in schema.items():
@@ -405,7 +402,6 @@ class RenderedTool:
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
-        """The adapted input schema."""
         return AdaptedSchema(self.tool.input_schema, self._rules)
 
 

@@ -226,7 +226,6 @@ class AnthropicAccumulator:
         self._json: dict[int, list[str]] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one event; return the text in it."""
         kind = event["type"]
         if kind == "message_start":
             self._message = {**event["message"], "content": []}
@@ -251,7 +250,6 @@ class AnthropicAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete message; `None` if the stream ended early."""
         if self._message.get("stop_reason") is None:
             return None
         for index, pieces in self._json.items():

@@ -240,7 +240,6 @@ class GeminiAccumulator:
         self._reason: str | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one chunk; return the text in it."""
         self._answer.update(event)
         text = ""
         for candidate in event.get("candidates") or ():
@@ -251,7 +250,6 @@ class GeminiAccumulator:
         return text
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete answer; `None` if the stream ended early."""
         if self._answer.get("promptFeedback", {}).get("blockReason"):
             return {**self._answer, "candidates": []}
         if self._reason is None:

@@ -375,7 +375,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         raise Unrepresentable(f"OpenAI's models take no data of type {mime_type!r} in chat")
 
     def _render_said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
-        """A message of the model."""
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         for block in blocks:
@@ -397,7 +396,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return message
 
     def _parse_blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
-        """Parse a message of the model."""
         blocks: list[Any] = [block for block in _text_blocks(message.get("content")) if block.text]
         if refusal := message.get("refusal"):
             blocks.append(types.TextContent(text=refusal))
@@ -417,7 +415,6 @@ class OpenAIResponsesAccumulator:
         self._response: dict[str, Any] | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one event; return the text in it."""
         kind = event["type"]
         if kind in ("response.completed", "response.failed", "response.incomplete"):
             self._response = event["response"]
@@ -428,7 +425,6 @@ class OpenAIResponsesAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete response; `None` if the stream ended early."""
         return self._response
 
 
@@ -443,7 +439,6 @@ class OpenAIChatAccumulator:
         self._places: dict[int, int] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one chunk; return the text in it."""
         self._model = event.get("model") or self._model
         for choice in event.get("choices") or ():
             self._reason = choice.get("finish_reason") or self._reason
@@ -470,7 +465,6 @@ class OpenAIChatAccumulator:
             known["function"][field] += function.get(field) or ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete completion; `None` if the stream ended early."""
         if self._reason is None:
             return None
         message: dict[str, Any] = {

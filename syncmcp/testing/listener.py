@@ -41,7 +41,6 @@ class Listener:
 
     @property
     def open(self) -> list[socket.socket]:
-        """The open connections."""
         with self._lock:
             return list(self._open)
 

@@ -46,7 +46,6 @@ class _ByteReader:
         return _Head.of(self._read_until(b"\r\n\r\n"))
 
     def read_line(self) -> bytes:
-        """Read a line with its end. Raises `EOFError`."""
         return self._read_until(b"\r\n")
 
     def read_some(self, limit: int = _PIECE) -> bytes:
@@ -90,7 +89,6 @@ class _Head:
 
     @property
     def length(self) -> int:
-        """The value of `Content-Length`, or 0."""
         return int(self.headers.get("content-length", "0"))
 
     @property
@@ -222,7 +220,6 @@ class Relay:
     # The thread
 
     def run(self) -> None:
-        """Pass on exchanges until the connection ends."""
         self._wakeup_receiver.setblocking(False)
         self._wakeup_sender.setblocking(False)
         how: Ending = "client left"

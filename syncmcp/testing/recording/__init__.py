@@ -108,7 +108,6 @@ class RecordingFile:
             return self._connections
 
     def write(self, connection: int, entry: Entry) -> None:
-        """Write a line to the file. Raises `OSError`."""
         line: dict[str, Any] = {"connection": connection, entry.kind: entry.value}
         if entry.id is not None:
             line["for"] = entry.id

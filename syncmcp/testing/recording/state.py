@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from typing import Any, Literal
 
 from syncmcp._base.text import redact
@@ -138,12 +139,10 @@ def id_of(message: dict[str, Any]) -> int | str | None:
 
 
 def is_answer(message: dict[str, Any]) -> bool:
-    """Return whether a message is a response."""
     return "method" not in message and ("result" in message or "error" in message)
 
 
 def requests_ended_by(entry: Entry) -> set[int]:
-    """Return the ids of the requests that an entry ends."""
     if entry.kind == "sent":
         return set()
     answers = [message for message in messages(entry) if is_answer(message)]
@@ -179,26 +178,24 @@ class ReplaySchedule:
         self._sent: dict[int, int] = {}
         self._tokens: dict[Any, int] = {}
         self._index_entries()
-        # By position: how many entries it still waits for, and which entries wait for it.
-        self._needs = [0] * len(entries)
-        self._waiting: dict[int, list[int]] = {}
+        self._sorter = TopologicalSorter(
+            {**dict.fromkeys(range(len(entries)), ()), **dict(self._dependencies())}
+        )
+        self._sorter.prepare()
         self._ready: list[int] = []
-        for position, before in self._dependencies():
-            for other in before:
-                self._waiting.setdefault(other, []).append(position)
-            self._needs[position] = len(before)
-            if not before:
-                heapq.heappush(self._ready, position)
+        self._find_ready()
 
     def mark_done(self, position: int) -> None:
         """Record that the client has done this entry, or that it was played."""
-        if position in self.done:
-            return
-        self.done.add(position)
-        for other in self._waiting.pop(position, ()):
-            self._needs[other] -= 1
-            if self._needs[other] == 0:
-                heapq.heappush(self._ready, other)
+        if position not in self.done:
+            self.done.add(position)
+            self._sorter.done(position)
+            self._find_ready()
+
+    def _find_ready(self) -> None:
+        for position in self._sorter.get_ready():
+            if self._entries[position].kind in RECEIVED_KINDS:
+                heapq.heappush(self._ready, position)
 
     def take_next(self) -> int | None:
         """Remove and return the first position that is ready to be played, or `None`."""
@@ -243,38 +240,24 @@ class ReplaySchedule:
                     chains[id] = {position}
             if entry.kind not in RECEIVED_KINDS:
                 continue
+            owners = self._owners_of(position, entry, in_flight)
             if as_recorded:
                 before, actions_since = previous | actions_since, set()
             elif entry.kind == "lost":
                 before = {self._sent[id] for id in in_flight} | previous | last_action
-            elif owners := self._owners_of(position, entry, in_flight):
+            elif owners:
                 before = set().union(*(chains.get(owner, ()) for owner in owners))
                 chains.update((owner, {position}) for owner in owners)
             else:
                 before = previous | last_action
-            for message in messages(entry):
-                self._note_question(message, position, entry, in_flight, answered)
+            questions = [id_of(message) for message in messages(entry) if "method" in message]
+            for id in questions if owners else ():
+                if id is not None and id in self.answers:
+                    answered[self.answers[id]] = self.owners[id] = min(owners)
             for id in requests_ended_by(entry):
                 in_flight.pop(id, None)
             previous = {position}
             yield position, before
-
-    def _note_question(
-        self,
-        message: dict[str, Any],
-        position: int,
-        entry: Entry,
-        in_flight: dict[int, None],
-        answered: dict[int, int],
-    ) -> None:
-        id = id_of(message)
-        if "method" not in message or id is None:
-            return
-        owners = self._owners_of(position, entry, in_flight)
-        if owners and id in self.answers:
-            owner = min(owners)
-            answered[self.answers[id]] = owner
-            self.owners[id] = owner
 
     def _owners_of(self, position: int, entry: Entry, in_flight: dict[int, None]) -> set[int]:
         """Return the requests to which an entry belongs, as far as it is known or likely."""
@@ -326,7 +309,6 @@ class NotRecorded(UsageError):
 
 
 def has(entries: Iterable[Entry], *kinds: str) -> bool:
-    """Return whether there is an entry of one of these kinds."""
     return any(entry.kind in kinds for entry in entries)
 
 
@@ -378,7 +360,6 @@ class ReplayState:
 
     @property
     def missing_requests(self) -> list[str]:
-        """The methods of the recorded requests that the client has not sent."""
         return [method for method, places in self._requests.items() for _ in self._left(places)]
 
     def _left(self, places: Iterable[int]) -> Iterator[int]:
@@ -437,7 +418,6 @@ class ReplayState:
         self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
-        """Return the recorded id of the request to which an answered question belongs."""
         id = id_of(message)
         return None if id is None else self._schedule.owners.get(id)
 

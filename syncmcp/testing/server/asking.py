@@ -94,7 +94,6 @@ class Rounds:
                 opened.retry.set_exception(Withdrawn("nobody is left to send the request again"))
 
     def is_open(self, call: Call) -> bool:
-        """Return whether the request has the state of an open round."""
         with self._lock:
             return str(call.params.get(STATE)) in self._open
 
@@ -153,7 +152,6 @@ def _retry_problems(opened: Round, call: Call) -> list[str]:
 
 
 def responses(call: Call) -> Mapping[str, Any]:
-    """Return the answers in a retry, by key."""
     given = call.params.get(RESPONSES, {})
     return given if isinstance(given, dict) else {}
 
@@ -181,7 +179,6 @@ class Asker:
             raise MissingCapability(missing, call.revision)
 
     def _ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
-        """Ask one question and wait for the result."""
         return self._ask_all({"question": asked}, timeout, progress)["question"]
 
     def _ask_all(
@@ -219,7 +216,8 @@ class Asker:
             }
             if questions:
                 result["inputRequests"] = {
-                    key: wire.question(*asked) for key, asked in questions.items()
+                    key: wire.given(method=method, params=params)
+                    for key, (method, params) in questions.items()
                 }
             with rounds.stats as stats:
                 stats.questions.update(method for method, _ in questions.values())

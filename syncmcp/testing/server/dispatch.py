@@ -117,11 +117,9 @@ class Dispatcher:
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
         """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
-        server, method = self._server, message["method"]
-        declares = wire.PROTOCOL_VERSION in wire.meta_of(wire.params_of(message))
-        if server.stateless and (declares or self._only_stateless(method, session)):
+        server, method, revision = self._server, message["method"], session.revision
+        if self.is_stateless(message, in_session=revision is not None):
             return self.admit_stateless(message, outlet, session)
-        revision = session.revision
         if revision is None:
             if method == "server/discover":
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -157,7 +155,6 @@ class Dispatcher:
         return Call(message, outlet, version, session, capabilities, client_info, level)
 
     def unsupported(self, version: object) -> RpcError:
-        """Return the -32022 error; its text names the supported revisions."""
         supported = list(self._server.revisions)
         return RpcError(
             wire.UNSUPPORTED_VERSION,
@@ -166,13 +163,18 @@ class Dispatcher:
         )
 
     def has_handler(self, call: Call) -> bool:
-        """Return whether the method of a call exists in its revision."""
         return call.method in self._server.handlers or call.method in self._table(call)
 
-    def _only_stateless(self, method: str, session: Session) -> bool:
-        if session.revision is not None:
+    def is_stateless(self, message: Message, *, in_session: bool) -> bool:
+        """Return whether a request is one of 2026-07-28, whether or not it is valid there."""
+        if not self._server.stateless:
             return False
-        return not self._server.stateful or method in ("server/discover", LISTEN)
+        params = message.get("params")
+        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
+            return True
+        if in_session:
+            return False
+        return not self._server.stateful or message.get("method") in ("server/discover", LISTEN)
 
     def _table(self, call: Call) -> dict[str, Handler]:
         return self._stateless if call.revision in wire.STATELESS else self._stateful
@@ -239,9 +241,8 @@ class Dispatcher:
         server = self._server
         envelope: Message = {"resultType": "complete", **result}
         if method in _CACHEABLE and envelope["resultType"] == "complete":
-            for name, hint in (("ttlMs", server.ttl_ms), ("cacheScope", server.cache_scope)):
-                if hint is not None:
-                    envelope.setdefault(name, hint)
+            hints = wire.given(ttlMs=server.ttl_ms, cacheScope=server.cache_scope)
+            envelope = {**hints, **envelope}
         envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
         return envelope
 
@@ -249,10 +250,9 @@ class Dispatcher:
         return {"supportedVersions": list(self._server.revisions), **self._offer(context.revision)}
 
     def _offer(self, revision: str) -> Message:
-        offer: Message = {"capabilities": self._server.capabilities(revision)}
-        if self._server.instructions is not None:
-            offer["instructions"] = self._server.instructions
-        return offer
+        server = self._server
+        offered = server.capabilities(revision)
+        return wire.given(capabilities=offered, instructions=server.instructions)
 
 
 def _empty_result(params: Message, context: ToolContext) -> Message:

@@ -87,7 +87,6 @@ class Binding:
         )
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments; its root is an object."""
         return self._model.model_json_schema(by_alias=True)
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -105,8 +104,7 @@ class Binding:
     def _entry(self, revision: str, **members: Any) -> Message:
         """Return an entry of a list with these members, except those that are `None`."""
         title = self._title if wire.since(revision, "2025-06-18") else None
-        named = {"name": self.name, "title": title, "description": self.description, **members}
-        return {member: value for member, value in named.items() if value is not None}
+        return wire.given(name=self.name, title=title, description=self.description, **members)
 
 
 def _explain(error: ValidationError) -> str:
@@ -148,7 +146,6 @@ class Tool(Binding):
         self.task_support = task_support
 
     def describe(self, revision: str) -> Message:
-        """Return the tool's entry in `tools/list` as `revision` has it."""
         tasks = self.task_support if revision == "2025-11-25" else None
         return self._entry(
             revision,
@@ -214,8 +211,11 @@ def _content(value: Any) -> list[Any]:
         return value
     if _is_block(value):
         return [value]
-    text = value if isinstance(value, str) else wire.encode(value).decode()
-    return [{"type": "text", "text": text}]
+    return [{"type": "text", "text": _to_text(value)}]
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else wire.encode(value).decode()
 
 
 def _is_block(value: Any) -> bool:
@@ -269,7 +269,6 @@ class Resource(Binding):
         return template.match(uri, unchecked=template.variables)
 
     def describe(self, revision: str) -> Message:
-        """Return the entry in the list of resources or templates."""
         kind = "uri" if self._uri_template is None else "uriTemplate"
         return self._entry(revision, **{kind: self.key}, mimeType=self.mime_type)
 
@@ -278,36 +277,27 @@ class Resource(Binding):
         value = self.run(variables, context)
         if isinstance(value, list):
             return value
-        entry: Message = {"uri": uri}
-        if self.mime_type is not None:
-            entry["mimeType"] = self.mime_type
-        if isinstance(value, bytes):
-            entry["blob"] = base64.b64encode(value).decode()
-        else:
-            entry["text"] = value if isinstance(value, str) else wire.encode(value).decode()
-        return [entry]
+        blob = base64.b64encode(value).decode() if isinstance(value, bytes) else None
+        text = _to_text(value) if blob is None else None
+        return [wire.given(uri=uri, mimeType=self.mime_type, blob=blob, text=text)]
 
 
 class Prompt(Binding):
     """A prompt; its arguments are the function's parameters."""
 
     def describe(self, revision: str) -> Message:
-        """Return the entry in `prompts/list`."""
         arguments = [
             {"name": name, "required": required} for name, required in self.parameters.items()
         ]
         return self._entry(revision, arguments=arguments or None)
 
     def get(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
-        """Run the function on the current thread and return the `prompts/get` result."""
         value = self.run(arguments, context)
         if isinstance(value, dict) and "messages" in value:
             return value
         messages = value if isinstance(value, list) else [value]
-        result: Message = {"messages": [_prompt_message(message) for message in messages]}
-        if self.description is not None:
-            result["description"] = self.description
-        return result
+        shown = [_prompt_message(message) for message in messages]
+        return wire.given(messages=shown, description=self.description)
 
 
 class Features:
@@ -325,7 +315,6 @@ class Features:
         self.completers: dict[tuple[str, str, str], Completer] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capability objects for the registered features."""
         capabilities: Message = {"logging": {}}
         if self.tools:
             capabilities["tools"] = {"listChanged": True}
@@ -338,7 +327,6 @@ class Features:
         return capabilities
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`; the tool runs on the current thread."""
         name = wire.string_member(params, "name")
         tool = self.tools.get(name)
         if tool is None:
@@ -346,7 +334,6 @@ class Features:
         return tool.call(_arguments(params), context)
 
     def read_resource(self, params: Message, context: ToolContext) -> Message:
-        """Answer `resources/read`."""
         uri = wire.string_member(params, "uri")
         for resource in [*self.resources.copy().values(), *self.templates.copy().values()]:
             variables = resource.match(uri)
@@ -357,7 +344,6 @@ class Features:
         raise RpcError(code, f"Resource not found: {uri}", {"uri": uri})
 
     def get_prompt(self, params: Message, context: ToolContext) -> Message:
-        """Answer `prompts/get`."""
         name = wire.string_member(params, "name")
         prompt = self.prompts.get(name)
         if prompt is None:

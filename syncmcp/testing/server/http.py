@@ -42,7 +42,8 @@ class _Refused(Exception):
     def __init__(self, status: int, text: str | RpcError, identifier: Any = None) -> None:
         super().__init__(status, text)
         error = RpcError(wire.INVALID_REQUEST, text) if isinstance(text, str) else text
-        self.reply = _json(status, wire.error_reply(identifier, error))
+        body = wire.encode(wire.error_reply(identifier, error))
+        self.reply = HttpReply(status, {"content-type": JSON}, body)
 
 
 class _Endpoint:
@@ -81,7 +82,8 @@ class _Endpoint:
             self._sessions.pop(session.id, None)
         session.close()
 
-    def _end_all_sessions(self) -> None:
+    def close(self) -> None:
+        """End every session of this endpoint."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
@@ -169,7 +171,7 @@ class HttpEndpoint(_Endpoint):
 
     def forget_sessions(self) -> None:
         """End every session, as a restart of the server would: their ids become unknown."""
-        self._end_all_sessions()
+        super().close()
 
     def _post(self, body: bytes, gone: Gone | None, headers: Mapping[str, str]) -> HttpReply:
         _check_post(headers)
@@ -214,19 +216,10 @@ class HttpEndpoint(_Endpoint):
         return not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS
 
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
-        if not self.server.stateless:
-            return False
-        if not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS:
+        if self.server.stateless and self._has_only_post(headers):
             return True
-        if not isinstance(message, dict):
-            return False
-        params = message.get("params")
-        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
-            return True
-        return SESSION not in headers and message.get("method") in (
-            "server/discover",
-            dispatch.LISTEN,
-        )
+        is_stateless = self.server.dispatcher.is_stateless
+        return isinstance(message, dict) and is_stateless(message, in_session=SESSION in headers)
 
     def _post_stateless(
         self, headers: Mapping[str, str], message: Any, gone: Gone | None
@@ -365,7 +358,6 @@ class _HttpSession:
         )
 
     def close(self) -> None:
-        """End the session and its streams."""
         self.session.close()
         with self._lock:
             streams = [self.standalone, *self._streams.values()]
@@ -444,10 +436,6 @@ def _is_request(message: Any) -> bool:
     )
 
 
-def _json(status: int, message: Message) -> HttpReply:
-    return HttpReply(status, {"content-type": JSON}, wire.encode(message))
-
-
 # HTTP+SSE (2024-11-05): one event stream for each session; the client posts its messages.
 
 
@@ -493,10 +481,6 @@ class SseEndpoint(_Endpoint):
             query: The query string of the request's URL.
         """
         return self._answer(headers, partial(self._post, body, query))
-
-    def close(self) -> None:
-        """End every session of this endpoint."""
-        self._end_all_sessions()
 
     def _open(self, gone: Gone | None) -> HttpReply:
         if not self.server.stateful:

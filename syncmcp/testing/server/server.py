@@ -168,9 +168,7 @@ class Server:
         cache_scope: Literal["private", "public"] | None = "private",
         batches: Batches = wire.DEFAULT_BATCHES,
     ) -> None:
-        self.info: Message = {"name": name, "version": version}
-        if title is not None:
-            self.info["title"] = title
+        self.info = wire.given(name=name, version=version, title=title)
         self.instructions = instructions
         self.revisions = wire.sort_revisions(revisions)
         self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)

@@ -304,9 +304,7 @@ class Session:
                 if self._questions.pop(question.id, None) is None:
                     return False
                 self._withdrawn.add(question.id)
-            about: Message = {"requestId": question.id}
-            if reason is not None:
-                about["reason"] = reason
+            about = wire.given(requestId=question.id, reason=reason)
             notice = wire.notification("notifications/cancelled", about)
             if send is None or not send(notice):
                 self._push(notice)

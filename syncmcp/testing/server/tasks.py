@@ -179,10 +179,10 @@ class Task:
         """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
         with self._changed:
             keys = {}
-            for key, asked in questions.items():
+            for key, (method, params) in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
-                self._input_requests[keys[key]] = wire.question(*asked)
+                self._input_requests[keys[key]] = wire.given(method=method, params=params)
         self.set_status("input_required")
         with self._changed:
             done = self._changed.wait_for(
@@ -314,7 +314,6 @@ class Tasks:
         self._tasks.pop(task.id, None)
 
     def close(self) -> None:
-        """Cancel every task."""
         for task in self.all:
             task.cancel()
 
@@ -335,7 +334,6 @@ class Tasks:
         return [id for id in ids if id in known]
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`: with the tool's result, or with a task."""
         tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
@@ -380,7 +378,6 @@ class Tasks:
         task.finish(answer)
 
     def get(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/get`."""
         task = self._find(params, context)
         task.polls += 1
         with self.stats:  # Wakes tests that wait for `polls`.
@@ -388,11 +385,9 @@ class Tasks:
         return task.describe_detailed() if context.revision in wire.STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/result` (2025-11-25)."""
         return self._find(params, context).wait_for_result(context.call)
 
     def cancel(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/cancel`."""
         task = self._find(params, context)
         cancelled = task.cancel()
         if context.revision in wire.STATELESS:
@@ -402,7 +397,6 @@ class Tasks:
         return task.describe()
 
     def update(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/update` (2026-07-28)."""
         task = self._find(params, context)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
@@ -412,7 +406,6 @@ class Tasks:
         return {}
 
     def list_tasks(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/list` (2025-11-25)."""
         _check_era(context)
         return self._features.paginate("tasks", [task.describe() for task in self.all], params)
 

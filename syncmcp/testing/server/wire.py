@@ -68,13 +68,13 @@ def decode(frame: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Not valid JSON: {error}") from error
 
 
-def question(method: str, params: Message | None) -> Message:
-    """Return the members of a request that say what is asked; `None` leaves out `params`."""
-    return {"method": method} if params is None else {"method": method, "params": params}
+def given(**members: Any) -> Message:
+    """Return an object of these members without those that are `None`."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def notification(method: str, params: Message | None = None) -> Message:
-    return {"jsonrpc": "2.0", **question(method, params)}
+    return given(jsonrpc="2.0", method=method, params=params)
 
 
 def reply(identifier: str | int, result: Message) -> Message:
@@ -83,9 +83,7 @@ def reply(identifier: str | int, result: Message) -> Message:
 
 def error_reply(identifier: str | int | None, error: RpcError) -> Message:
     """Return the response with an error; the id is null if that of the request is unknown."""
-    body: Message = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        body["data"] = error.data
+    body = given(code=error.code, message=error.message, data=error.data)
     return {"jsonrpc": "2.0", "id": identifier, "error": body}
 
 
@@ -222,7 +220,6 @@ def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
 
 
 def since(revision: str, first: str) -> bool:
-    """Return whether `revision` is `first` or a newer one."""
     return REVISIONS.index(revision) >= REVISIONS.index(first)
 
 
@@ -348,6 +345,5 @@ def refuse(message: Any, reason: str) -> Message:
 
 
 def id_of(message: Any) -> str | int | None:
-    """Return the id of a message, `None` if it has none or an invalid one."""
     identifier = message.get("id") if isinstance(message, dict) else None
     return identifier if is_identifier(identifier) else None
