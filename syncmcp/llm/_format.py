@@ -63,11 +63,7 @@ def data_url(mime_type: str | None, data: str) -> str:
 
 
 def from_data_url(url: Any) -> tuple[str, str]:
-    """The media type and the base64 of a `data:` URL.
-
-    Raises:
-        Unrepresentable: It is another URL, which is not fetched.
-    """
+    """The media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         raise Unrepresentable("only media within the message can be taken over, no addresses")
@@ -115,10 +111,8 @@ def merge_text(blocks: Iterable[Any]) -> list[Any]:
 def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
     """Parse the arguments of a tool call, which a model wrote as JSON, or which are parsed already.
 
-    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit.
-
-    Raises:
-        InvalidOutput: The arguments are not a JSON object.
+    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit. Raises
+    `InvalidOutput` if they are not a JSON object.
     """
     if isinstance(given, str):
         try:

@@ -21,11 +21,7 @@ from syncmcp.llm._streaming import stream_events
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.llm._format import ModelFormat
-    from syncmcp.types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        ModelPreferences,
-    )
+    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ModelPreferences
 
 # The choice of a model by the preferences of the server.
 
@@ -57,11 +53,6 @@ class Model:
 
 
 def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
-    """The models as a tuple.
-
-    Raises:
-        UsageError: No model is given.
-    """
     several = [given] if isinstance(given, (str, Model)) else list(given)
     if not several:
         raise UsageError("at least one model is needed")
@@ -82,20 +73,13 @@ def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) 
         for model in models:
             if wanted and any(wanted in name.casefold() for name in (model.name, *model.aliases)):
                 return model
-    cost, speed, intelligence = (
-        priority or 0.0
-        for priority in (
-            preferences.cost_priority,
-            preferences.speed_priority,
-            preferences.intelligence_priority,
-        )
-    )
-    return max(
-        models,
-        key=lambda model: (
-            cost * model.cheapness + speed * model.speed + intelligence * model.intelligence
-        ),
-    )
+    cost, speed = preferences.cost_priority or 0.0, preferences.speed_priority or 0.0
+    intelligence = preferences.intelligence_priority or 0.0
+
+    def worth(model: Model) -> float:
+        return cost * model.cheapness + speed * model.speed + intelligence * model.intelligence
+
+    return max(models, key=worth)
 
 
 SystemPrompt = Literal["use", "append", "ignore"]

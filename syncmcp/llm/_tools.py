@@ -49,12 +49,7 @@ class NameRule:
         )
 
     def fit(self, name: str, attempt: int = 0) -> str:
-        """The name itself if accepted, else a similar name with a digest; deterministic.
-
-        Args:
-            name: Any string.
-            attempt: Varies the digest, to avoid a name that is taken.
-        """
+        """The name itself if accepted, else a similar one with a digest that `attempt` varies."""
         if not attempt and self.accepts(name):
             return name
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
@@ -71,10 +66,8 @@ class NameRule:
 class NameMap:
     """A reversible mapping of names to names that a provider accepts.
 
-    Args:
-        rule: The rule of the provider.
-        names: All known names. No other name is mapped to one that is accepted unchanged, however
-            a server names its tools.
+    No other name is mapped to one of `names` that is accepted unchanged, however a server names its
+    tools.
     """
 
     def __init__(self, rule: NameRule, names: Iterable[str]) -> None:
@@ -169,10 +162,6 @@ class AdaptedSchema:
 
     Properties with unacceptable names are renamed; a schema that is not allowed at the root is
     wrapped as the only property of an object. Both are reversed in arguments of the model.
-
-    Args:
-        original: The schema, which is not changed.
-        rules: The rules of the provider.
     """
 
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
@@ -308,12 +297,7 @@ class AdaptedSchema:
         return {word: value for word, value in schema.items() if word != "allOf"}
 
     def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """A branch with its ``$ref`` resolved, because a ``$ref`` may have no siblings.
-
-        Args:
-            branch: A branch of an ``allOf``.
-            seen: The references that have been resolved in this ``allOf``.
-        """
+        """A branch with its ``$ref`` resolved, unless it was `seen`: it may have no siblings."""
         name = branch.get("$ref")
         if not isinstance(name, str) or self._references_followed >= _MAX_REFERENCES:
             return branch
@@ -383,22 +367,15 @@ def _rename_keys(value: Any, name: Callable[[str], str]) -> Any:
 
 
 class RenderedTool:
-    """One tool, adapted to the rules of a provider.
-
-    Attributes:
-        tool: The original tool.
-        name: The provider name.
-        description: The description, cut to the limit of the provider.
-    """
+    """One tool, adapted to the rules of a provider."""
 
     def __init__(self, tool: Tool, name: str, rules: SchemaRules, max_length: int | None) -> None:
         self.tool = tool
         self.name = name
         self._rules = rules
-        said = tool.description or tool.title or ""
-        self.description = (
-            said if max_length is None or len(said) <= max_length else said[: max_length - 1] + "…"
-        )
+        self.description = said = tool.description or tool.title or ""
+        if max_length is not None and len(said) > max_length:
+            self.description = said[: max_length - 1] + "…"
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
@@ -406,24 +383,14 @@ class RenderedTool:
 
 
 class ToolTable:
-    """The tools of a request, by original and by provider name.
-
-    Args:
-        tools: The tools.
-        names: The rule of the provider for tool names.
-        rules: The rules of the provider for schemas.
-        longest_description: The maximal length of a description, in characters; `None` for any.
-
-    Raises:
-        UsageError: Two tools have the same name.
-    """
+    """The tools of a request, by original and by provider name; see `ModelFormat`."""
 
     def __init__(
         self,
         tools: Iterable[Tool],
         names: NameRule,
         rules: SchemaRules,
-        longest_description: int | None = None,
+        longest_description: int | None,
     ) -> None:
         given = list(tools)
         self._names = NameMap(names, (tool.name for tool in given))
@@ -443,9 +410,8 @@ class ToolTable:
     def to_provider(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
         """The provider name and the arguments of a tool use, as the model knows them."""
         known = self._tools.get(use.name)
-        return self._names.to_provider(
-            use.name
-        ), use.input if known is None else known.adapted.to_provider(use.input)
+        arguments = use.input if known is None else known.adapted.to_provider(use.input)
+        return self._names.to_provider(use.name), arguments
 
     def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
         """A tool use of the model, with the original name and arguments."""

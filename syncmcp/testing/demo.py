@@ -48,11 +48,7 @@ def add_asking_tools(server: Server) -> None:
         roots = [_path_of(root["uri"]) for root in context.list_roots()]
         place = (roots[0] / path if roots else Path(path)).resolve()
         inside = any(place.is_relative_to(root) for root in roots)
-        return {
-            "path": str(place),
-            "inside": inside,
-            "files": _count(place) if inside else None,
-        }
+        return {"path": str(place), "inside": inside, "files": _count(place) if inside else None}
 
     @server.tool(title="Connect an account")
     def connect_account(context: ToolContext, service: str = "example") -> str:

@@ -149,11 +149,7 @@ class RecordingFile:
 
 
 def read(path: Path) -> list[list[Entry]]:
-    """Read the entries of each connection; skip an incomplete last line, with a warning.
-
-    Raises:
-        UsageError: The file cannot be read, or is no recording; the text names the line.
-    """
+    """Read the entries of each connection; skip an incomplete last line, with a warning."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:

@@ -47,10 +47,7 @@ def comparable_params(method: str, params: Any) -> Any:
 
 
 def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Yield the differences of two JSON values, a line for each place.
-
-    A mask in the recorded value matches any text.
-    """
+    """Yield a line for each difference of two JSON values; a recorded mask matches any text."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in [*recorded, *(name for name in asked if name not in recorded)]:
             inside = f"{path}.{name}" if path else str(name)
@@ -153,12 +150,10 @@ def requests_ended_by(entry: Entry) -> set[int]:
 
 
 class ReplaySchedule:
-    """Decides which entry is played next.
+    """Decides which of the entries of a connection is played next; each "sent" has one message.
 
-    Args:
-        entries: The entries of one connection; each "sent" has one message.
-        order: ``"causal"``, or ``"recorded"``: entries are played in the order of the recording,
-            each after all actions of the client that were recorded before it.
+    In the order ``"recorded"`` entries are played in the order of the recording, each after all
+    actions of the client that were recorded before it.
 
     Attributes:
         done: The positions of the entries that the client has done, or that were played.

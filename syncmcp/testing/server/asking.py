@@ -201,10 +201,7 @@ class Asker:
                 question.cancel("another question failed")
 
     def _round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
-        """Answer the request with `input_required` and wait for the retry, which replaces it.
-
-        Returns the answers in the retry by key. Raises `TimeoutError` and `Withdrawn`.
-        """
+        """Answer with `input_required`, wait for the retry, and return its answers by key."""
         rounds = self._rounds
         with self._round_lock:
             call = self.call

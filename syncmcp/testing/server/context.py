@@ -313,10 +313,7 @@ class ToolContext(Asker):
         return self.call.question(method, params, progress)
 
     def ask_all(
-        self,
-        questions: Mapping[str, Asked],
-        *,
-        timeout: float = QUESTION_TIMEOUT,
+        self, questions: Mapping[str, Asked], *, timeout: float = QUESTION_TIMEOUT
     ) -> dict[str, Message]:
         """Ask several questions at once and return the results by key.
 

@@ -34,11 +34,8 @@ class Binding:
     schema and receives the context. `**kwargs` accepts any other argument.
 
     Attributes:
-        name: The name of the feature.
         key: The key in its registry: the name, or the URI of a resource.
-        returns: The function's return annotation (`Any` when there is none).
         parameters: By the name of each parameter but the context: whether it is required.
-        description: The description, by default the docstring, or `None`.
     """
 
     def __init__(
@@ -157,13 +154,7 @@ class Tool(Binding):
         )
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
-        """Run the tool on the current thread and return its `tools/call` result.
-
-        An exception of the function becomes a result with `isError` and its text.
-
-        Raises:
-            RpcError: The function raised it.
-        """
+        """Run the tool on this thread; exceptions but `RpcError` become a result with `isError`."""
         try:
             value = self.run(arguments, context)
         except RpcError:
@@ -225,12 +216,9 @@ def _is_block(value: Any) -> bool:
 
 def _schema_of(returns: Any) -> Message | None:
     """Return the schema of a structured return annotation, or `None`."""
-    structured = (
-        is_typeddict(returns)
-        or (isinstance(returns, type) and issubclass(returns, BaseModel))
-        or (isinstance(returns, type) and dataclasses.is_dataclass(returns))
-        or get_origin(returns) is dict
-    )
+    structured = is_typeddict(returns) or get_origin(returns) is dict
+    if not structured and isinstance(returns, type):
+        structured = issubclass(returns, BaseModel) or dataclasses.is_dataclass(returns)
     if not structured:
         return None
     return TypeAdapter(returns).json_schema(mode="serialization", by_alias=True)

@@ -51,9 +51,6 @@ class Listeners:
         """Acknowledge a listen request and keep it open until it is cancelled or ended.
 
         `known_tasks` returns which of the requested tasks the client may listen for.
-
-        Raises:
-            RpcError: The request is invalid.
         """
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
@@ -304,11 +301,7 @@ class Server:
         self.list_changed("resources")
 
     def prompt(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
+        self, *, name: str | None = None, title: str | None = None, description: str | None = None
     ) -> Callable[[F], F]:
         """Register the decorated function as a prompt; its parameters are the prompt's arguments.
 

@@ -176,10 +176,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        server: _Server,
-        push: Callable[[Any], None],
-        session_id: str | None = None,
+        self, server: _Server, push: Callable[[Any], None], session_id: str | None = None
     ) -> None:
         self.id = session_id
         self.revision: str | None = None

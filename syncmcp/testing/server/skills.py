@@ -28,9 +28,7 @@ class SkillRegistry:
     """The skills of one server, and the handlers of the methods of the extension."""
 
     def __init__(
-        self,
-        features: Features,
-        publish: Callable[[str, str, Callable[[], str | bytes]], object],
+        self, features: Features, publish: Callable[[str, str, Callable[[], str | bytes]], object]
     ) -> None:
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {
             "skills/list": self._list,

@@ -224,10 +224,7 @@ class _TaskContext(ToolContext):
         self._task.set_status("working", message)
 
     def _ask_all(
-        self,
-        questions: Mapping[str, Asked],
-        timeout: float,
-        progress: Progress | None = None,
+        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None = None
     ) -> dict[str, Message]:
         for asked in questions.values():
             self._check(*asked)
@@ -245,10 +242,7 @@ class _TaskContext(ToolContext):
 
     def _ask_on_channel(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
         method, params = asked
-        params = {
-            **(params or {}),
-            "_meta": {**wire.meta_of(params or {}), **self._task.related},
-        }
+        params = {**(params or {}), "_meta": {**wire.meta_of(params or {}), **self._task.related}}
         end = time.monotonic() + timeout
         while True:
             channel = self._task.channel(max(end - time.monotonic(), 0.0))
