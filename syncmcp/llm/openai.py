@@ -117,16 +117,14 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             parts: list[dict[str, Any]] = []
             of_user = message.role == "user"
             for block in message_blocks(message):
-                item: list[dict[str, Any]] = []
                 if isinstance(block, types.ToolUseContent):
-                    item = self._render_call(block)
+                    items = self._render_call(block)
                 elif isinstance(block, types.ToolResultContent):
-                    item = [self._render_output(block)]
+                    items = [self._render_output(block)]
                 else:
                     parts += self._render_block(block) if of_user else self._render_said(block)
                     continue
-                rendered += _message_items(message.role, parts)
-                rendered += item
+                rendered += [*_message_items(message.role, parts), *items]
                 parts = []
             rendered += _message_items(message.role, parts)
         return rendered

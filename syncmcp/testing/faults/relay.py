@@ -6,7 +6,6 @@ import re
 import selectors
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from syncmcp.testing.faults import Cut, Drip, Ending, Exchange, ExchangeLog, Hold, Place, Planned
+from syncmcp.testing.listener import reset_at_close
 
 # Parsing of HTTP/1.1 messages and of event streams.
 
@@ -241,9 +241,8 @@ class Relay:
             # Recorded before the client can notice the end: the test may read it next.
             self._log.update(self._exchange, ended=how)
         if how == "reset":
-            linger = struct.pack("ii", 1, 0)
             with suppress(OSError):
-                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                reset_at_close(self._client)
             self._client.close()
         else:
             _shutdown(self._client, socket.SHUT_WR)

@@ -165,17 +165,14 @@ class Recording(TransportSource):
 
     @property
     def label(self) -> str:
-        """See `TransportSource`."""
         server = self._target
         return server.label if isinstance(server, (Stdio, Http)) else server.name
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer:
-        """See `TransportSource`."""
         return self._target
 
     def transport(self, inner: Transport | None) -> Transport:
-        """See `TransportSource`."""
         assert inner is not None
         return _Recorder(inner, self._file, self._mask_secrets)
 

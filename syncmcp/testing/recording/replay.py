@@ -344,12 +344,10 @@ class Replay(TransportSource):
 
     @property
     def label(self) -> str:
-        """See `TransportSource`."""
         return f"replay of {self._path.name}"
 
     @property
     def behind(self) -> None:
-        """See `TransportSource`."""
         return
 
     @property
@@ -369,7 +367,6 @@ class Replay(TransportSource):
         return rest
 
     def transport(self, inner: Transport | None) -> Transport:
-        """See `TransportSource`."""
         assert inner is None
         with self._lock:
             session = self._sessions[min(len(self._states), len(self._sessions) - 1)]
