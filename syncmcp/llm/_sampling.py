@@ -52,13 +52,6 @@ class Model:
                 raise UsageError(f"{name} is from 0 to 1, not {getattr(self, name)!r}")
 
 
-def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
-    several = [given] if isinstance(given, (str, Model)) else list(given)
-    if not several:
-        raise UsageError("at least one model is needed")
-    return tuple(Model(each) if isinstance(each, str) else each for each in several)
-
-
 def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
@@ -170,7 +163,10 @@ class ModelSampling(ABC):
         tools: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.models = as_models(model)
+        given = [model] if isinstance(model, (str, Model)) else model
+        self.models = tuple(Model(each) if isinstance(each, str) else each for each in given)
+        if not self.models:
+            raise UsageError("at least one model is needed")
         if system_prompt not in get_args(SystemPrompt):
             raise UsageError(f'system_prompt is "use", "append" or "ignore", not {system_prompt!r}')
         if max_temperature is not None and not max_temperature >= 0:

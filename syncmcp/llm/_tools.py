@@ -218,7 +218,8 @@ class AdaptedSchema:
                 dropped[word] = value
                 continue
             found[word] = self._adapt_keyword(word, value, depth)
-        if "array" in _types(found):
+        kind = found.get("type")
+        if "array" in (kind if isinstance(kind, list) else [kind]):
             found.setdefault("items", {})
         if told := {word: value for word, value in dropped.items() if word not in _SUBSCHEMA_MAPS}:
             said = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
@@ -335,11 +336,6 @@ def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:
         name = part.replace("~1", "/").replace("~0", "~")
         schema = schema.get(name) if isinstance(schema, dict) else None
     return schema if isinstance(schema, dict) else None
-
-
-def _types(schema: dict[str, Any]) -> list[Any]:
-    kind = schema.get("type")
-    return kind if isinstance(kind, list) else [kind]
 
 
 def _property_names(schema: Any, depth: int) -> Iterator[str]:

@@ -150,7 +150,8 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        turns: list[tuple[str, list[Any]]] = []
+        # Of each turn, who speaks, whether these are results of tools, and the content.
+        turns: list[tuple[tuple[str, bool], list[Any]]] = []
         reasoning: list[dict[str, Any]] = []
         for item in messages:
             kind = item.get("type", "message")
@@ -162,12 +163,12 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             role = "user" if kind == "function_call_output" else item.get("role", "assistant")
             blocks = self._parse_blocks(item, reasoning)
             reasoning = []
-            of_results = kind == "function_call_output"
-            if turns and turns[-1][0] == role and of_results == _has_results(turns[-1][1]):
+            turn = (role, kind == "function_call_output")
+            if turns and turns[-1][0] == turn:
                 turns[-1][1].extend(blocks)
             else:
-                turns.append((role, blocks))
-        return [make_message(role, blocks) for role, blocks in turns]
+                turns.append((turn, blocks))
+        return [make_message(role, blocks) for (role, _), blocks in turns]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
         given = body["input"]
@@ -519,10 +520,6 @@ class OpenAISampling(ModelSampling):
     def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         create = client.chat.completions.create if self._in_chat else client.responses.create
         return create(**fit_arguments(create, body), stream=True)
-
-
-def _has_results(blocks: list[Any]) -> bool:
-    return any(isinstance(block, types.ToolResultContent) for block in blocks)
 
 
 def _message_items(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -100,6 +100,7 @@ class Listener:
                         connection.close()
                         return
                     self.accepted += 1
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 serve = self._accept(connection, number)
                 self._start(connection, serve)
 

@@ -276,14 +276,12 @@ class ReplaySchedule:
             if (id := id_of(message)) is not None:
                 after = max(after, self.answers.get(id, position))
         never = len(self._entries)
-        guesses = [id for id in in_flight if self._method_of(id) != _LISTEN or id in self.ended]
+        sent = {id: self._entries[self._sent[id]].value for id in in_flight}
+        guesses = [id for id in sent if sent[id].get("method") != _LISTEN or id in self.ended]
         ends = {id: self.ended.get(id, never) for id in guesses}
         # Of those that were answered together or never, the last one sent.
         likely = [id for id in reversed(guesses) if ends[id] > after]
         return {min(likely, key=ends.__getitem__)} if likely else set()
-
-    def _method_of(self, id: int) -> Any:
-        return self._entries[self._sent[id]].value.get("method")
 
 
 Normalize = Callable[[str, Any], Any]

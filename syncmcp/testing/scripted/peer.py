@@ -242,7 +242,6 @@ class _HttpEndpoint:
         self.url = f"http://{HOST}:{self.listener.port}/mcp"
 
     def _accept(self, accepted: socket.socket, number: int) -> Callable[[], None]:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transcript = self._inbox.transcript
         transcript.add_event("connected")
         connection = _HttpConnection(accepted)

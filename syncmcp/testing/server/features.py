@@ -376,7 +376,11 @@ class Features:
 
     def paginate(self, name: str, entries: list[Message], params: Message) -> Message:
         """Return the page of `entries` that the cursor in `params` names."""
-        start = _position(name, params.get("cursor"))
+        cursor = params.get("cursor")
+        kind, _, position = str(f"{name}:0" if cursor is None else cursor).partition(":")
+        if kind != name or not position.isdecimal():
+            raise RpcError(wire.INVALID_PARAMS, "Invalid cursor")
+        start = int(position)
         end = len(entries) if self._page_size is None else start + self._page_size
         result: Message = {name: entries[start:end]}
         if end < len(entries):
@@ -389,15 +393,6 @@ def _arguments(params: Message) -> Message:
     if not isinstance(arguments, dict):
         raise RpcError(wire.INVALID_PARAMS, "params.arguments must be an object")
     return arguments
-
-
-def _position(name: str, cursor: object) -> int:
-    if cursor is None:
-        return 0
-    kind, _, position = str(cursor).partition(":")
-    if kind != name or not position.isdecimal():
-        raise RpcError(wire.INVALID_PARAMS, "Invalid cursor")
-    return int(position)
 
 
 def _prompt_message(message: Any) -> Message:

@@ -174,7 +174,10 @@ class HttpEndpoint(_Endpoint):
         super().close()
 
     def _post(self, body: bytes, gone: Gone | None, headers: Mapping[str, str]) -> HttpReply:
-        _check_post(headers)
+        if not _is_json(headers):
+            raise _Refused(415, f"Content-Type must be {JSON}")
+        if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
+            raise _Refused(406, f"Accept must list {JSON} and {EVENTS}")
         try:
             message = wire.decode(body)
         except RpcError as error:
@@ -408,13 +411,6 @@ class _PostOutlet(wire.Outlet):
     def interrupt(self, retry_ms: int | None) -> None:
         if self._pausable:
             self._stream.pause(retry_ms)
-
-
-def _check_post(headers: Mapping[str, str]) -> None:
-    if not _is_json(headers):
-        raise _Refused(415, f"Content-Type must be {JSON}")
-    if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
-        raise _Refused(406, f"Accept must list {JSON} and {EVENTS}")
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:

@@ -61,7 +61,6 @@ class _Connection:
     """Answers the requests of one connection, one after another."""
 
     def __init__(self, connection: socket.socket, answer: Answer) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self._answer = answer
         self._version = ""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 
 from syncmcp.testing.server import wire
@@ -355,7 +354,7 @@ class Tasks:
         self._tasks[task.id] = task
         self.stats._count(tasks=1)
         # A client that cancels the request never learns the task's id (2026-07-28).
-        context.call.add_done_callback(partial(_cancel_task, task))
+        context.call.add_done_callback(lambda call: call.cancelled.is_set() and task.cancel())
         described = task.describe()  # Before the tool can change it.
         self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in wire.STATELESS:
@@ -430,11 +429,6 @@ def _require_extension(asking: ToolContext | Call) -> None:
             f"The client did not declare {EXTENSION}",
             {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
         )
-
-
-def _cancel_task(task: Task, call: Call) -> None:
-    if call.cancelled.is_set():
-        task.cancel()
 
 
 def _now() -> str:
