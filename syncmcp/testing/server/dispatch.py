@@ -74,7 +74,7 @@ class Dispatcher:
         self._listen = listen
         features, tasks = server.features, server.tasks
         shared: dict[str, Handler] = {
-            "tools/list": partial(features.page, "tools", features.tools),
+            "tools/list": features.list_tools,
             "tools/call": tasks.call_tool,
             "tasks/get": tasks.get,
             "tasks/cancel": tasks.cancel,

@@ -314,6 +314,9 @@ class Features:
             capabilities["completions"] = {}
         return capabilities
 
+    def list_tools(self, params: Message, context: ToolContext) -> Message:
+        return self.page("tools", self.tools, params, context)
+
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         name = wire.string_member(params, "name")
         tool = self.tools.get(name)
