@@ -127,15 +127,12 @@ class Stateful(Dialect):
         self.tasks = CORE_TASKS if has_tasks else None
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
-        """See `Dialect`."""
         return self._features.requests.get(method)
 
     def supports_notification(self, method: str) -> bool:
-        """See `Dialect`."""
         return method in self._features.notifications
 
     def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """See `Dialect`."""
         if self._features.content_lists:
             return offer
         return offer._replace(
@@ -176,15 +173,12 @@ class Stateful(Dialect):
         return method, params
 
     def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """See `Dialect`."""
         return {}
 
     def session_headers(self) -> Mapping[str, str]:
-        """See `Dialect`."""
         return {"MCP-Protocol-Version": self.revision}
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
-        """See `Dialect`."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)
         if "task" in result and "content" not in result and method == AUGMENTED and self.tasks:

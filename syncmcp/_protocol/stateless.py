@@ -76,14 +76,12 @@ class Stateless(Dialect):
         self._param_headers: ParamHeaders | None = None
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
-        """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is not None:
             return ("extensions", extension) if extension in self._extensions else None
         return REQUESTS.get(method)
 
     def unsupported_reason(self, method: str) -> str:
-        """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
             return super().unsupported_reason(method)
@@ -121,7 +119,6 @@ class Stateless(Dialect):
         return method, params
 
     def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """See `Dialect`."""
         headers = {"MCP-Protocol-Version": self.revision, "Mcp-Method": method}
         key = _NAMED_BY.get(method)
         if key is not None and params is not None and isinstance(params.get(key), str):
@@ -131,7 +128,6 @@ class Stateless(Dialect):
         return headers
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
-        """See `Dialect`."""
         self._param_headers = ParamHeaders(on_excluded)
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:

@@ -51,26 +51,19 @@ def provider_id(id: str) -> str:
 
 
 def new_id() -> str:
-    """A new id for a tool use to which the provider gave no id."""
     return f"call_{uuid4().hex[:24]}"
 
 
 def message_blocks(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
-    """The content of a message as a list."""
     return message.content if isinstance(message.content, list) else [message.content]
 
 
 def data_url(mime_type: str | None, data: str) -> str:
-    """A `data:` URL with base64."""
     return f"data:{mime_type or 'application/octet-stream'};base64,{data}"
 
 
 def from_data_url(url: Any) -> tuple[str, str]:
-    """The media type and the base64 of a `data:` URL.
-
-    Raises:
-        Unrepresentable: It is another URL, which is not fetched.
-    """
+    """The media type and the base64 of a `data:` URL; others are `Unrepresentable`."""
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         raise Unrepresentable("only media within the message can be taken over, no addresses")
@@ -118,10 +111,8 @@ def merge_text(blocks: Iterable[Any]) -> list[Any]:
 def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
     """Parse the arguments of a tool call, which a model wrote as JSON, or which are parsed already.
 
-    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit.
-
-    Raises:
-        InvalidOutput: The arguments are not a JSON object.
+    `None` for incomplete JSON if the answer was `cut_off`, as it reached its token limit. Raises
+    `InvalidOutput` if they are not a JSON object.
     """
     if isinstance(given, str):
         try:
@@ -356,7 +347,6 @@ def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> Create
 
 
 def make_message(role: str, blocks: Sequence[Any]) -> SamplingMessage:
-    """A message of a conversation."""
     return types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
 
 

@@ -21,11 +21,7 @@ from syncmcp.llm._streaming import stream_events
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.llm._format import ModelFormat
-    from syncmcp.types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        ModelPreferences,
-    )
+    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ModelPreferences
 
 # The choice of a model by the preferences of the server.
 
@@ -56,18 +52,6 @@ class Model:
                 raise UsageError(f"{name} is from 0 to 1, not {getattr(self, name)!r}")
 
 
-def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
-    """The models as a tuple.
-
-    Raises:
-        UsageError: No model is given.
-    """
-    several = [given] if isinstance(given, (str, Model)) else list(given)
-    if not several:
-        raise UsageError("at least one model is needed")
-    return tuple(Model(each) if isinstance(each, str) else each for each in several)
-
-
 def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
@@ -82,20 +66,13 @@ def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) 
         for model in models:
             if wanted and any(wanted in name.casefold() for name in (model.name, *model.aliases)):
                 return model
-    cost, speed, intelligence = (
-        priority or 0.0
-        for priority in (
-            preferences.cost_priority,
-            preferences.speed_priority,
-            preferences.intelligence_priority,
-        )
-    )
-    return max(
-        models,
-        key=lambda model: (
-            cost * model.cheapness + speed * model.speed + intelligence * model.intelligence
-        ),
-    )
+    cost, speed = preferences.cost_priority or 0.0, preferences.speed_priority or 0.0
+    intelligence = preferences.intelligence_priority or 0.0
+
+    def worth(model: Model) -> float:
+        return cost * model.cheapness + speed * model.speed + intelligence * model.intelligence
+
+    return max(models, key=worth)
 
 
 SystemPrompt = Literal["use", "append", "ignore"]
@@ -186,7 +163,10 @@ class ModelSampling(ABC):
         tools: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.models = as_models(model)
+        given = [model] if isinstance(model, (str, Model)) else model
+        self.models = tuple(Model(each) if isinstance(each, str) else each for each in given)
+        if not self.models:
+            raise UsageError("at least one model is needed")
         if system_prompt not in get_args(SystemPrompt):
             raise UsageError(f'system_prompt is "use", "append" or "ignore", not {system_prompt!r}')
         if max_temperature is not None and not max_temperature >= 0:

@@ -34,13 +34,8 @@ def stream_events(begin: Callable[[], Any], cancel: CancelToken) -> Iterator[Any
     still receives is dropped, an error, too. It closes the stream at the next event, because no
     package lets another thread interrupt one that waits for bytes.
 
-    Args:
-        begin: Makes the call and returns its stream, an iterable with `close`.
-        cancel: Cancels the call.
-
-    Raises:
-        RequestCancelled: `cancel` was cancelled.
-        BaseException: The package raised it.
+    `begin` makes the call and returns its stream, an iterable with `close`. What the package raises
+    is raised here; `RequestCancelled` if `cancel` was cancelled.
     """
     items: SimpleQueue[Any] = SimpleQueue()
     abandoned = threading.Event()

@@ -42,7 +42,6 @@ class NameRule:
         object.__setattr__(self, "_invalid", invalid)
 
     def accepts(self, name: str) -> bool:
-        """Whether the provider accepts this name unchanged."""
         return (
             0 < len(name) <= self.max_length
             and self._invalid.search(name) is None
@@ -50,12 +49,7 @@ class NameRule:
         )
 
     def fit(self, name: str, attempt: int = 0) -> str:
-        """The name itself if accepted, else a similar name with a digest; deterministic.
-
-        Args:
-            name: Any string.
-            attempt: Varies the digest, to avoid a name that is taken.
-        """
+        """The name itself if accepted, else a similar one with a digest that `attempt` varies."""
         if not attempt and self.accepts(name):
             return name
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
@@ -72,10 +66,8 @@ class NameRule:
 class NameMap:
     """A reversible mapping of names to names that a provider accepts.
 
-    Args:
-        rule: The rule of the provider.
-        names: All known names. No other name is mapped to one that is accepted unchanged, however
-            a server names its tools.
+    No other name is mapped to one of `names` that is accepted unchanged, however a server names its
+    tools.
     """
 
     def __init__(self, rule: NameRule, names: Iterable[str]) -> None:
@@ -94,7 +86,6 @@ class NameMap:
 
     @property
     def has_changes(self) -> bool:
-        """Whether any name is changed."""
         return bool(self._to_provider)
 
     def to_provider(self, name: str) -> str:
@@ -171,10 +162,6 @@ class AdaptedSchema:
 
     Properties with unacceptable names are renamed; a schema that is not allowed at the root is
     wrapped as the only property of an object. Both are reversed in arguments of the model.
-
-    Args:
-        original: The schema, which is not changed.
-        rules: The rules of the provider.
     """
 
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
@@ -231,7 +218,8 @@ class AdaptedSchema:
                 dropped[word] = value
                 continue
             found[word] = self._adapt_keyword(word, value, depth)
-        if "array" in _types(found):
+        kind = found.get("type")
+        if "array" in (kind if isinstance(kind, list) else [kind]):
             found.setdefault("items", {})
         if told := {word: value for word, value in dropped.items() if word not in _SUBSCHEMA_MAPS}:
             said = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
@@ -310,12 +298,7 @@ class AdaptedSchema:
         return {word: value for word, value in schema.items() if word != "allOf"}
 
     def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """A branch with its ``$ref`` resolved, because a ``$ref`` may have no siblings.
-
-        Args:
-            branch: A branch of an ``allOf``.
-            seen: The references that have been resolved in this ``allOf``.
-        """
+        """A branch with its ``$ref`` resolved, unless it was `seen`: it may have no siblings."""
         name = branch.get("$ref")
         if not isinstance(name, str) or self._references_followed >= _MAX_REFERENCES:
             return branch
@@ -355,13 +338,7 @@ def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else None
 
 
-def _types(schema: dict[str, Any]) -> list[Any]:
-    kind = schema.get("type")
-    return kind if isinstance(kind, list) else [kind]
-
-
 def _property_names(schema: Any, depth: int) -> Iterator[str]:
-    """The names of all properties in a schema."""
     if depth > MAX_DEPTH + 1 or not isinstance(schema, dict):
         return
     for word, value in schema.items():
@@ -386,48 +363,30 @@ def _rename_keys(value: Any, name: Callable[[str], str]) -> Any:
 
 
 class RenderedTool:
-    """One tool, adapted to the rules of a provider.
-
-    Attributes:
-        tool: The original tool.
-        name: The provider name.
-        description: The description, cut to the limit of the provider.
-    """
+    """One tool, adapted to the rules of a provider."""
 
     def __init__(self, tool: Tool, name: str, rules: SchemaRules, max_length: int | None) -> None:
         self.tool = tool
         self.name = name
         self._rules = rules
-        said = tool.description or tool.title or ""
-        self.description = (
-            said if max_length is None or len(said) <= max_length else said[: max_length - 1] + "…"
-        )
+        self.description = said = tool.description or tool.title or ""
+        if max_length is not None and len(said) > max_length:
+            self.description = said[: max_length - 1] + "…"
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
-        """The adapted input schema."""
         return AdaptedSchema(self.tool.input_schema, self._rules)
 
 
 class ToolTable:
-    """The tools of a request, by original and by provider name.
-
-    Args:
-        tools: The tools.
-        names: The rule of the provider for tool names.
-        rules: The rules of the provider for schemas.
-        longest_description: The maximal length of a description, in characters; `None` for any.
-
-    Raises:
-        UsageError: Two tools have the same name.
-    """
+    """The tools of a request, by original and by provider name; see `ModelFormat`."""
 
     def __init__(
         self,
         tools: Iterable[Tool],
         names: NameRule,
         rules: SchemaRules,
-        longest_description: int | None = None,
+        longest_description: int | None,
     ) -> None:
         given = list(tools)
         self._names = NameMap(names, (tool.name for tool in given))
@@ -447,9 +406,8 @@ class ToolTable:
     def to_provider(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
         """The provider name and the arguments of a tool use, as the model knows them."""
         known = self._tools.get(use.name)
-        return self._names.to_provider(
-            use.name
-        ), use.input if known is None else known.adapted.to_provider(use.input)
+        arguments = use.input if known is None else known.adapted.to_provider(use.input)
+        return self._names.to_provider(use.name), arguments
 
     def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
         """A tool use of the model, with the original name and arguments."""

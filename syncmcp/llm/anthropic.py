@@ -71,17 +71,14 @@ class AnthropicFormat(ModelFormat):
     )
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
         return self._definitions("input_schema")
 
     def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
-        """See `ModelFormat.render_choice`."""
         return {"type": _CHOICES.get(choice.mode or "auto", "auto")}
 
     def render_messages(
         self, messages: Iterable[SamplingMessage | PromptMessage]
     ) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         for message in messages:
             of_user = message.role == "user"
@@ -95,7 +92,6 @@ class AnthropicFormat(ModelFormat):
         return rendered
 
     def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
-        """See `ModelFormat.render_request`."""
         body: dict[str, Any] = {
             "model": model,
             "max_tokens": request.max_tokens,
@@ -112,7 +108,6 @@ class AnthropicFormat(ModelFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         return [
             self._parse_tool(tool, tool["input_schema"])
             for tool in definitions
@@ -120,14 +115,12 @@ class AnthropicFormat(ModelFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
         return [
             make_message(message["role"], self._parse_blocks(message["content"]))
             for message in messages
         ]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         system, choice = body.get("system"), body.get("tool_choice")
         if isinstance(system, list):
             system = "\n".join(block["text"] for block in system)
@@ -143,7 +136,6 @@ class AnthropicFormat(ModelFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         reason: Any = answer.get("stop_reason")
         # Blocks about tools that the provider itself ran are dropped: the text tells their results.
         content = [part for part in answer["content"] if part["type"] in _ANSWER_PARTS]
@@ -234,7 +226,6 @@ class AnthropicAccumulator:
         self._json: dict[int, list[str]] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one event; return the text in it."""
         kind = event["type"]
         if kind == "message_start":
             self._message = {**event["message"], "content": []}
@@ -259,7 +250,6 @@ class AnthropicAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete message; `None` if the stream ended early."""
         if self._message.get("stop_reason") is None:
             return None
         for index, pieces in self._json.items():

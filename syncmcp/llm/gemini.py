@@ -89,7 +89,6 @@ class GeminiFormat(ModelFormat):
         return [{"functionDeclarations": functions}] if functions else []
 
     def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
-        """See `ModelFormat.render_choice`."""
         mode = _CHOICES.get(choice.mode or "auto", "AUTO")
         return {"functionCallingConfig": {"mode": mode}}
 
@@ -136,7 +135,6 @@ class GeminiFormat(ModelFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         return [
             self._parse_tool(
                 function,
@@ -147,7 +145,6 @@ class GeminiFormat(ModelFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
         # Ids made for calls without an id, by function: their responses have no id either.
         open_calls: dict[str, list[str]] = {}
         return [
@@ -159,7 +156,6 @@ class GeminiFormat(ModelFormat):
         ]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         settings = body.get("generationConfig") or {}
         system = (body.get("systemInstruction") or {}).get("parts") or ()
         choice = (body.get("toolConfig") or {}).get("functionCallingConfig")
@@ -175,7 +171,6 @@ class GeminiFormat(ModelFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         model = answer.get("modelVersion") or "gemini"
         if not answer.get("candidates"):
             why = (answer.get("promptFeedback") or {}).get("blockReason")
@@ -245,7 +240,6 @@ class GeminiAccumulator:
         self._reason: str | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one chunk; return the text in it."""
         self._answer.update(event)
         text = ""
         for candidate in event.get("candidates") or ():
@@ -256,7 +250,6 @@ class GeminiAccumulator:
         return text
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete answer; `None` if the stream ended early."""
         if self._answer.get("promptFeedback", {}).get("blockReason"):
             return {**self._answer, "candidates": []}
         if self._reason is None:

@@ -79,7 +79,6 @@ class _OpenAIFormat(ModelFormat):
     _longest_description: ClassVar = 1024
 
     def render_choice(self, choice: ToolChoice) -> str:
-        """See `ModelFormat.render_choice`."""
         return choice.mode if choice.mode in ("none", "required") else "auto"
 
     def _add_settings(self, body: dict[str, Any], request: CreateMessageRequestParams) -> None:
@@ -103,7 +102,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
     """The format of OpenAI's Responses; OpenAI stores nothing (``store`` is false)."""
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
         # Strict schemas do not allow optional arguments.
         return [
             {"type": "function", **tool, "strict": False}
@@ -119,16 +117,14 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             parts: list[dict[str, Any]] = []
             of_user = message.role == "user"
             for block in message_blocks(message):
-                item: list[dict[str, Any]] = []
                 if isinstance(block, types.ToolUseContent):
-                    item = self._render_call(block)
+                    items = self._render_call(block)
                 elif isinstance(block, types.ToolResultContent):
-                    item = [self._render_output(block)]
+                    items = [self._render_output(block)]
                 else:
                     parts += self._render_block(block) if of_user else self._render_said(block)
                     continue
-                rendered += _message_items(message.role, parts)
-                rendered += item
+                rendered += [*_message_items(message.role, parts), *items]
                 parts = []
             rendered += _message_items(message.role, parts)
         return rendered
@@ -147,7 +143,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         return [
             self._parse_tool(tool, tool.get("parameters"))
             for tool in definitions
@@ -155,8 +150,8 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
-        turns: list[tuple[str, list[Any]]] = []
+        # Of each turn, who speaks, whether these are results of tools, and the content.
+        turns: list[tuple[tuple[str, bool], list[Any]]] = []
         reasoning: list[dict[str, Any]] = []
         for item in messages:
             kind = item.get("type", "message")
@@ -168,15 +163,14 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             role = "user" if kind == "function_call_output" else item.get("role", "assistant")
             blocks = self._parse_blocks(item, reasoning)
             reasoning = []
-            of_results = kind == "function_call_output"
-            if turns and turns[-1][0] == role and of_results == _has_results(turns[-1][1]):
+            turn = (role, kind == "function_call_output")
+            if turns and turns[-1][0] == turn:
                 turns[-1][1].extend(blocks)
             else:
-                turns.append((role, blocks))
-        return [make_message(role, blocks) for role, blocks in turns]
+                turns.append((turn, blocks))
+        return [make_message(role, blocks) for (role, _), blocks in turns]
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         system = [body["instructions"]] if body.get("instructions") else []
@@ -191,7 +185,6 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         status = answer.get("status")
         if status not in ("completed", "incomplete"):
             said = (answer.get("error") or {}).get("message") or f"its status is {status!r}"
@@ -279,13 +272,11 @@ class OpenAIChatFormat(_OpenAIFormat):
     """The format of OpenAI's Chat Completions, which many other providers support, too."""
 
     def render_tools(self) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_tools`."""
         return [{"type": "function", "function": tool} for tool in self._definitions("parameters")]
 
     def render_messages(
         self, messages: Iterable[SamplingMessage | PromptMessage]
     ) -> list[dict[str, Any]]:
-        """See `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         for message in messages:
             blocks = message_blocks(message)
@@ -307,7 +298,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return rendered
 
     def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
-        """See `ModelFormat.render_request`."""
         messages = self.render_messages(request.messages)
         if request.system_prompt:
             messages.insert(0, {"role": "system", "content": request.system_prompt})
@@ -322,12 +312,10 @@ class OpenAIChatFormat(_OpenAIFormat):
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """See `ModelFormat.parse_tools`."""
         functions = [tool["function"] for tool in definitions if tool["type"] == "function"]
         return [self._parse_tool(function, function.get("parameters")) for function in functions]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
         results: list[Any] = []  # of one turn: one message in MCP
         for message in messages:
@@ -347,7 +335,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return [*parsed, make_message("user", results)] if results else parsed
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """See `ModelFormat.parse_request`."""
         system = [
             block.text
             for message in body["messages"]
@@ -364,7 +351,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         )
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """See `ModelFormat.parse_answer`."""
         if not answer.get("choices"):
             raise InvalidOutput("the model gave no answer")
         choice = answer["choices"][0]
@@ -388,7 +374,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         raise Unrepresentable(f"OpenAI's models take no data of type {mime_type!r} in chat")
 
     def _render_said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
-        """A message of the model."""
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         for block in blocks:
@@ -410,7 +395,6 @@ class OpenAIChatFormat(_OpenAIFormat):
         return message
 
     def _parse_blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
-        """Parse a message of the model."""
         blocks: list[Any] = [block for block in _text_blocks(message.get("content")) if block.text]
         if refusal := message.get("refusal"):
             blocks.append(types.TextContent(text=refusal))
@@ -430,7 +414,6 @@ class OpenAIResponsesAccumulator:
         self._response: dict[str, Any] | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one event; return the text in it."""
         kind = event["type"]
         if kind in ("response.completed", "response.failed", "response.incomplete"):
             self._response = event["response"]
@@ -441,7 +424,6 @@ class OpenAIResponsesAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete response; `None` if the stream ended early."""
         return self._response
 
 
@@ -456,7 +438,6 @@ class OpenAIChatAccumulator:
         self._places: dict[int, int] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add one chunk; return the text in it."""
         self._model = event.get("model") or self._model
         for choice in event.get("choices") or ():
             self._reason = choice.get("finish_reason") or self._reason
@@ -483,7 +464,6 @@ class OpenAIChatAccumulator:
             known["function"][field] += function.get(field) or ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The complete completion; `None` if the stream ended early."""
         if self._reason is None:
             return None
         message: dict[str, Any] = {
@@ -540,10 +520,6 @@ class OpenAISampling(ModelSampling):
     def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         create = client.chat.completions.create if self._in_chat else client.responses.create
         return create(**fit_arguments(create, body), stream=True)
-
-
-def _has_results(blocks: list[Any]) -> bool:
-    return any(isinstance(block, types.ToolResultContent) for block in blocks)
 
 
 def _message_items(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ from syncmcp.testing.server.wire import REVISIONS
 
 
 def main() -> int:
-    """Run the demo server and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m syncmcp.testing", description=__doc__)
     parser.add_argument("--name", default="syncmcp-demo", help="the server's name")
     parser.add_argument(

@@ -48,11 +48,7 @@ def add_asking_tools(server: Server) -> None:
         roots = [_path_of(root["uri"]) for root in context.list_roots()]
         place = (roots[0] / path if roots else Path(path)).resolve()
         inside = any(place.is_relative_to(root) for root in roots)
-        return {
-            "path": str(place),
-            "inside": inside,
-            "files": _count(place) if inside else None,
-        }
+        return {"path": str(place), "inside": inside, "files": _count(place) if inside else None}
 
     @server.tool(title="Connect an account")
     def connect_account(context: ToolContext, service: str = "example") -> str:
@@ -94,18 +90,13 @@ def _add_forms(server: Server) -> None:
         """Ask how answers should look."""
         verbosity = {"low": "Just the facts", "medium": "Some context", "high": "Everything"}
         fields: Message = {
-            "outputFormat": {
-                "type": "string",
-                "title": "Output format",
-                "description": "How answers are written",
-                "enum": ["json", "markdown", "plain"],
-            },
-            "verbosity": _titled(context, verbosity, title="Verbosity"),
-            "includeTimestamps": {
-                "type": "boolean",
-                "title": "Include timestamps",
-                "default": True,
-            },
+            "outputFormat": _field(
+                "Output format",
+                description="How answers are written",
+                enum=["json", "markdown", "plain"],
+            ),
+            "verbosity": _field("Verbosity", **_titled(context, verbosity)),
+            "includeTimestamps": _field("Include timestamps", "boolean", default=True),
         }
         return _fill_in(context, "How should answers look?", fields, ["outputFormat"])
 
@@ -113,14 +104,9 @@ def _add_forms(server: Server) -> None:
     def signup_math_facts(context: ToolContext) -> dict[str, Any]:
         """Sign a person up for a maths fact a day."""
         fields: Message = {
-            "name": {"type": "string", "title": "Name", "minLength": 1},
-            "email": {
-                "type": "string",
-                "title": "E-mail",
-                "description": "Where the facts go",
-                "format": "email",
-            },
-            "favouriteNumber": {"type": "integer", "title": "Favourite number"},
+            "name": _field("Name", minLength=1),
+            "email": _field("E-mail", description="Where the facts go", format="email"),
+            "favouriteNumber": _field("Favourite number", "integer"),
         }
         return _fill_in(context, "Sign up for a maths fact a day.", fields, ["name", "email"])
 
@@ -132,13 +118,15 @@ def _fill_in(
     return context.elicit(message, schema)
 
 
-def _titled(context: ToolContext, titles: Mapping[str, str], *, title: str) -> Message:
-    """Return the schema of a choice with titles, as the revision has it."""
-    field: Message = {"type": "string", "title": title}
+def _field(title: str, kind: str = "string", **more: Any) -> Message:
+    return {"type": kind, "title": title, **more}
+
+
+def _titled(context: ToolContext, titles: Mapping[str, str]) -> Message:
+    """Return the members of a choice with titles, as the revision has it."""
     if since(context.revision, "2025-11-25"):
-        choices = [{"const": value, "title": text} for value, text in titles.items()]
-        return {**field, "oneOf": choices}
-    return {**field, "enum": list(titles), "enumNames": list(titles.values())}
+        return {"oneOf": [{"const": value, "title": text} for value, text in titles.items()]}
+    return {"enum": list(titles), "enumNames": list(titles.values())}
 
 
 def _text(answer: Message) -> str:

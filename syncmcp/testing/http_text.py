@@ -27,12 +27,7 @@ class HeadTooLong(ValueError):
 
 
 def read_request_head(stream: BinaryIO) -> RequestHead | None:
-    """Read the head of the next request; `None` at the end of the stream.
-
-    Raises:
-        HeadTooLong: It has too many headers.
-        ValueError: Its first line is no HTTP/1 request.
-    """
+    """Read the head of the next request; `None` at the end of the stream. Raises `ValueError`."""
     start = stream.readline(_MAX_LINE_SIZE)
     if not start:
         return None

@@ -58,11 +58,6 @@ class Footprint:
     """A snapshot of the threads, child processes, sockets and pipes of this process.
 
     Child processes, sockets and pipes are found on Linux only.
-
-    Attributes:
-        threads: The running threads of the library.
-        processes: The ids of the child processes.
-        channels: The open sockets and pipes, as pairs of descriptor and inode name.
     """
 
     def __init__(self) -> None:

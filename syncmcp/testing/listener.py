@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+
+from typing_extensions import Self
 
 HOST = "127.0.0.1"
 
@@ -15,6 +18,25 @@ LOOPBACK = (HOST, "localhost", "::1")
 
 # Seconds to wait for a thread that was told to end; it needs far less.
 _JOIN_SECONDS = 10.0
+
+
+class Closing:
+    """Has `close` called at the end of a `with` statement."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def reset_at_close(connection: socket.socket) -> None:
+    """Have the connection end by a TCP reset when its socket is closed."""
+    linger = struct.pack("ii", 1, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 class Listener:
@@ -41,7 +63,6 @@ class Listener:
 
     @property
     def open(self) -> list[socket.socket]:
-        """The open connections."""
         with self._lock:
             return list(self._open)
 
@@ -79,6 +100,7 @@ class Listener:
                         connection.close()
                         return
                     self.accepted += 1
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 serve = self._accept(connection, number)
                 self._start(connection, serve)
 

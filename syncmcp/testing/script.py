@@ -55,6 +55,10 @@ ID = "$id"
 PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
 
 
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
 # Messages
 
 
@@ -78,13 +82,13 @@ def reply(result: Any, *, to: str | None = None) -> Step:
 
 def error(code: int, text: str, data: Any = None, *, to: str | None = None) -> Step:
     """Answer with a JSON-RPC error. `to` is the label of the message; see `message`."""
-    body = {"code": code, "message": text, **({} if data is None else {"data": data})}
+    body = _given(code=code, message=text, data=data)
     return message({"jsonrpc": "2.0", "id": ID, "error": body}, to=to)
 
 
 def notify(method: str, params: Any = None, *, to: str | None = None) -> Step:
     """Send a notification, over HTTP on the response to the message with the label `to`."""
-    body = {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
+    body = _given(jsonrpc="2.0", method=method, params=params)
     return message(body, to=to, final=False)
 
 
@@ -92,11 +96,7 @@ def progress(
     value: float, total: float | None = None, text: str | None = None, *, to: str | None = None
 ) -> Step:
     """Send `notifications/progress` for the message that is being answered."""
-    params: dict[str, Any] = {"progressToken": PROGRESS_TOKEN, "progress": value}
-    if total is not None:
-        params["total"] = total
-    if text is not None:
-        params["message"] = text
+    params = _given(progressToken=PROGRESS_TOKEN, progress=value, total=total, message=text)
     return notify("notifications/progress", params, to=to)
 
 
@@ -104,9 +104,7 @@ def request(
     method: str, params: Any = None, *, identifier: str | int = 1, to: str | None = None
 ) -> Step:
     """Send the client a request; `expect("response")` waits for the answer."""
-    body = {"jsonrpc": "2.0", "id": identifier, "method": method}
-    if params is not None:
-        body["params"] = params
+    body = _given(jsonrpc="2.0", id=identifier, method=method, params=params)
     return message(body, to=to, final=False)
 
 
@@ -114,7 +112,7 @@ def withdraw(
     identifier: str | int = 1, reason: str | None = None, *, to: str | None = None
 ) -> Step:
     """Send `notifications/cancelled` for the script's request with this id."""
-    params = {"requestId": identifier, **({} if reason is None else {"reason": reason})}
+    params = _given(requestId=identifier, reason=reason)
     return notify("notifications/cancelled", params, to=to)
 
 
@@ -131,14 +129,10 @@ def input_required(
         state: The `requestState`; `None` leaves it out.
         to: The label of the message to answer; see `message`.
     """
-    result: dict[str, Any] = {"resultType": "input_required"}
+    asked = None
     if questions is not None:
-        result["inputRequests"] = {
-            key: {"method": method, **({} if params is None else {"params": params})}
-            for key, (method, params) in questions.items()
-        }
-    if state is not None:
-        result["requestState"] = state
+        asked = {name: _given(method=method, params=of) for name, (method, of) in questions.items()}
+    result = _given(resultType="input_required", inputRequests=asked, requestState=state)
     return reply(result, to=to)
 
 

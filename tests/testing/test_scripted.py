@@ -120,7 +120,8 @@ def http() -> Iterator[Callable[[ScriptedPeer], Http]]:
 def test_the_steps_of_a_script_are_public() -> None:
     assert "script" in syncmcp.testing.__all__
     assert syncmcp.testing.script is s
-    steps = {name for name, value in vars(s).items() if inspect.isfunction(value)}
+    public = {name: value for name, value in vars(s).items() if not name.startswith("_")}
+    steps = {name for name, value in public.items() if inspect.isfunction(value)}
     assert steps == set(s.__all__) - {"ID", "PROGRESS_TOKEN", "Script", "Step"}
 
 

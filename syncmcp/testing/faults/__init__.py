@@ -249,7 +249,6 @@ class ExchangeLog:
         self._queue: list[Planned] = []
 
     def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
-        """Add a fault to the queue."""
         planned = Planned(fault, verb, method, nth, self.changed)
         with self.changed:
             self.planned.append(planned)
@@ -273,7 +272,6 @@ class ExchangeLog:
         return exchange, planned
 
     def update(self, exchange: Exchange, **facts: Any) -> None:
-        """Set attributes of an exchange."""
         with self.changed:
             for name, value in facts.items():
                 setattr(exchange, name, value)

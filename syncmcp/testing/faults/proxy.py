@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from typing_extensions import Self
-
 from syncmcp.testing.faults import Exchange, ExchangeLog, Fault, Planned
 from syncmcp.testing.faults.relay import Address, Relay
-from syncmcp.testing.listener import HOST, Listener
+from syncmcp.testing.listener import HOST, Closing, Listener
 
 __all__ = ["FaultProxy", "UnusedFaults"]
 
@@ -24,7 +22,7 @@ class UnusedFaults(AssertionError):
     """A queued fault has never happened, so the test has not tested what it was meant to."""
 
 
-class FaultProxy:
+class FaultProxy(Closing):
     """A proxy between a client and an HTTP server that injects queued faults into their exchanges.
 
     Each connection is passed on by a thread of its own, without change where there is no fault. An
@@ -183,14 +181,11 @@ class FaultProxy:
         if unused:
             raise UnusedFaults(f"never happened: {', '.join(map(repr, unused))}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         try:
             self.close()
         except UnusedFaults:
-            if error is None:  # The exception of the block says more.
+            if exception[1] is None:  # The exception of the block says more.
                 raise
 
     def _accept(self, accepted: socket.socket, number: int) -> Callable[[], None]:

@@ -6,7 +6,6 @@ import re
 import selectors
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from syncmcp.testing.faults import Cut, Drip, Ending, Exchange, ExchangeLog, Hold, Place, Planned
+from syncmcp.testing.listener import reset_at_close
 
 # Parsing of HTTP/1.1 messages and of event streams.
 
@@ -30,42 +30,34 @@ class _ByteReader:
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
         self._receive = receive
-        self._buffer = b""
-
-    @property
-    def has_buffered(self) -> bool:
-        return bool(self._buffer)
-
-    def feed(self, data: bytes) -> None:
-        self._buffer += data
+        self.buffer = b""
 
     def read_head(self) -> _Head | None:
         """Read the head of the next message; `None` at the end. Raises `EOFError` within a head."""
-        if not self._buffer and not self._fill_buffer():
+        if not self.buffer and not self._fill_buffer():
             return None
         return _Head.of(self._read_until(b"\r\n\r\n"))
 
     def read_line(self) -> bytes:
-        """Read a line with its end. Raises `EOFError`."""
         return self._read_until(b"\r\n")
 
     def read_some(self, limit: int = _PIECE) -> bytes:
         """Read at least one byte and at most `limit`; none at the end."""
-        if not self._buffer:
+        if not self.buffer:
             self._fill_buffer()
-        piece, self._buffer = self._buffer[:limit], self._buffer[limit:]
+        piece, self.buffer = self.buffer[:limit], self.buffer[limit:]
         return piece
 
     def _read_until(self, mark: bytes) -> bytes:
-        while mark not in self._buffer:
+        while mark not in self.buffer:
             if not self._fill_buffer():
                 raise EOFError
-        before, _, self._buffer = self._buffer.partition(mark)
+        before, _, self.buffer = self.buffer.partition(mark)
         return before + mark
 
     def _fill_buffer(self) -> bool:
         data = self._receive()
-        self._buffer += data
+        self.buffer += data
         return bool(data)
 
 
@@ -90,7 +82,6 @@ class _Head:
 
     @property
     def length(self) -> int:
-        """The value of `Content-Length`, or 0."""
         return int(self.headers.get("content-length", "0"))
 
     @property
@@ -189,7 +180,6 @@ class Relay:
         tls: ssl.SSLContext | None,
         log: ExchangeLog,
     ) -> None:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.idle = False
         self._number = number
         self._target = target
@@ -198,7 +188,7 @@ class Relay:
         self._client = accepted
         self._server: socket.socket | None = None
         self._address: Address | None = None  # of the server
-        self._from_client = _ByteReader(self._receive_from_client)
+        self._from_client = _ByteReader(lambda: self._client.recv(_RECEIVE))
         self._from_server = _ByteReader(self._receive_from_server)
         self._exchange: Exchange | None = None
         self._planned: Planned | None = None
@@ -222,7 +212,6 @@ class Relay:
     # The thread
 
     def run(self) -> None:
-        """Pass on exchanges until the connection ends."""
         self._wakeup_receiver.setblocking(False)
         self._wakeup_sender.setblocking(False)
         how: Ending = "client left"
@@ -244,9 +233,8 @@ class Relay:
             # Recorded before the client can notice the end: the test may read it next.
             self._log.update(self._exchange, ended=how)
         if how == "reset":
-            linger = struct.pack("ii", 1, 0)
             with suppress(OSError):
-                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                reset_at_close(self._client)
             self._client.close()
         else:
             _shutdown(self._client, socket.SHUT_WR)
@@ -309,7 +297,7 @@ class Relay:
         with self._log.changed:
             self.idle = True
             self._log.changed.notify_all()
-        while not self._from_client.has_buffered:
+        while not self._from_client.buffer:
             if self._wait_ready(server=True):
                 # The server has closed an idle connection.
                 if self._target() == self._address:
@@ -454,9 +442,6 @@ class Relay:
         except OSError:
             raise _ConnectionEnded("client left") from None
 
-    def _receive_from_client(self) -> bytes:
-        return self._client.recv(_RECEIVE)
-
     def _receive_from_server(self) -> bytes:
         while not self._wait_ready(server=True):
             continue
@@ -503,7 +488,7 @@ class Relay:
             self._client.setblocking(True)
         if not data:
             raise _ConnectionEnded("client left")
-        self._from_client.feed(data)
+        self._from_client.buffer += data
 
 
 def _collect(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:

@@ -108,7 +108,6 @@ class RecordingFile:
             return self._connections
 
     def write(self, connection: int, entry: Entry) -> None:
-        """Write a line to the file. Raises `OSError`."""
         line: dict[str, Any] = {"connection": connection, entry.kind: entry.value}
         if entry.id is not None:
             line["for"] = entry.id
@@ -150,11 +149,7 @@ class RecordingFile:
 
 
 def read(path: Path) -> list[list[Entry]]:
-    """Read the entries of each connection; skip an incomplete last line, with a warning.
-
-    Raises:
-        UsageError: The file cannot be read, or is no recording; the text names the line.
-    """
+    """Read the entries of each connection; skip an incomplete last line, with a warning."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:

@@ -90,7 +90,6 @@ class _SecretMasks:
         return value
 
     def mask_text(self, text: str) -> str:
-        """Return a text with its secrets masked."""
         shown = self._known.redact(text)
         return self._number(text, shown if self._more is None else self._more(shown))
 
@@ -146,7 +145,11 @@ class Recording(TransportSource):
         if isinstance(server, Http) and server.session_id is not None:
             raise UsageError("a session that another client began cannot be played again")
         self._target = server
-        self._secrets = _checked_secrets(secrets)
+        if isinstance(secrets, str):
+            raise UsageError("secrets are several: give a list of them")
+        self._secrets = tuple(secrets)
+        if any(len(secret) < _MIN_SECRET_LENGTH for secret in self._secrets):
+            raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
         self._mask = mask
         self._path = Path(path)
         # Guards the masks, which learn from what is sent.
@@ -162,17 +165,14 @@ class Recording(TransportSource):
 
     @property
     def label(self) -> str:
-        """See `TransportSource`."""
         server = self._target
         return server.label if isinstance(server, (Stdio, Http)) else server.name
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer:
-        """See `TransportSource`."""
         return self._target
 
     def transport(self, inner: Transport | None) -> Transport:
-        """See `TransportSource`."""
         assert inner is not None
         return _Recorder(inner, self._file, self._mask_secrets)
 
@@ -187,15 +187,6 @@ class Recording(TransportSource):
         with self._lock:
             self._masks.add_headers(headers)
             return self._masks.mask_value(value)
-
-
-def _checked_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(secrets, str):
-        raise UsageError("secrets are several: give a list of them")
-    given = tuple(secrets)
-    if any(len(secret) < _MIN_SECRET_LENGTH for secret in given):
-        raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
-    return given
 
 
 class _Recorder:

@@ -95,7 +95,7 @@ class _ReplayTransport:
         self._wake.put(True)
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`. Does nothing."""
+        """Do nothing."""
 
     def send(self, out: Outgoing) -> None:
         over = threading.Event()
@@ -146,11 +146,17 @@ class _ReplayTransport:
         for message in said if isinstance(said, list) else [said]:
             with self._lock:
                 affected = self._affected_calls(message, out)
+            id, method = id_of(message), message.get("method")
             try:
                 with self._lock:
-                    self._handle(message, out)
+                    if method is None:
+                        self._state.answer(message)
+                    elif id is None:
+                        self._state.notification(method)
+                    else:
+                        self._handle_request(id, method, message, out)
             except NotRecorded as error:
-                error.method = error.method or message.get("method")
+                error.method = error.method or method
                 self._add_unexpected(error)
                 for other in affected:
                     self._receiver.failed(other, fresh(error))
@@ -164,16 +170,6 @@ class _ReplayTransport:
         if owner in self._outgoing:
             return [self._outgoing[owner]]
         return list(self._outgoing.values())
-
-    def _handle(self, message: dict[str, Any], out: Outgoing) -> None:
-        """Process one message; called with the lock held."""
-        id, method = id_of(message), message.get("method")
-        if method is None:
-            self._state.answer(message)
-        elif id is None:
-            self._state.notification(method)
-        else:
-            self._handle_request(id, method, message, out)
 
     def _handle_request(
         self, id: int | str, method: str, message: dict[str, Any], out: Outgoing
@@ -282,7 +278,6 @@ class _ReplayTransport:
 
 
 def error_from_json(facts: Any) -> McpError:
-    """Return the error of an entry."""
     given = dict(facts) if isinstance(facts, dict) else {}
     message = str(given.pop("message", "the recording does not say why"))
     kind = _ERROR_CLASSES.get(str(given.pop("class", "")), ConnectionLost)
@@ -349,12 +344,10 @@ class Replay(TransportSource):
 
     @property
     def label(self) -> str:
-        """See `TransportSource`."""
         return f"replay of {self._path.name}"
 
     @property
     def behind(self) -> None:
-        """See `TransportSource`."""
         return
 
     @property
@@ -374,7 +367,6 @@ class Replay(TransportSource):
         return rest
 
     def transport(self, inner: Transport | None) -> Transport:
-        """See `TransportSource`."""
         assert inner is None
         with self._lock:
             session = self._sessions[min(len(self._states), len(self._sessions) - 1)]

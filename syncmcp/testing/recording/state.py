@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from typing import Any, Literal
 
 from syncmcp._base.text import redact
@@ -46,10 +47,7 @@ def comparable_params(method: str, params: Any) -> Any:
 
 
 def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Yield the differences of two JSON values, a line for each place.
-
-    A mask in the recorded value matches any text.
-    """
+    """Yield a line for each difference of two JSON values; a recorded mask matches any text."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in [*recorded, *(name for name in asked if name not in recorded)]:
             inside = f"{path}.{name}" if path else str(name)
@@ -138,12 +136,10 @@ def id_of(message: dict[str, Any]) -> int | str | None:
 
 
 def is_answer(message: dict[str, Any]) -> bool:
-    """Return whether a message is a response."""
     return "method" not in message and ("result" in message or "error" in message)
 
 
 def requests_ended_by(entry: Entry) -> set[int]:
-    """Return the ids of the requests that an entry ends."""
     if entry.kind == "sent":
         return set()
     answers = [message for message in messages(entry) if is_answer(message)]
@@ -154,12 +150,10 @@ def requests_ended_by(entry: Entry) -> set[int]:
 
 
 class ReplaySchedule:
-    """Decides which entry is played next.
+    """Decides which of the entries of a connection is played next; each "sent" has one message.
 
-    Args:
-        entries: The entries of one connection; each "sent" has one message.
-        order: ``"causal"``, or ``"recorded"``: entries are played in the order of the recording,
-            each after all actions of the client that were recorded before it.
+    In the order ``"recorded"`` entries are played in the order of the recording, each after all
+    actions of the client that were recorded before it.
 
     Attributes:
         done: The positions of the entries that the client has done, or that were played.
@@ -179,26 +173,24 @@ class ReplaySchedule:
         self._sent: dict[int, int] = {}
         self._tokens: dict[Any, int] = {}
         self._index_entries()
-        # By position: how many entries it still waits for, and which entries wait for it.
-        self._needs = [0] * len(entries)
-        self._waiting: dict[int, list[int]] = {}
+        self._sorter = TopologicalSorter(
+            {**dict.fromkeys(range(len(entries)), ()), **dict(self._dependencies())}
+        )
+        self._sorter.prepare()
         self._ready: list[int] = []
-        for position, before in self._dependencies():
-            for other in before:
-                self._waiting.setdefault(other, []).append(position)
-            self._needs[position] = len(before)
-            if not before:
-                heapq.heappush(self._ready, position)
+        self._find_ready()
 
     def mark_done(self, position: int) -> None:
         """Record that the client has done this entry, or that it was played."""
-        if position in self.done:
-            return
-        self.done.add(position)
-        for other in self._waiting.pop(position, ()):
-            self._needs[other] -= 1
-            if self._needs[other] == 0:
-                heapq.heappush(self._ready, other)
+        if position not in self.done:
+            self.done.add(position)
+            self._sorter.done(position)
+            self._find_ready()
+
+    def _find_ready(self) -> None:
+        for position in self._sorter.get_ready():
+            if self._entries[position].kind in RECEIVED_KINDS:
+                heapq.heappush(self._ready, position)
 
     def take_next(self) -> int | None:
         """Remove and return the first position that is ready to be played, or `None`."""
@@ -243,38 +235,24 @@ class ReplaySchedule:
                     chains[id] = {position}
             if entry.kind not in RECEIVED_KINDS:
                 continue
+            owners = self._owners_of(position, entry, in_flight)
             if as_recorded:
                 before, actions_since = previous | actions_since, set()
             elif entry.kind == "lost":
                 before = {self._sent[id] for id in in_flight} | previous | last_action
-            elif owners := self._owners_of(position, entry, in_flight):
+            elif owners:
                 before = set().union(*(chains.get(owner, ()) for owner in owners))
                 chains.update((owner, {position}) for owner in owners)
             else:
                 before = previous | last_action
-            for message in messages(entry):
-                self._note_question(message, position, entry, in_flight, answered)
+            questions = [id_of(message) for message in messages(entry) if "method" in message]
+            for id in questions if owners else ():
+                if id is not None and id in self.answers:
+                    answered[self.answers[id]] = self.owners[id] = min(owners)
             for id in requests_ended_by(entry):
                 in_flight.pop(id, None)
             previous = {position}
             yield position, before
-
-    def _note_question(
-        self,
-        message: dict[str, Any],
-        position: int,
-        entry: Entry,
-        in_flight: dict[int, None],
-        answered: dict[int, int],
-    ) -> None:
-        id = id_of(message)
-        if "method" not in message or id is None:
-            return
-        owners = self._owners_of(position, entry, in_flight)
-        if owners and id in self.answers:
-            owner = min(owners)
-            answered[self.answers[id]] = owner
-            self.owners[id] = owner
 
     def _owners_of(self, position: int, entry: Entry, in_flight: dict[int, None]) -> set[int]:
         """Return the requests to which an entry belongs, as far as it is known or likely."""
@@ -298,14 +276,12 @@ class ReplaySchedule:
             if (id := id_of(message)) is not None:
                 after = max(after, self.answers.get(id, position))
         never = len(self._entries)
-        guesses = [id for id in in_flight if self._method_of(id) != _LISTEN or id in self.ended]
+        sent = {id: self._entries[self._sent[id]].value for id in in_flight}
+        guesses = [id for id in sent if sent[id].get("method") != _LISTEN or id in self.ended]
         ends = {id: self.ended.get(id, never) for id in guesses}
         # Of those that were answered together or never, the last one sent.
         likely = [id for id in reversed(guesses) if ends[id] > after]
         return {min(likely, key=ends.__getitem__)} if likely else set()
-
-    def _method_of(self, id: int) -> Any:
-        return self._entries[self._sent[id]].value.get("method")
 
 
 Normalize = Callable[[str, Any], Any]
@@ -326,7 +302,6 @@ class NotRecorded(UsageError):
 
 
 def has(entries: Iterable[Entry], *kinds: str) -> bool:
-    """Return whether there is an entry of one of these kinds."""
     return any(entry.kind in kinds for entry in entries)
 
 
@@ -378,7 +353,6 @@ class ReplayState:
 
     @property
     def missing_requests(self) -> list[str]:
-        """The methods of the recorded requests that the client has not sent."""
         return [method for method, places in self._requests.items() for _ in self._left(places)]
 
     def _left(self, places: Iterable[int]) -> Iterator[int]:
@@ -437,7 +411,6 @@ class ReplayState:
         self._schedule.mark_done(position)
 
     def owner(self, message: dict[str, Any]) -> int | None:
-        """Return the recorded id of the request to which an answered question belongs."""
         id = id_of(message)
         return None if id is None else self._schedule.owners.get(id)
 

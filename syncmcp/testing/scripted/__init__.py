@@ -104,7 +104,6 @@ class Transcript:
 
 
 def open_gate(transcript: Transcript, name: str) -> None:
-    """Let all scripts of a peer pass a gate."""
     with transcript._changed:
         transcript._gates.add(name)
         transcript._changed.notify_all()
@@ -139,11 +138,9 @@ class Channel:
         return encode(value) + b"\n"
 
     def raw(self, data: bytes) -> bytes:
-        """Write bytes unchanged."""
         return data
 
     def accept(self, status: int) -> bytes:
-        """Answer with a status, over HTTP."""
         return b""
 
 
@@ -184,7 +181,6 @@ class Inbox:
         self.put(Incoming(message, method, channel))
 
     def put(self, incoming: Incoming) -> None:
-        """Keep a message for the script."""
         with self._changed:
             self._waiting.append(incoming)
             self._changed.notify_all()
@@ -205,11 +201,9 @@ class Inbox:
             return incoming
 
     def pass_gate(self, name: str) -> None:
-        """Wait until the gate is open. Raises `ScriptEnded`."""
         self._wait_for(lambda: name in self.transcript._gates)
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for `seconds` (`None`: no limit). Raises `ScriptEnded`."""
         self._wait_for(lambda: False, seconds)
 
     def _wait_for(self, happened: Callable[[], bool], seconds: float | None = None) -> None:
@@ -303,7 +297,6 @@ def read_frame(frame: bytes) -> tuple[Any, str]:
 
 
 def encode(value: Any) -> bytes:
-    """Return a JSON value on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 

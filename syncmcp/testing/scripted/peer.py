@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import secrets
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from typing_extensions import Self
-
 from syncmcp.testing.http_text import format_event, format_head, read_request_head
-from syncmcp.testing.listener import HOST, Listener
+from syncmcp.testing.listener import HOST, Closing, Listener, reset_at_close
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted import (
     Channel,
@@ -35,7 +32,7 @@ from syncmcp.testing.scripted.stdio import ChildProcess
 _EVENTS = "text/event-stream"
 
 
-class ScriptedPeer:
+class ScriptedPeer(Closing):
     """A peer of a client that plays scripts, made of the steps in `syncmcp.testing.script`.
 
     A client connects to a peer in one of three ways, each started at its first use: `connect` (in
@@ -152,12 +149,6 @@ class ScriptedPeer:
             if event.startswith("failed: "):
                 raise ScriptError(event)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _next_script(self) -> tuple[int, Script]:
         with self._lock:
             number = self._connections
@@ -251,7 +242,6 @@ class _HttpEndpoint:
         self.url = f"http://{HOST}:{self.listener.port}/mcp"
 
     def _accept(self, accepted: socket.socket, number: int) -> Callable[[], None]:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transcript = self._inbox.transcript
         transcript.add_event("connected")
         connection = _HttpConnection(accepted)
@@ -301,8 +291,7 @@ class _HttpConnection:
         self.is_cut = True
         with suppress(OSError):  # The client has ended it.
             if reset:
-                linger = struct.pack("ii", 1, 0)
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                reset_at_close(self.socket)
             # After a reset the socket is closed, and the reset sent, when the reading thread ends.
             self.socket.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
 

@@ -64,23 +64,18 @@ class ChildProcess(Channel):
                 self._order("exit", code)
 
     def write(self, data: bytes) -> None:
-        """See `Channel`."""
         self._order("write", data.decode("latin-1"))
 
     def cut(self, code: int, reset: bool) -> None:
-        """Have the process exit."""
         self._order("exit", code)
 
     def stderr(self, data: bytes) -> None:
-        """Write to stderr."""
         self._order("stderr", data.decode("latin-1"))
 
     def stop_reading(self) -> None:
-        """Stop reading stdin."""
         self._order("stop_reading")
 
     def start_reading(self) -> None:
-        """Have the process read its stdin."""
         self._order("start_reading")
 
     def _order(self, kind: str, value: Any = None) -> None:

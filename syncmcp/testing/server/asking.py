@@ -64,8 +64,7 @@ class Rounds:
         opened = Round(call, keys)
         with self._lock:
             self._open[opened.state] = opened
-        with self.stats as stats:
-            stats.paused += 1
+        self.stats._count(paused=1)
         return opened
 
     def wait(self, opened: Round, timeout: float) -> Call:
@@ -83,8 +82,7 @@ class Rounds:
             known = self._open.pop(opened.state, None) is not None
             self._ended[opened.state] = why
         if known:
-            with self.stats as stats:
-                stats.paused -= 1
+            self.stats._count(paused=-1)
         return known
 
     def close(self, session: Session | None = None) -> None:
@@ -96,7 +94,6 @@ class Rounds:
                 opened.retry.set_exception(Withdrawn("nobody is left to send the request again"))
 
     def is_open(self, call: Call) -> bool:
-        """Return whether the request has the state of an open round."""
         with self._lock:
             return str(call.params.get(STATE)) in self._open
 
@@ -155,7 +152,6 @@ def _retry_problems(opened: Round, call: Call) -> list[str]:
 
 
 def responses(call: Call) -> Mapping[str, Any]:
-    """Return the answers in a retry, by key."""
     given = call.params.get(RESPONSES, {})
     return given if isinstance(given, dict) else {}
 
@@ -183,7 +179,6 @@ class Asker:
             raise MissingCapability(missing, call.revision)
 
     def _ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
-        """Ask one question and wait for the result."""
         return self._ask_all({"question": asked}, timeout, progress)["question"]
 
     def _ask_all(
@@ -206,10 +201,7 @@ class Asker:
                 question.cancel("another question failed")
 
     def _round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
-        """Answer the request with `input_required` and wait for the retry, which replaces it.
-
-        Returns the answers in the retry by key. Raises `TimeoutError` and `Withdrawn`.
-        """
+        """Answer with `input_required`, wait for the retry, and return its answers by key."""
         rounds = self._rounds
         with self._round_lock:
             call = self.call
@@ -221,7 +213,7 @@ class Asker:
             }
             if questions:
                 result["inputRequests"] = {
-                    key: {"method": method} | ({} if params is None else {"params": params})
+                    key: wire.given(method=method, params=params)
                     for key, (method, params) in questions.items()
                 }
             with rounds.stats as stats:

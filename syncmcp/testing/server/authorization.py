@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from syncmcp.testing.listener import HOST, LOOPBACK
+from syncmcp.testing.listener import HOST, LOOPBACK, Closing
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http_listener import HttpRequest, find_foreign_host, listen_http
 
@@ -40,7 +40,7 @@ class _OAuthError(Exception):
     """An OAuth error (RFC 6749 §5.2); its text is the error code."""
 
 
-class AuthorizationServer:
+class AuthorizationServer(Closing):
     """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
 
     It registers every client and grants authorization without a password. It checks PKCE with
@@ -98,12 +98,6 @@ class AuthorizationServer:
     def close(self) -> None:
         """Stop listening, and wait for the requests being answered."""
         self._listener.close(socket.SHUT_RD)
-
-    def __enter__(self) -> AuthorizationServer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def refusal(self, headers: Mapping[str, str], resource: str) -> HttpReply | None:
         """Return the 401 reply to a request without a valid token, or `None` if it is authorized.

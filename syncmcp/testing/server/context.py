@@ -115,11 +115,8 @@ class ToolContext(Asker):
         token = self.meta.get("progressToken")
         if not wire.is_identifier(token):
             return
-        params: Message = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None and self.revision != "2024-11-05":
-            params["message"] = message
+        text = None if self.revision == "2024-11-05" else message
+        params = wire.given(progressToken=token, progress=progress, total=total, message=text)
         self.notify("notifications/progress", params)
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
@@ -143,10 +140,8 @@ class ToolContext(Asker):
         rank = LEVELS.index(check_level(level))
         if wanted is None or rank < LEVELS.index(wanted):
             return
-        params: Message = {"level": level, "data": data}
-        if logger is not None:
-            params["logger"] = logger
-        self.notify("notifications/message", params)
+        named = wire.given(logger=logger)
+        self.notify("notifications/message", {"level": level, "data": data, **named})
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send any notification on the stream of this request."""
@@ -212,8 +207,7 @@ class ToolContext(Asker):
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
         asked: Message = {"messages": messages, "maxTokens": max_tokens, **params}
-        more = {"systemPrompt": system_prompt, "tools": tools, "toolChoice": tool_choice}
-        asked |= {name: value for name, value in more.items() if value is not None}
+        asked |= wire.given(systemPrompt=system_prompt, tools=tools, toolChoice=tool_choice)
         return self._ask(("sampling/createMessage", asked), timeout, progress)
 
     def elicit(
@@ -319,10 +313,7 @@ class ToolContext(Asker):
         return self.call.question(method, params, progress)
 
     def ask_all(
-        self,
-        questions: Mapping[str, Asked],
-        *,
-        timeout: float = QUESTION_TIMEOUT,
+        self, questions: Mapping[str, Asked], *, timeout: float = QUESTION_TIMEOUT
     ) -> dict[str, Message]:
         """Ask several questions at once and return the results by key.
 

@@ -112,36 +112,22 @@ class Dispatcher:
             raise self.unsupported(wanted)
         revision = wanted if isinstance(wanted, str) and wanted in server.stateful else None
         revision = server.stateful[-1] if revision is None else revision
-        result: Message = {
-            "protocolVersion": revision,
-            "capabilities": server.capabilities(revision),
-            "serverInfo": server.info,
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        return revision, result
+        offer = self._offer(revision)
+        return revision, {"protocolVersion": revision, "serverInfo": server.info, **offer}
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
         """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
-        server, method = self._server, message["method"]
-        declares = wire.PROTOCOL_VERSION in wire.meta_of(wire.params_of(message))
-        if server.stateless and (declares or self._only_stateless(method, session)):
+        server, method, revision = self._server, message["method"], session.revision
+        if self.is_stateless(message, in_session=revision is not None):
             return self.admit_stateless(message, outlet, session)
-        revision = session.revision
         if revision is None:
             if method == "server/discover":
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
             if method != "ping":
                 raise RpcError(wire.INVALID_REQUEST, f"{method} before initialize")
             revision = server.stateful[-1]
-        return Call(
-            message,
-            outlet,
-            revision=revision,
-            session=session,
-            client_capabilities=session.client_capabilities,
-            client_info=session.client_info,
-        )
+        told = session.client_capabilities, session.client_info
+        return Call(message, outlet, revision, session, *told)
 
     def admit_stateless(
         self, message: Message, outlet: Outlet, session: Session | None = None
@@ -165,18 +151,10 @@ class Dispatcher:
         if client_info is not None and not isinstance(client_info, dict):
             raise RpcError(wire.INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
         level = meta.get(wire.LOG_LEVEL)
-        return Call(
-            message,
-            outlet,
-            revision=version,
-            session=session,
-            client_capabilities=capabilities,
-            client_info=client_info,
-            log_level=None if level is None else check_level(level),
-        )
+        level = None if level is None else check_level(level)
+        return Call(message, outlet, version, session, capabilities, client_info, level)
 
     def unsupported(self, version: object) -> RpcError:
-        """Return the -32022 error; its text names the supported revisions."""
         supported = list(self._server.revisions)
         return RpcError(
             wire.UNSUPPORTED_VERSION,
@@ -185,13 +163,18 @@ class Dispatcher:
         )
 
     def has_handler(self, call: Call) -> bool:
-        """Return whether the method of a call exists in its revision."""
         return call.method in self._server.handlers or call.method in self._table(call)
 
-    def _only_stateless(self, method: str, session: Session) -> bool:
-        if session.revision is not None:
+    def is_stateless(self, message: Message, *, in_session: bool) -> bool:
+        """Return whether a request is one of 2026-07-28, whether or not it is valid there."""
+        if not self._server.stateless:
             return False
-        return not self._server.stateful or method in ("server/discover", LISTEN)
+        params = message.get("params")
+        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
+            return True
+        if in_session:
+            return False
+        return not self._server.stateful or message.get("method") in ("server/discover", LISTEN)
 
     def _table(self, call: Call) -> dict[str, Handler]:
         return self._stateless if call.revision in wire.STATELESS else self._stateful
@@ -205,8 +188,7 @@ class Dispatcher:
         """
         server = self._server
         call.add_done_callback(server.call_ended)
-        with server.stats as stats:
-            stats.running += 1
+        server.stats._count(running=1)
         table = self._table(call)
         custom = server.handlers.get(call.method)
         try:
@@ -259,21 +241,18 @@ class Dispatcher:
         server = self._server
         envelope: Message = {"resultType": "complete", **result}
         if method in _CACHEABLE and envelope["resultType"] == "complete":
-            for name, hint in (("ttlMs", server.ttl_ms), ("cacheScope", server.cache_scope)):
-                if hint is not None:
-                    envelope.setdefault(name, hint)
+            hints = wire.given(ttlMs=server.ttl_ms, cacheScope=server.cache_scope)
+            envelope = {**hints, **envelope}
         envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
         return envelope
 
     def _discover(self, params: Message, context: ToolContext) -> Message:
+        return {"supportedVersions": list(self._server.revisions), **self._offer(context.revision)}
+
+    def _offer(self, revision: str) -> Message:
         server = self._server
-        result: Message = {
-            "supportedVersions": list(server.revisions),
-            "capabilities": server.capabilities(context.revision),
-        }
-        if server.instructions is not None:
-            result["instructions"] = server.instructions
-        return result
+        offered = server.capabilities(revision)
+        return wire.given(capabilities=offered, instructions=server.instructions)
 
 
 def _empty_result(params: Message, context: ToolContext) -> Message:

@@ -94,19 +94,16 @@ class EventStream:
         return reader
 
     def detach(self, reader: queue.SimpleQueue[Item]) -> None:
-        """Remove a reader."""
         with self._lock:
             if self._reader is reader:
                 self._reader = None
 
     def mark_delivered(self, event: Event) -> None:
-        """Record that a reader took `event`."""
         with self._lock:
             self._delivered = max(self._delivered, event.number)
 
     @property
     def position(self) -> int:
-        """The number of the last message that any reader took."""
         with self._lock:
             return self._delivered
 

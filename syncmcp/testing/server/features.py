@@ -34,10 +34,8 @@ class Binding:
     schema and receives the context. `**kwargs` accepts any other argument.
 
     Attributes:
-        name: The name of the feature.
-        returns: The function's return annotation (`Any` when there is none).
+        key: The key in its registry: the name, or the URI of a resource.
         parameters: By the name of each parameter but the context: whether it is required.
-        description: The description, by default the docstring, or `None`.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class Binding:
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"{function.__name__} is a coroutine function; give a plain one")
         hints = get_type_hints(function, include_extras=True)
-        self.name = name or function.__name__
+        self.name = self.key = name or function.__name__
         self.description = description or inspect.getdoc(function)
         self.returns = hints.get("return", Any)
         self.parameters: dict[str, bool] = {}
@@ -86,7 +84,6 @@ class Binding:
         )
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments; its root is an object."""
         return self._model.model_json_schema(by_alias=True)
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -104,8 +101,7 @@ class Binding:
     def _entry(self, revision: str, **members: Any) -> Message:
         """Return an entry of a list with these members, except those that are `None`."""
         title = self._title if wire.since(revision, "2025-06-18") else None
-        named = {"name": self.name, "title": title, "description": self.description, **members}
-        return {member: value for member, value in named.items() if value is not None}
+        return wire.given(name=self.name, title=title, description=self.description, **members)
 
 
 def _explain(error: ValidationError) -> str:
@@ -147,7 +143,6 @@ class Tool(Binding):
         self.task_support = task_support
 
     def describe(self, revision: str) -> Message:
-        """Return the tool's entry in `tools/list` as `revision` has it."""
         tasks = self.task_support if revision == "2025-11-25" else None
         return self._entry(
             revision,
@@ -159,13 +154,7 @@ class Tool(Binding):
         )
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
-        """Run the tool on the current thread and return its `tools/call` result.
-
-        An exception of the function becomes a result with `isError` and its text.
-
-        Raises:
-            RpcError: The function raised it.
-        """
+        """Run the tool on this thread; exceptions but `RpcError` become a result with `isError`."""
         try:
             value = self.run(arguments, context)
         except RpcError:
@@ -213,8 +202,11 @@ def _content(value: Any) -> list[Any]:
         return value
     if _is_block(value):
         return [value]
-    text = value if isinstance(value, str) else wire.encode(value).decode()
-    return [{"type": "text", "text": text}]
+    return [{"type": "text", "text": _to_text(value)}]
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else wire.encode(value).decode()
 
 
 def _is_block(value: Any) -> bool:
@@ -224,12 +216,9 @@ def _is_block(value: Any) -> bool:
 
 def _schema_of(returns: Any) -> Message | None:
     """Return the schema of a structured return annotation, or `None`."""
-    structured = (
-        is_typeddict(returns)
-        or (isinstance(returns, type) and issubclass(returns, BaseModel))
-        or (isinstance(returns, type) and dataclasses.is_dataclass(returns))
-        or get_origin(returns) is dict
-    )
+    structured = is_typeddict(returns) or get_origin(returns) is dict
+    if not structured and isinstance(returns, type):
+        structured = issubclass(returns, BaseModel) or dataclasses.is_dataclass(returns)
     if not structured:
         return None
     return TypeAdapter(returns).json_schema(mode="serialization", by_alias=True)
@@ -253,7 +242,7 @@ class Resource(Binding):
         **named: str | None,
     ) -> None:
         super().__init__(function, **named)
-        self.uri = uri
+        self.key = uri
         self.mime_type = mime_type
         self._uri_template = UriTemplate(uri) if template else None
         if self._uri_template is not None and self._uri_template.ambiguity is not None:
@@ -263,50 +252,40 @@ class Resource(Binding):
         """Return the values of the template's variables in `uri`, `None` if it does not match."""
         template = self._uri_template
         if template is None:
-            return {} if uri == self.uri else None
+            return {} if uri == self.key else None
         # A server meets URIs that no client of ours makes.
         return template.match(uri, unchecked=template.variables)
 
     def describe(self, revision: str) -> Message:
-        """Return the entry in the list of resources or templates."""
         kind = "uri" if self._uri_template is None else "uriTemplate"
-        return self._entry(revision, **{kind: self.uri}, mimeType=self.mime_type)
+        return self._entry(revision, **{kind: self.key}, mimeType=self.mime_type)
 
     def read(self, uri: str, variables: Mapping[str, Any], context: ToolContext) -> list[Any]:
         """Run the function on the current thread and return `contents`."""
         value = self.run(variables, context)
         if isinstance(value, list):
             return value
-        entry: Message = {"uri": uri}
-        if self.mime_type is not None:
-            entry["mimeType"] = self.mime_type
-        if isinstance(value, bytes):
-            entry["blob"] = base64.b64encode(value).decode()
-        else:
-            entry["text"] = value if isinstance(value, str) else wire.encode(value).decode()
-        return [entry]
+        blob = base64.b64encode(value).decode() if isinstance(value, bytes) else None
+        text = _to_text(value) if blob is None else None
+        return [wire.given(uri=uri, mimeType=self.mime_type, blob=blob, text=text)]
 
 
 class Prompt(Binding):
     """A prompt; its arguments are the function's parameters."""
 
     def describe(self, revision: str) -> Message:
-        """Return the entry in `prompts/list`."""
         arguments = [
             {"name": name, "required": required} for name, required in self.parameters.items()
         ]
         return self._entry(revision, arguments=arguments or None)
 
     def get(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
-        """Run the function on the current thread and return the `prompts/get` result."""
         value = self.run(arguments, context)
         if isinstance(value, dict) and "messages" in value:
             return value
         messages = value if isinstance(value, list) else [value]
-        result: Message = {"messages": [_prompt_message(message) for message in messages]}
-        if self.description is not None:
-            result["description"] = self.description
-        return result
+        shown = [_prompt_message(message) for message in messages]
+        return wire.given(messages=shown, description=self.description)
 
 
 class Features:
@@ -324,7 +303,6 @@ class Features:
         self.completers: dict[tuple[str, str, str], Completer] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capability objects for the registered features."""
         capabilities: Message = {"logging": {}}
         if self.tools:
             capabilities["tools"] = {"listChanged": True}
@@ -337,11 +315,9 @@ class Features:
         return capabilities
 
     def list_tools(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/list`."""
         return self.page("tools", self.tools, params, context)
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`; the tool runs on the current thread."""
         name = wire.string_member(params, "name")
         tool = self.tools.get(name)
         if tool is None:
@@ -349,7 +325,6 @@ class Features:
         return tool.call(_arguments(params), context)
 
     def read_resource(self, params: Message, context: ToolContext) -> Message:
-        """Answer `resources/read`."""
         uri = wire.string_member(params, "uri")
         for resource in [*self.resources.copy().values(), *self.templates.copy().values()]:
             variables = resource.match(uri)
@@ -360,7 +335,6 @@ class Features:
         raise RpcError(code, f"Resource not found: {uri}", {"uri": uri})
 
     def get_prompt(self, params: Message, context: ToolContext) -> Message:
-        """Answer `prompts/get`."""
         name = wire.string_member(params, "name")
         prompt = self.prompts.get(name)
         if prompt is None:
@@ -405,7 +379,11 @@ class Features:
 
     def paginate(self, name: str, entries: list[Message], params: Message) -> Message:
         """Return the page of `entries` that the cursor in `params` names."""
-        start = _position(name, params.get("cursor"))
+        cursor = params.get("cursor")
+        kind, _, position = str(f"{name}:0" if cursor is None else cursor).partition(":")
+        if kind != name or not position.isdecimal():
+            raise RpcError(wire.INVALID_PARAMS, "Invalid cursor")
+        start = int(position)
         end = len(entries) if self._page_size is None else start + self._page_size
         result: Message = {name: entries[start:end]}
         if end < len(entries):
@@ -418,15 +396,6 @@ def _arguments(params: Message) -> Message:
     if not isinstance(arguments, dict):
         raise RpcError(wire.INVALID_PARAMS, "params.arguments must be an object")
     return arguments
-
-
-def _position(name: str, cursor: object) -> int:
-    if cursor is None:
-        return 0
-    kind, _, position = str(cursor).partition(":")
-    if kind != name or not position.isdecimal():
-        raise RpcError(wire.INVALID_PARAMS, "Invalid cursor")
-    return int(position)
 
 
 def _prompt_message(message: Any) -> Message:

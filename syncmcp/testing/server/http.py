@@ -42,7 +42,8 @@ class _Refused(Exception):
     def __init__(self, status: int, text: str | RpcError, identifier: Any = None) -> None:
         super().__init__(status, text)
         error = RpcError(wire.INVALID_REQUEST, text) if isinstance(text, str) else text
-        self.reply = _json(status, wire.error_reply(identifier, error))
+        body = wire.encode(wire.error_reply(identifier, error))
+        self.reply = HttpReply(status, {"content-type": JSON}, body)
 
 
 class _Endpoint:
@@ -81,7 +82,8 @@ class _Endpoint:
             self._sessions.pop(session.id, None)
         session.close()
 
-    def _end_all_sessions(self) -> None:
+    def close(self) -> None:
+        """End every session of this endpoint."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
@@ -92,12 +94,10 @@ class _Endpoint:
 
     def _events(self, body: EventBody) -> HttpReply:
         stats = self.server.stats
-        with stats:
-            stats.streams += 1
+        stats._count(streams=1)
 
         def done(whole: bool) -> None:
-            with stats:
-                stats.streams -= 1
+            stats._count(streams=-1)
 
         body.at_close(done)
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
@@ -171,10 +171,13 @@ class HttpEndpoint(_Endpoint):
 
     def forget_sessions(self) -> None:
         """End every session, as a restart of the server would: their ids become unknown."""
-        self._end_all_sessions()
+        super().close()
 
     def _post(self, body: bytes, gone: Gone | None, headers: Mapping[str, str]) -> HttpReply:
-        _check_post(headers)
+        if not _is_json(headers):
+            raise _Refused(415, f"Content-Type must be {JSON}")
+        if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
+            raise _Refused(406, f"Accept must list {JSON} and {EVENTS}")
         try:
             message = wire.decode(body)
         except RpcError as error:
@@ -216,19 +219,10 @@ class HttpEndpoint(_Endpoint):
         return not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS
 
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
-        if not self.server.stateless:
-            return False
-        if not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS:
+        if self.server.stateless and self._has_only_post(headers):
             return True
-        if not isinstance(message, dict):
-            return False
-        params = message.get("params")
-        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
-            return True
-        return SESSION not in headers and message.get("method") in (
-            "server/discover",
-            dispatch.LISTEN,
-        )
+        is_stateless = self.server.dispatcher.is_stateless
+        return isinstance(message, dict) and is_stateless(message, in_session=SESSION in headers)
 
     def _post_stateless(
         self, headers: Mapping[str, str], message: Any, gone: Gone | None
@@ -254,16 +248,13 @@ class HttpEndpoint(_Endpoint):
             if not server.dispatcher.has_handler(call):
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
-            with server.stats as stats:
-                stats.replies += 1
-                stats.errors += 1
+            server.stats._count(replies=1, errors=1)
             raise _Refused(_STATUSES.get(error.code, 400), error, identifier) from None
 
         def closed(whole: bool) -> None:
             # In 2026-07-28 the end of the stream is the cancellation.
             if not whole and call.cancel("the client closed the stream"):
-                with server.stats as stats:
-                    stats.disconnects += 1
+                server.stats._count(disconnects=1)
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
@@ -370,7 +361,6 @@ class _HttpSession:
         )
 
     def close(self) -> None:
-        """End the session and its streams."""
         self.session.close()
         with self._lock:
             streams = [self.standalone, *self._streams.values()]
@@ -423,13 +413,6 @@ class _PostOutlet(wire.Outlet):
             self._stream.pause(retry_ms)
 
 
-def _check_post(headers: Mapping[str, str]) -> None:
-    if not _is_json(headers):
-        raise _Refused(415, f"Content-Type must be {JSON}")
-    if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
-        raise _Refused(406, f"Accept must list {JSON} and {EVENTS}")
-
-
 def _is_json(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
 
@@ -447,10 +430,6 @@ def _is_request(message: Any) -> bool:
         and isinstance(message.get("method"), str)
         and wire.is_identifier(message.get("id"))
     )
-
-
-def _json(status: int, message: Message) -> HttpReply:
-    return HttpReply(status, {"content-type": JSON}, wire.encode(message))
 
 
 # HTTP+SSE (2024-11-05): one event stream for each session; the client posts its messages.
@@ -498,10 +477,6 @@ class SseEndpoint(_Endpoint):
             query: The query string of the request's URL.
         """
         return self._answer(headers, partial(self._post, body, query))
-
-    def close(self) -> None:
-        """End every session of this endpoint."""
-        self._end_all_sessions()
 
     def _open(self, gone: Gone | None) -> HttpReply:
         if not self.server.stateful:

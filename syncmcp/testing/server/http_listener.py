@@ -47,10 +47,7 @@ def listen_http(answer: Answer, port: int = 0) -> Listener:
 
 
 def find_foreign_host(headers: Mapping[str, str], allowed: Container[object]) -> str | None:
-    """Say which host or origin of a request is not allowed.
-
-    Web pages must not reach a local server (DNS rebinding).
-    """
+    """Say which host or origin of a request is not allowed: web pages must not reach the server."""
     host = urlsplit(f"//{headers.get('host', '')}").hostname
     if host not in allowed:
         return f"Host not allowed: {host}"
@@ -64,7 +61,6 @@ class _Connection:
     """Answers the requests of one connection, one after another."""
 
     def __init__(self, connection: socket.socket, answer: Answer) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self._answer = answer
         self._version = ""

@@ -208,9 +208,6 @@ def _result(answer: Message) -> Any:
 # Validation of answers.
 
 
-_ACTIONS = ("accept", "decline", "cancel")
-
-
 def find_violations(method: str, params: Message, answer: Any, revision: str) -> list[str]:
     """Return the violations of the protocol in `answer`, the result of a question."""
     if not isinstance(answer, dict):
@@ -253,7 +250,7 @@ def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
 def _elicitation(params: Message, answer: Message) -> list[str]:
     action = answer.get("action")
     form = params.get("mode", "form") == "form"
-    if action not in _ACTIONS:
+    if action not in ("accept", "decline", "cancel"):
         return [f"action is {action!r}"]
     if action != "accept" or not form:
         return ["content that nobody asked for"] if answer.get("content") is not None else []
@@ -279,8 +276,4 @@ def _roots(answer: Message) -> list[str]:
     if not isinstance(roots, list):
         return ["roots is not an array"]
     uris = [root.get("uri") if isinstance(root, dict) else None for root in roots]
-    return [f"a root with the uri {uri!r}" for uri in uris if not _is_file(uri)]
-
-
-def _is_file(uri: Any) -> bool:
-    return isinstance(uri, str) and uri.startswith("file:///")
+    return [f"a root with the uri {uri!r}" for uri in uris if not str(uri).startswith("file:///")]

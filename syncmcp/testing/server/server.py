@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from syncmcp._concurrency.pool import DaemonPool
@@ -13,7 +14,15 @@ from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Rounds
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.dispatch import Dispatcher
-from syncmcp.testing.server.features import Completer, Features, Prompt, Resource, TaskSupport, Tool
+from syncmcp.testing.server.features import (
+    Binding,
+    Completer,
+    Features,
+    Prompt,
+    Resource,
+    TaskSupport,
+    Tool,
+)
 from syncmcp.testing.server.session import Call, Session
 from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
@@ -42,9 +51,6 @@ class Listeners:
         """Acknowledge a listen request and keep it open until it is cancelled or ended.
 
         `known_tasks` returns which of the requested tasks the client may listen for.
-
-        Raises:
-            RpcError: The request is invalid.
         """
         wanted = call.params.get("notifications")
         if not isinstance(wanted, dict):
@@ -57,8 +63,7 @@ class Listeners:
         with self._lock:
             self._open[call] = honoured
             self._unacknowledged[call] = []
-        with self._stats as stats:
-            stats.listeners += 1
+        self._stats._count(listeners=1)
         call.add_done_callback(self._remove)
         # The acknowledgement is sent first; `notify` queues notifications until it was.
         call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
@@ -100,8 +105,7 @@ class Listeners:
             known = self._open.pop(call, None) is not None
             self._unacknowledged.pop(call, None)
         if known:
-            with self._stats as stats:
-                stats.listeners -= 1
+            self._stats._count(listeners=-1)
 
 
 def _tag(call: Call) -> Message:
@@ -114,6 +118,7 @@ def _new_pool() -> DaemonPool:
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
+Feature = TypeVar("Feature", bound=Binding)
 
 
 class Server:
@@ -160,9 +165,7 @@ class Server:
         cache_scope: Literal["private", "public"] | None = "private",
         batches: Batches = wire.DEFAULT_BATCHES,
     ) -> None:
-        self.info: Message = {"name": name, "version": version}
-        if title is not None:
-            self.info["title"] = title
+        self.info = wire.given(name=name, version=version, title=title)
         self.instructions = instructions
         self.revisions = wire.sort_revisions(revisions)
         self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
@@ -196,8 +199,7 @@ class Server:
     @property
     def name(self) -> str:
         """The server's name."""
-        name: str = self.info["name"]
-        return name
+        return str(self.info["name"])
 
     # Features
 
@@ -227,28 +229,22 @@ class Server:
         With `task_support` "optional" or "required" the tool runs as a task if the client asks for
         one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
         """
-
-        def register(function: F) -> F:
-            self.add_tool(
-                function,
-                name=name,
-                title=title,
-                description=description,
-                annotations=annotations,
-                input_schema=input_schema,
-                output_schema=output_schema,
-                meta=meta,
-                task_support=task_support,
-            )
-            return function
-
-        return register
+        make = partial(
+            Tool,
+            name=name,
+            title=title,
+            description=description,
+            annotations=annotations,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            meta=meta,
+            task_support=task_support,
+        )
+        return self._registering("tools", self.features.tools, make)
 
     def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
         """Register `function` as a tool, as `tool` does; `options` are the arguments of `tool`."""
-        tool = Tool(function, **options)
-        self.features.tools[tool.name] = tool
-        self.list_changed("tools")
+        self.tool(**options)(function)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool; raises `KeyError` if there is none of that name."""
@@ -269,9 +265,10 @@ class Server:
         The function is called for each `resources/read`. It has no parameters (or one annotated
         `ToolContext`) and returns text, bytes, a JSON value, or the whole list of `contents`.
         """
-        return self._resource(
-            uri, False, name=name, title=title, description=description, mime_type=mime_type
-        )
+        named: Any = {"name": name, "title": title}
+        named |= {"description": description, "mime_type": mime_type}
+        make = partial(Resource, uri, template=False, **named)
+        return self._registering("resources", self.features.resources, make)
 
     def resource_template(
         self,
@@ -293,9 +290,10 @@ class Server:
             ValueError: `template` is no URI template, or its URIs cannot be matched; see
                 `syncmcp.templates.UriTemplate.match`.
         """
-        return self._resource(
-            template, True, name=name, title=title, description=description, mime_type=mime_type
-        )
+        named: Any = {"name": name, "title": title}
+        named |= {"description": description, "mime_type": mime_type}
+        make = partial(Resource, template, template=True, **named)
+        return self._registering("resources", self.features.templates, make)
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource; raises `KeyError` if there is none with this URI."""
@@ -303,11 +301,7 @@ class Server:
         self.list_changed("resources")
 
     def prompt(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
+        self, *, name: str | None = None, title: str | None = None, description: str | None = None
     ) -> Callable[[F], F]:
         """Register the decorated function as a prompt; its parameters are the prompt's arguments.
 
@@ -315,14 +309,8 @@ class Server:
         or a whole result (a dict with `messages`). A parameter annotated `ToolContext` receives the
         context of the call.
         """
-
-        def register(function: F) -> F:
-            prompt = Prompt(function, name=name, title=title, description=description)
-            self.features.prompts[prompt.name] = prompt
-            self.list_changed("prompts")
-            return function
-
-        return register
+        make = partial(Prompt, name=name, title=title, description=description)
+        return self._registering("prompts", self.features.prompts, make)
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt; raises `KeyError` if there is none of that name."""
@@ -437,9 +425,7 @@ class Server:
         session = Session(self, push, session_id)
         with self._lock:
             self._sessions.add(session)
-        with self.stats as stats:
-            stats.sessions += 1
-            stats.opened += 1
+        self.stats._count(sessions=1, opened=1)
         return session
 
     def session_closed(self, session: Session) -> None:
@@ -450,27 +436,21 @@ class Server:
             last = not self._sessions
         if last:
             self.end_idle_workers()
-        with self.stats as stats:
-            stats.sessions -= 1
+        self.stats._count(sessions=-1)
 
     def answer(self, call: Call, message: Message) -> bool:
         """Answer a call and count the answer; return whether the call was still open."""
         # Counted before it is sent: whoever has received the answer must find it counted.
-        with self.stats as stats:
-            stats.replies += 1
-            stats.errors += "error" in message
+        failed = "error" in message
+        self.stats._count(replies=1, errors=failed)
         if call.answer(message):
             return True
-        with self.stats as stats:
-            stats.replies -= 1
-            stats.errors -= "error" in message
+        self.stats._count(replies=-1, errors=-failed)
         return False
 
     def call_ended(self, call: Call) -> None:
         """Count a call that was answered or cancelled; called when it ends."""
-        with self.stats as stats:
-            stats.running -= 1
-            stats.cancelled += call.cancelled.is_set()
+        self.stats._count(running=-1, cancelled=call.cancelled.is_set())
 
     def run_job(self, job: Callable[[], None]) -> None:
         """Run `job` at once on a thread of its own, so that it may block."""
@@ -549,12 +529,16 @@ class Server:
             if session.initialized:
                 session.notify(method, params)
 
-    def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
-        registry = self.features.templates if template else self.features.resources
-
+    def _registering(
+        self,
+        kind: Literal["tools", "resources", "prompts"],
+        registry: dict[str, Feature],
+        make: Callable[..., Feature],
+    ) -> Callable[[F], F]:
         def register(function: F) -> F:
-            registry[uri] = Resource(uri, function, template=template, **options)
-            self.list_changed("resources")
+            feature = make(function)
+            registry[feature.key] = feature
+            self.list_changed(kind)
             return function
 
         return register

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Literal
 
-from syncmcp.testing.listener import HOST, LOOPBACK
+from syncmcp.testing.listener import HOST, LOOPBACK, Closing
 from syncmcp.testing.server.authorization import AuthorizationServer
 from syncmcp.testing.server.events import EventBody, HttpReply
 from syncmcp.testing.server.http import HttpEndpoint, SseEndpoint
@@ -61,7 +61,7 @@ def serve_http(
     return HttpServer(endpoint, legacy, port, authorization_server)
 
 
-class HttpServer:
+class HttpServer(Closing):
     """An HTTP server on loopback with one thread for each connection; see `serve_http`.
 
     Attributes:
@@ -120,12 +120,6 @@ class HttpServer:
         if not sse and path != PATH:
             return HttpReply(404, {"content-type": "text/plain"}, b"Not found")
         return _call(self.sse_endpoint if sse else self.endpoint, request)
-
-    def __enter__(self) -> HttpServer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _call(endpoint: HttpEndpoint | SseEndpoint, request: HttpRequest) -> HttpReply:

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,6 +38,7 @@ class _Dispatcher(Protocol):
     def start(self, call: Call) -> None: ...
 
 
+@dataclass(eq=False)
 class Call:
     """A request of the client that is being served. Its methods may be called from any thread.
 
@@ -44,43 +46,36 @@ class Call:
     2026-07-28 each retry of a request is a call of its own.
 
     Attributes:
-        request_id: The request's id.
-        method: Its method.
-        params: Its params, as received.
+        message: The request, as received.
+        outlet: Sends the messages that belong to it.
         revision: The protocol revision it is served under.
         session: The session it came in; `None` in 2026-07-28 over HTTP.
         client_capabilities: The capabilities that the client declared.
         client_info: The client's `clientInfo`, or `None`.
         log_level: The log level in its `_meta` (2026-07-28), or `None`.
         batch: Position and size `(index, size)` if it came in a JSON-RPC batch, else `None`.
+        request_id: The request's id.
+        method: Its method.
+        params: Its params.
         cancelled: Set when the call was cancelled.
         cancel_reason: The reason given with `notifications/cancelled`, if any.
     """
 
-    def __init__(
-        self,
-        message: Message,
-        outlet: Outlet,
-        *,
-        revision: str,
-        session: Session | None,
-        client_capabilities: Message,
-        client_info: Message | None,
-        log_level: str | None = None,
-        batch: tuple[int, int] | None = None,
-    ) -> None:
-        self.request_id: str | int = message["id"]
-        self.method: str = message["method"]
-        self.params = wire.params_of(message)
-        self.revision = revision
-        self.session = session
-        self.client_capabilities = client_capabilities
-        self.client_info = client_info
-        self.log_level = log_level
-        self.batch = batch
+    message: Message
+    outlet: Outlet
+    revision: str
+    session: Session | None
+    client_capabilities: Message
+    client_info: Message | None
+    log_level: str | None = None
+    batch: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.request_id: str | int = self.message["id"]
+        self.method: str = self.message["method"]
+        self.params = wire.params_of(self.message)
         self.cancelled = threading.Event()
         self.cancel_reason: str | None = None
-        self._outlet = outlet
         # Guards `_open` and `_done_callbacks`. Nothing is sent while it is held: whoever receives
         # a message may call back into this session.
         self._lock = threading.Lock()
@@ -97,11 +92,10 @@ class Call:
         # Checked before sending only: the message may make the client cancel the call.
         if not self._open:
             return False
-        self._outlet.send(message)
+        self.outlet.send(message)
         return True
 
     def notify(self, method: str, params: Message | None = None) -> bool:
-        """Send a notification as `send` does."""
         return self.send(wire.notification(method, params))
 
     def question(self, method: str, params: Message | None, progress: Progress | None) -> Question:
@@ -117,20 +111,20 @@ class Call:
     def interrupt(self, retry_ms: int | None) -> None:
         """Close the event stream before the answer, if the client can resume it."""
         if self._open:
-            self._outlet.interrupt(retry_ms)
+            self.outlet.interrupt(retry_ms)
 
     def answer(self, message: Message) -> bool:
         """Send the answer, unless the call has ended; return whether it was sent."""
         if not self._settle():
             return False
-        self._outlet.finish(message)
+        self.outlet.finish(message)
         return True
 
     def cancel(self, reason: str | None = None) -> bool:
         """Cancel the call, so that no answer is sent; return whether it was still open."""
         if not self._settle(cancelled=True, reason=reason):
             return False
-        self._outlet.finish(None)
+        self.outlet.finish(None)
         return True
 
     def add_done_callback(self, function: Callable[[Call], object]) -> None:
@@ -182,10 +176,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        server: _Server,
-        push: Callable[[Any], None],
-        session_id: str | None = None,
+        self, server: _Server, push: Callable[[Any], None], session_id: str | None = None
     ) -> None:
         self.id = session_id
         self.revision: str | None = None
@@ -310,9 +301,7 @@ class Session:
                 if self._questions.pop(question.id, None) is None:
                     return False
                 self._withdrawn.add(question.id)
-            about: Message = {"requestId": question.id}
-            if reason is not None:
-                about["reason"] = reason
+            about = wire.given(requestId=question.id, reason=reason)
             notice = wire.notification("notifications/cancelled", about)
             if send is None or not send(notice):
                 self._push(notice)
@@ -328,7 +317,7 @@ class Session:
             self._questions[question.id] = question
         with self._server.stats as stats:
             stats.questions[method] += 1
-        message = wire.request(question.id, method, params)
+        message = {"id": question.id, **wire.notification(method, params)}
         if send is None:
             self._push(message)
         elif not send(message):
@@ -412,9 +401,7 @@ class Session:
             call.batch = place
             cancelled = self._register(call)
         except RpcError as error:
-            with self._server.stats as stats:
-                stats.replies += 1
-                stats.errors += 1
+            self._server.stats._count(replies=1, errors=1)
             outlet.finish(wire.error_reply(identifier, error))
             return
         if cancelled:
@@ -450,8 +437,7 @@ class Session:
         self.client_capabilities = capabilities
         self.client_info = client_info
         self.revision = revision
-        with self._server.stats as stats:
-            stats.replies += 1
+        self._server.stats._count(replies=1)
         outlet.finish(wire.reply(message["id"], result))
 
     def _take_notification(self, message: Message) -> None:
@@ -465,7 +451,9 @@ class Session:
         elif method == "notifications/progress":
             self._take_progress(params)
         elif method == "notifications/roots/list_changed":
-            self._check_roots_changed()
+            roots = self.client_capabilities.get("roots")
+            if not isinstance(roots, dict) or roots.get("listChanged") is not True:
+                self._server.stats.blame("roots changed, which the client did not say it tells")
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
@@ -473,14 +461,9 @@ class Session:
         with self._server.stats as stats:
             stats.notifications[method] += 1
 
-    def _check_roots_changed(self) -> None:
-        roots = self.client_capabilities.get("roots")
-        if not isinstance(roots, dict) or roots.get("listChanged") is not True:
-            self._server.stats.blame("roots changed, which the client did not say it tells")
-
     def _cancel(self, params: Message) -> None:
         identifier, reason = params.get("requestId"), params.get("reason")
-        if not isinstance(identifier, (str, int)) or isinstance(identifier, bool):
+        if not wire.is_identifier(identifier):
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
@@ -498,9 +481,7 @@ class Session:
             question.answered(message)
         elif not late:
             self._server.stats.blame(f"an answer to request {number!r}, which does not wait")
-        with self._server.stats as stats:
-            stats.responses += 1
-            stats.late_answers += late
+        self._server.stats._count(responses=1, late_answers=late)
 
     def _take_progress(self, params: Message) -> None:
         token = params.get("progressToken")

@@ -28,9 +28,7 @@ class SkillRegistry:
     """The skills of one server, and the handlers of the methods of the extension."""
 
     def __init__(
-        self,
-        features: Features,
-        publish: Callable[[str, str, Callable[[], str | bytes]], object],
+        self, features: Features, publish: Callable[[str, str, Callable[[], str | bytes]], object]
     ) -> None:
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {
             "skills/list": self._list,
@@ -43,7 +41,6 @@ class SkillRegistry:
         self._skills: dict[str, Skill] = {}
 
     def capabilities(self, revision: str) -> Message:
-        """Return the capability objects of the extension under `revision`."""
         return {"extensions": {EXTENSION: {"directoryRead": True}}} if revision in STATELESS else {}
 
     def add(
@@ -56,7 +53,6 @@ class SkillRegistry:
         dynamic: bool,
         listed: bool,
     ) -> None:
-        """Register a skill and publish its files."""
         # JSON is valid YAML.
         head = "".join(f"{_json(key)}: {_json(value)}\n" for key, value in frontmatter.items())
         every: dict[str, str | bytes] = {"SKILL.md": f"---\n{head}---\n{body}", **files}

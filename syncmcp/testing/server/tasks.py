@@ -6,8 +6,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 
 from syncmcp.testing.server import wire
@@ -45,16 +45,8 @@ class Task:
         self.status = "working"
         self.polls = 0
         self.answer: Message | RpcError | None = None
-        self.call = Call(
-            {"id": call.request_id, "method": call.method, "params": call.params},
-            # Its request has been answered with the task; `finish` keeps the answer of the tool.
-            wire.Outlet(self.send),
-            revision=call.revision,
-            session=call.session,
-            client_capabilities=call.client_capabilities,
-            client_info=call.client_info,
-            log_level=call.log_level,
-        )
+        # Its request has been answered with the task; `finish` keeps the answer of the tool.
+        self.call = replace(call, outlet=wire.Outlet(self.send), batch=None)
         self._tasks = tasks
         self._created = self._updated = _now()
         self._message: str | None = None
@@ -108,8 +100,7 @@ class Task:
                 self._message = message
             self._changed.notify_all()
         if self.ended:
-            with self._tasks.stats as stats:
-                stats.tasks -= 1
+            self._tasks.stats._count(tasks=-1)
         self._tasks.notify_changed(self)
         return True
 
@@ -190,9 +181,7 @@ class Task:
             for key, (method, params) in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
-                self._input_requests[keys[key]] = {"method": method} | (
-                    {} if params is None else {"params": params}
-                )
+                self._input_requests[keys[key]] = wire.given(method=method, params=params)
         self.set_status("input_required")
         with self._changed:
             done = self._changed.wait_for(
@@ -234,10 +223,7 @@ class _TaskContext(ToolContext):
         self._task.set_status("working", message)
 
     def _ask_all(
-        self,
-        questions: Mapping[str, Asked],
-        timeout: float,
-        progress: Progress | None = None,
+        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None = None
     ) -> dict[str, Message]:
         for asked in questions.values():
             self._check(*asked)
@@ -255,10 +241,7 @@ class _TaskContext(ToolContext):
 
     def _ask_on_channel(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
         method, params = asked
-        params = {
-            **(params or {}),
-            "_meta": {**wire.meta_of(params or {}), **self._task.related},
-        }
+        params = {**(params or {}), "_meta": {**wire.meta_of(params or {}), **self._task.related}}
         end = time.monotonic() + timeout
         while True:
             channel = self._task.channel(max(end - time.monotonic(), 0.0))
@@ -324,7 +307,6 @@ class Tasks:
         self._tasks.pop(task.id, None)
 
     def close(self) -> None:
-        """Cancel every task."""
         for task in self.all:
             task.cancel()
 
@@ -345,7 +327,6 @@ class Tasks:
         return [id for id in ids if id in known]
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tools/call`: with the tool's result, or with a task."""
         tool = self._features.tools.get(str(params.get("name")))
         support = None if tool is None else tool.task_support
         runs = support in ("optional", "required")
@@ -371,10 +352,9 @@ class Tasks:
         ttl = wish.get("ttl") if isinstance(wish, dict) else None
         task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
         self._tasks[task.id] = task
-        with self.stats as stats:
-            stats.tasks += 1
+        self.stats._count(tasks=1)
         # A client that cancels the request never learns the task's id (2026-07-28).
-        context.call.add_done_callback(partial(_cancel_task, task))
+        context.call.add_done_callback(lambda call: call.cancelled.is_set() and task.cancel())
         described = task.describe()  # Before the tool can change it.
         self._run_on_worker(lambda: self._run(tool, task))
         if context.revision in wire.STATELESS:
@@ -391,7 +371,6 @@ class Tasks:
         task.finish(answer)
 
     def get(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/get`."""
         task = self._find(params, context)
         task.polls += 1
         with self.stats:  # Wakes tests that wait for `polls`.
@@ -399,11 +378,9 @@ class Tasks:
         return task.describe_detailed() if context.revision in wire.STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/result` (2025-11-25)."""
         return self._find(params, context).wait_for_result(context.call)
 
     def cancel(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/cancel`."""
         task = self._find(params, context)
         cancelled = task.cancel()
         if context.revision in wire.STATELESS:
@@ -413,7 +390,6 @@ class Tasks:
         return task.describe()
 
     def update(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/update` (2026-07-28)."""
         task = self._find(params, context)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
@@ -423,7 +399,6 @@ class Tasks:
         return {}
 
     def list_tasks(self, params: Message, context: ToolContext) -> Message:
-        """Answer `tasks/list` (2025-11-25)."""
         _check_era(context)
         return self._features.paginate("tasks", [task.describe() for task in self.all], params)
 
@@ -454,11 +429,6 @@ def _require_extension(asking: ToolContext | Call) -> None:
             f"The client did not declare {EXTENSION}",
             {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
         )
-
-
-def _cancel_task(task: Task, call: Call) -> None:
-    if call.cancelled.is_set():
-        task.cancel()
 
 
 def _now() -> str:

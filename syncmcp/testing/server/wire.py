@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pydantic_core
 
@@ -68,33 +68,26 @@ def decode(frame: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Not valid JSON: {error}") from error
 
 
+def given(**members: Any) -> Message:
+    """Return an object of these members without those that are `None`."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
 def notification(method: str, params: Message | None = None) -> Message:
-    """Return a notification; `params` is left out when there are none."""
-    message: Message = {"jsonrpc": "2.0", "method": method}
-    if params is not None:
-        message["params"] = params
-    return message
-
-
-def request(identifier: str | int, method: str, params: Message | None = None) -> Message:
-    """Return a request; `params` is left out when there are none."""
-    return {"id": identifier, **notification(method, params)}
+    return given(jsonrpc="2.0", method=method, params=params)
 
 
 def reply(identifier: str | int, result: Message) -> Message:
-    """Return the response with a result."""
     return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
 def error_reply(identifier: str | int | None, error: RpcError) -> Message:
     """Return the response with an error; the id is null if that of the request is unknown."""
-    body: Message = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        body["data"] = error.data
+    body = given(code=error.code, message=error.message, data=error.data)
     return {"jsonrpc": "2.0", "id": identifier, "error": body}
 
 
-def is_identifier(value: object) -> bool:
+def is_identifier(value: object) -> TypeGuard[str | int]:
     """Return whether `value` may be a request id: a string or an integer, never null or bool."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
@@ -178,6 +171,12 @@ class Stats:
         self._changed.notify_all()
         self._changed.release()
 
+    def _count(self, **changes: int) -> None:
+        """Add to the counters of these names."""
+        with self:
+            for name, change in changes.items():
+                setattr(self, name, getattr(self, name) + change)
+
     def blame(self, violation: str) -> None:
         """Record a violation of the protocol by a client, one sentence."""
         with self:
@@ -221,7 +220,6 @@ def sort_revisions(revisions: Iterable[str]) -> tuple[str, ...]:
 
 
 def since(revision: str, first: str) -> bool:
-    """Return whether `revision` is `first` or a newer one."""
     return REVISIONS.index(revision) >= REVISIONS.index(first)
 
 
@@ -232,7 +230,6 @@ class Outlet:
         self._push = push
 
     def send(self, message: Message) -> None:
-        """Send a message before the answer."""
         self._push(message)
 
     def finish(self, message: Message | list[Message] | None) -> None:
@@ -327,11 +324,9 @@ class BatchMember(Outlet):
         self._batch = batch
 
     def finish(self, message: Message | list[Message] | None) -> None:
-        """Keep or send the answer."""
         self._batch.settle(self, message)
 
     def interrupt(self, retry_ms: int | None) -> None:
-        """Close the event stream of the batch."""
         self._batch.outlet.interrupt(retry_ms)
 
 
@@ -350,6 +345,5 @@ def refuse(message: Any, reason: str) -> Message:
 
 
 def id_of(message: Any) -> str | int | None:
-    """Return the id of a message, `None` if it has none or an invalid one."""
     identifier = message.get("id") if isinstance(message, dict) else None
     return identifier if is_identifier(identifier) else None
