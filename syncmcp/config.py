@@ -322,6 +322,13 @@ def check_url(url: object) -> None:
         raise UsageError(
             f"{redact_url(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
         )
+    # Parsers of URLs disagree about these, so that the host which is shown and compared would be
+    # another one than the host that is contacted.
+    if not url.isprintable() or " " in url or "\\" in url:
+        raise UsageError(
+            f"{redact_url(url)!r} is no URL: it has a space, a backslash or a character that cannot"
+            " be seen"
+        )
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0

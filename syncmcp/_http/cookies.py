@@ -6,12 +6,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from requests.cookies import RequestsCookieJar, get_cookie_header
+from requests.cookies import RequestsCookieJar, extract_cookies_to_jar, get_cookie_header
 
 if TYPE_CHECKING:
     from http.cookiejar import Cookie
 
-    from requests.models import PreparedRequest
+    from requests.models import PreparedRequest, Response
 
 MAX_COOKIES: Final = 50
 """The most cookies of a server that are kept."""
@@ -51,10 +51,12 @@ class ServerCookies:
         header: str | None = get_cookie_header(self._jar, request)  # type: ignore[no-untyped-call]
         return header
 
-    def keep(self, cookies: RequestsCookieJar) -> None:
-        """Put the cookies of a response into the jar, except for those that are too long."""
+    def keep(self, response: Response) -> None:
+        """Do with the jar what a response says, but for cookies that are too long or too many."""
         with self._lock:
-            for cookie in cookies:
+            # This also removes cookies that the server wants removed; `response.cookies` has none.
+            extract_cookies_to_jar(self._jar, response.request, response.raw)  # type: ignore[no-untyped-call]
+            for cookie in response.cookies:
                 self._keep(cookie)
             while len(self._sizes) > MAX_COOKIES or sum(self._sizes.values()) > MAX_ALL:
                 self._drop(next(iter(self._sizes)))
@@ -68,7 +70,6 @@ class ServerCookies:
             return
         self._sizes.pop(key, None)
         self._sizes[key] = size
-        self._jar.set_cookie(cookie)
 
     def _drop(self, key: _Key) -> None:
         self._sizes.pop(key, None)

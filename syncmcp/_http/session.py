@@ -159,7 +159,7 @@ class HttpSession:
                     "response", request.hooks, response, **options
                 )
         if "Set-Cookie" in response.headers:
-            self._cookies.keep(response.cookies)
+            self._cookies.keep(response)
         return response
 
     def close(self) -> None:
