@@ -102,7 +102,7 @@ class Stdio:
     def label(self) -> str:
         """The command line, with secrets removed, and shortened to 120 characters."""
         words = " ".join((self.command, *self.args)).split()
-        line = redact(" ".join(words), self.env.values())
+        line = self.secrets.redact(" ".join(words))
         return line if len(line) <= 120 else line[:117] + "..."
 
     def __repr__(self) -> str:

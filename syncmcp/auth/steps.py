@@ -194,6 +194,16 @@ def json_body(response: HttpResponse) -> Any:
     return value
 
 
+_MAX_CODE = 80
+
+
+def error_code(code: object) -> str | None:
+    """The error code in a response; `None` if there is none, or it is longer than codes are."""
+    return (
+        (printable(code, "") or None) if isinstance(code, str) and len(code) <= _MAX_CODE else None
+    )
+
+
 def printable(words: object, otherwise: str) -> str:
     """A server's text for an error message: one line, printable, shortened, secrets removed.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from syncmcp._base.text import whole
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline
@@ -309,13 +310,13 @@ class StepUpLimiter:
         scope = need.challenge.scope
         if scope is not None and not missing_scopes(scope, need.earlier_scope):
             raise scope_insufficient(
-                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
+                f"the server wants the scope {whole(scope, 200)}, which was asked for already:"
                 " asking again would not help"
             )
         with self._lock:
             if scope is not None and self._denied.intersection(scope.split()):
                 raise scope_insufficient(
-                    f"the scope {scope[:200]!r} was denied before: login() asks again"
+                    f"the scope {whole(scope, 200)} was denied before: login() asks again"
                 )
             attempts = self._attempts.get(operation, 0)
             if attempts >= _MOST_STEP_UPS:

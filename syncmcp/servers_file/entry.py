@@ -192,9 +192,15 @@ class ServerEntry:
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
         self._check_approved()
+        made: Stdio | Http
         if parsed.command is None:
-            return self._http(parsed)
-        return self._stdio(parsed, parsed.command)
+            made, texts = self._http(parsed), [parsed.url, *parsed.headers.values()]
+        else:
+            made = self._stdio(parsed, parsed.command)
+            texts = [parsed.command, *parsed.args, *parsed.env.values()]
+        for text in texts:  # a server may show what became a part of something longer on its own
+            made.secrets.give_variables(self._rules.values.secrets_in(text))
+        return made
 
     def _check_approved(self) -> None:
         ask = self._rules.approve

@@ -104,7 +104,7 @@ def test_lines_that_go_on_to_come_answer_nothing(
 ) -> None:
     """Somebody is typing, or has pasted a text."""
     keyboard.attach("stdin", "stdout")
-    typed = []
+    typed: list[str] = []
 
     def comes(number: int, seconds: float) -> bool:
         assert seconds == 0.5
