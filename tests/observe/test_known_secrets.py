@@ -374,6 +374,7 @@ def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
             if place == "option":
                 options = {"proxies": {"http": url, "https": url}}
             target = Http(f"{scheme}://srv.example/mcp", **options)
+            ask: Callable[[], object]
             if place == "sign-in":
                 ask = OAuth(target.url, receiver=None, session=session).login
             else:
