@@ -346,7 +346,9 @@ def answer_with_credentials(request: Request) -> None:
     """A proxy that repeats the password, as it is and as it was sent."""
     sent = request.headers.get("proxy-authorization", "")
     pair = base64.b64decode(sent.partition(" ")[2]).decode()
-    request.connection.respond(407, f"{pair} {sent}".encode(), {"connection": "close"})
+    said = f"{pair} {sent}"
+    head = f"HTTP/1.1 407 {said}\r\nConnection: close\r\nContent-Length: {len(said)}\r\n\r\n"
+    request.connection.write(f"{head}{said}".encode())
     request.connection.close()
 
 
