@@ -108,7 +108,7 @@ class Stdio:
     def label(self) -> str:
         """The command line, with secrets removed, and shortened to 120 characters."""
         words = " ".join((self.command, *self.args)).split()
-        line = redact(" ".join(words), self.env.values())
+        line = self.secrets.redact(" ".join(words))
         return line if len(line) <= 120 else line[:117] + "..."
 
     def __repr__(self) -> str:
@@ -327,6 +327,13 @@ def check_url(url: object) -> None:
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
             f"{redact_url(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
+        )
+    # Parsers of URLs disagree about these, so that the host which is shown and compared would be
+    # another one than the host that is contacted.
+    if not url.isprintable() or " " in url or "\\" in url:
+        raise UsageError(
+            f"{redact_url(url)!r} is no URL: it has a space, a backslash or a character that cannot"
+            " be seen"
         )
     try:
         parts = urlsplit(url)

@@ -139,8 +139,10 @@ class Secrets:
         if not marked:
             return
         query = rest.partition("?")[2].partition("#")[0]
+        userinfo = _userinfo(url)
         for name, value in (
-            *zip(("user", "password"), _userinfo(url).split(":", 1), strict=False),
+            ("pair", userinfo),  # as Basic credentials have it, in base64
+            *zip(("user", "password"), userinfo.split(":", 1), strict=False),
             *parse_qsl(query),
         ):
             # An error about an invalid URL quotes its parts, and a password may be in several.
@@ -156,7 +158,8 @@ class Secrets:
     def add_headers(self, headers: Mapping[str, Any]) -> None:
         """Add the values of headers that are being sent: whole, word by word, and decoded."""
         seen = self.seen
-        for name, value in headers.items():
+        # The server says how many cookies there are: they must not push out what the program sends.
+        for name, value in sorted(headers.items(), key=lambda item: item[0].lower() != "cookie"):
             if seen.get(name) != value:
                 if _is_secret_header(name):
                     self._add(self._sent, _header_parts(_decoded(value)), name)
@@ -227,6 +230,9 @@ class Secrets:
         while True:
             if one.args and isinstance(one.args[0], str):
                 one.args = (self.mask(one.args[0]), *one.args[1:])
+            code = vars(one).get("error")
+            if isinstance(code, str):  # that of an authorization server
+                vars(one)["error"] = self.mask(code)
             cause = one.__cause__
             if cause is None or id(cause) in seen:
                 return

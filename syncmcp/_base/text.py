@@ -113,6 +113,14 @@ def quote(text: str, redact: Callable[[str], str] = redact) -> str:
     return f"{redact(kept)}… ({len(text) - len(kept):,} more characters)"
 
 
+def whole(text: str, limit: int) -> str:
+    """Return a short text of a server in quotes, and of a longer one only that it is long.
+
+    It is not cut: secrets are found by their whole values, so that a part of one would be left.
+    """
+    return repr(text) if len(text) <= limit else "(too long to be shown)"
+
+
 # Everything before the last @: behind the scheme, or behind nothing where there is a colon.
 _USERINFO = re.compile(r"(?<=://).*@|^(?!.*://).*:.*@", re.DOTALL)
 

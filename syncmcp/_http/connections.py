@@ -40,7 +40,6 @@ from urllib3.util import SKIP_HEADER, Retry, Timeout
 
 from syncmcp._base.text import MASK, redact, visible
 from syncmcp._http.connecting import connect, look_up, resolve
-from syncmcp._http.cookies import ReceivedCookies
 from syncmcp._http.exchange import current, shut_down
 
 if TYPE_CHECKING:
@@ -91,6 +90,12 @@ def _plain_lines(headers: Mapping[str, Any]) -> bytes | None:
 _LONGEST_LINE = 65536
 _MOST_LINES = 100
 
+MAX_HEAD = 256 * 1024
+"""The most bytes of the headers of one response: whoever reads a header takes time for each."""
+
+# Longer ones are no cookies to us: to read one takes quadratic time.
+_LONGEST_COOKIE = 8 * 1024
+
 # An ordinary header. Its value does not begin with whitespace: there is only one way to divide a
 # line, and none to spend time on.
 _FIELD = re.compile(
@@ -120,10 +125,13 @@ class _Response(HTTPResponse):
         self.code = self.status = status
         self.reason = reason.strip()
         fields = self._read_fields()
-        # `msg` is for cookies: urllib3's mapping has the method that `http.cookiejar` calls.
-        self.headers = self.msg = HTTPHeaderDict()
+        self.headers = HTTPHeaderDict()
+        # For cookies: urllib3's mapping has the method that `http.cookiejar` calls.
+        self.msg = HTTPHeaderDict()
         for name, value in fields:
             self.headers.add(name, value)
+            if name.lower() == "set-cookie" and len(value) <= _LONGEST_COOKIE:
+                self.msg.add(name, value)
         self._find_end({name.lower(): value for name, value in reversed(fields)})
 
     def _find_end(self, headers: Mapping[str, str]) -> None:
@@ -139,6 +147,7 @@ class _Response(HTTPResponse):
 
     def _read_lines(self) -> list[bytes]:
         lines: list[bytes] = []
+        size = 0
         while True:
             line = self.fp.readline(_LONGEST_LINE + 1)
             if not line:
@@ -146,8 +155,11 @@ class _Response(HTTPResponse):
             if len(line) > _LONGEST_LINE:
                 raise LineTooLong("header line")
             lines.append(line)
+            size += len(line)
             if len(lines) > _MOST_LINES:
                 raise HTTPException(f"got more than {_MOST_LINES} headers")
+            if size > MAX_HEAD:
+                raise HTTPException(f"got headers of more than {MAX_HEAD} bytes")
             if line in (b"\r\n", b"\n"):
                 return lines
 
@@ -474,7 +486,6 @@ class Adapter(HTTPAdapter):
         response.request = request
         response.connection = self
         if "Set-Cookie" in raw.headers:
-            response.cookies = ReceivedCookies()
             extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
         return response
 

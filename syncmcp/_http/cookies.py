@@ -6,12 +6,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from requests.cookies import RequestsCookieJar, get_cookie_header
+from requests.cookies import RequestsCookieJar, extract_cookies_to_jar, get_cookie_header
 
 if TYPE_CHECKING:
     from http.cookiejar import Cookie
 
-    from requests.models import PreparedRequest
+    from requests.models import PreparedRequest, Response
 
 MAX_COOKIES: Final = 50
 """The most cookies of a server that are kept."""
@@ -25,7 +25,7 @@ MAX_ALL: Final = 16_384
 _Key: TypeAlias = tuple[str, str, str]
 
 
-class ReceivedCookies(RequestsCookieJar):
+class _ReceivedCookies(RequestsCookieJar):
     """The cookies of one response, and those that it deletes.
 
     Attributes:
@@ -72,16 +72,18 @@ class ServerCookies:
         header: str | None = get_cookie_header(self._jar, request)  # type: ignore[no-untyped-call]
         return header
 
-    def keep(self, cookies: RequestsCookieJar) -> None:
+    def keep(self, response: Response) -> None:
         """Put the cookies of a response into the jar, except for those that are too long.
 
         Those that the server has set before, and the response deletes, are dropped.
         """
+        received = _ReceivedCookies()
+        extract_cookies_to_jar(received, response.request, response.raw)  # type: ignore[no-untyped-call]
         with self._lock:
-            for key in cookies.deleted if isinstance(cookies, ReceivedCookies) else ():
+            for key in received.deleted:
                 if key in self._sizes:  # the jar may have cookies of the program, for any site
                     self._drop(key)
-            for cookie in cookies:
+            for cookie in received:
                 self._keep(cookie)
             while len(self._sizes) > MAX_COOKIES or sum(self._sizes.values()) > MAX_ALL:
                 self._drop(next(iter(self._sizes)))

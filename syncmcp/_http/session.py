@@ -17,6 +17,7 @@ from requests.utils import default_user_agent
 from urllib3.exceptions import HTTPError
 
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import whole
 from syncmcp._http.connections import Adapter
 from syncmcp._http.cookies import ServerCookies
 from syncmcp.errors import HttpError, LimitExceeded
@@ -75,6 +76,8 @@ class HttpSession:
         self.headers = {name.lower(): (name, value) for name, value in headers.items()}
         self._auth = config.auth or session.auth
         self._secrets = config.secrets
+        for proxy in self._settings["proxies"].values():  # of the environment and the session, too
+            self._secrets.give_url(proxy)
         learned = getattr(self._auth, "secrets", None)
         if isinstance(learned, Secrets):  # what signing in receives
             self._secrets.include(learned)
@@ -159,7 +162,7 @@ class HttpSession:
                     "response", request.hooks, response, **options
                 )
         if "Set-Cookie" in response.headers:
-            self._cookies.keep(response.cookies)
+            self._cookies.keep(response)
         return response
 
     def close(self) -> None:
@@ -256,7 +259,7 @@ def body_of(
         inflate = _Gzip()
     else:
         raise HttpError(
-            f"the server used the Content-Encoding {encoding[:40]!r}, which nobody asked for",
+            f"the server used the Content-Encoding {whole(encoding, 40)}, which nobody asked for",
             status=response.status_code,
             delivery="unknown",
         )

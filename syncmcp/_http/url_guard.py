@@ -38,8 +38,9 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 
-# Addresses of cloud metadata services outside of 169.254.0.0/16: Alibaba, Azure, Oracle, AWS,
-# Google and Scaleway. `ipaddress` classifies them as ordinary private or public addresses.
+# Addresses of cloud metadata services outside of 169.254.0.0/16: Alibaba, Azure, Oracle, Google,
+# Scaleway, and AWS, which has several in one network (metadata, credentials of pods, names).
+# `ipaddress` classifies them as ordinary private or public addresses.
 _CLOUD_METADATA: Final = frozenset(
     map(
         ipaddress.ip_address,
@@ -47,12 +48,13 @@ _CLOUD_METADATA: Final = frozenset(
             "100.100.100.200",
             "168.63.129.16",
             "192.0.0.192",
-            "fd00:ec2::254",
+            "fd00:c1::a9fe:a9fe",
             "fd20:ce::254",
             "fd00:42::42",
         ),
     )
 )
+_CLOUD_NETWORK: Final = ipaddress.IPv6Network("fd00:ec2::/32")
 
 # "This network" (RFC 6890 §2.2.2); to `ipaddress` all of it but the first address is private.
 _THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
@@ -229,7 +231,7 @@ def _address_class(written: str) -> _AddressClass:
 
 
 def _is_link_local(address: _Address) -> bool:
-    return address.is_link_local or address in _CLOUD_METADATA
+    return address.is_link_local or address in _CLOUD_METADATA or address in _CLOUD_NETWORK
 
 
 def _embedding_places(packed: bytes) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ registered there, before the program or a person has agreed to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,12 +14,18 @@ from typing import TypeAlias
 from syncmcp._base.text import redact, redact_url, shorten
 from syncmcp.auth.discovery import is_wider, origin_of
 from syncmcp.errors import LoginRequired, UsageError
+from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 Allow: TypeAlias = str | Collection[str] | Callable[[str, str], bool]
 """The issuers that a program allows: one, several, or a function of an MCP server and an issuer."""
 
 _MOST_SHOWN = 300
+
+# Names of hosts with more parts than this may begin like another one.
+_MOST_PARTS = 3
+
+_HTTP = re.compile("^http:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class SignInRequest:
     def text(self) -> str:
         """What a person has to know before they agree, in ASCII, with escapes for the rest."""
         text = f"The server {_shown(self.server)}\nwants you to sign in at {_shown(self.issuer)}\n"
+        text += _warnings(self.issuer)
         if self.resource is not None:
             text += (
                 f"The token will be for {_shown(self.resource)}, which is more than this server\n"
@@ -74,6 +82,7 @@ class SignInRequest:
                 "The issuer gets what is granted on that page: agree only if you know that both "
                 "belong together.\n"
             )
+            text += _warnings(self.page)
         return text
 
 
@@ -130,6 +139,20 @@ def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
         f"{why} to sign in at {_shown(request.issuer)!r}{more}, which {_shown(request.server)}"
         f" names; {option}= of OAuth agrees to an issuer that you trust"
     )
+
+
+def _warnings(url: str) -> str:
+    """What is odd about the host of an address, by which it could pass for another one."""
+    try:
+        # Plain http is refused elsewhere, or allowed by the program.
+        link = Link.read(_HTTP.sub("https:", url))
+    except UnsafeLink as error:
+        return f"Warning: {error.reason}.\n"
+    notes = list(link.warnings)
+    parts = link.host.split(".")
+    if len(parts) > _MOST_PARTS and not parts[-1].isdigit():
+        notes.append(f"Its host ends with {'.'.join(parts[-3:])}: the end says whose it is.")
+    return "".join(f"Warning: {ascii(note)[1:-1]}\n" for note in notes)
 
 
 def _shown(url: str) -> str:

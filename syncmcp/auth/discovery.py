@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import pydantic
 
+from syncmcp._base.text import whole
 from syncmcp._protocol.revisions import STATEFUL
 from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
 from syncmcp.errors import DiscoveryFailed
@@ -297,8 +298,8 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
 
 
 def _quoted(url: str | None) -> str:
-    """A server's URL for a message, quoted and shortened."""
-    return repr(url if url is None else url[:200])
+    """A server's URL for a message, quoted."""
+    return repr(url) if url is None else whole(url, 200)
 
 
 OFFLINE = "offline_access"

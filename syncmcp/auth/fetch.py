@@ -65,6 +65,7 @@ class Fetcher:
         limit: The longest body, in bytes, after decoding.
         timeout: Seconds for one request with its redirects. The deadline of the exchange on the
             current thread may come sooner.
+        secrets: Learns the passwords of proxies.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class Fetcher:
         session: requests.Session | None = None,
         limit: int = 1024 * 1024,
         timeout: float = 30.0,
+        secrets: Secrets | None = None,
     ) -> None:
         self._guard = guard
+        self._secrets = Secrets() if secrets is None else secrets
         self._limit = limit
         self._timeout = timeout
         self._session = requests.Session()
@@ -178,9 +181,11 @@ class Fetcher:
         session = self._session
         with self._lock:
             if origin not in self._settings:
-                self._settings[origin] = session.merge_environment_settings(
+                settings = self._settings[origin] = session.merge_environment_settings(
                     url, {}, True, session.verify, session.cert
                 )
+                for proxy in settings["proxies"].values():
+                    self._secrets.give_url(proxy)
             return self._settings[origin]
 
     def _as_error(
@@ -274,9 +279,9 @@ class Driver:
         secrets: Secrets | None = None,
     ) -> None:
         self.guard = UrlGuard(url, allow_private=allow_private)
-        self._fetcher = Fetcher(self.guard, session=session)
         self._prover = prover
         self._secrets = Secrets() if secrets is None else secrets
+        self._fetcher = Fetcher(self.guard, session=session, secrets=self._secrets)
 
     def run(self, steps: FetchSteps[T]) -> T:
         """Run steps to their end, on this thread.

@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from syncmcp._base.text import whole
 from syncmcp.auth.discovery import OFFLINE, AuthServer, union_scopes
 from syncmcp.auth.steps import (
     AuthChallenge,
@@ -26,6 +27,7 @@ from syncmcp.auth.steps import (
     HttpResponse,
     Redirect,
     auth_challenge,
+    error_code,
     json_members,
     printable,
 )
@@ -62,8 +64,8 @@ def choose_method(
         # Public clients do not authenticate, and some servers omit "none" from the list.
         return "none"
     raise RegistrationFailed(
-        f"the authorization server {server.issuer[:200]!r} takes none of {', '.join(able)} at its"
-        f" token endpoint, only {', '.join(listed)[:200]}"
+        f"the authorization server {whole(server.issuer, 200)} takes none of {', '.join(able)} at"
+        f" its token endpoint, only {printable(', '.join(listed), 'nothing')}"
     )
 
 
@@ -80,7 +82,7 @@ def token_request(
     """
     if not server.token_endpoint:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer[:200]!r} has no token endpoint"
+            f"the authorization server {whole(server.issuer, 200)} has no token endpoint"
         )
     request = form_request(server.token_endpoint, server, registration, fields, assertion=assertion)
     algorithms = server.dpop_signing_alg_values_supported
@@ -135,8 +137,8 @@ def form_request(
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     else:
         raise RegistrationFailed(
-            f"this client cannot prove itself by {method[:40]!r} at the authorization server"
-            f" {server.issuer[:200]!r}"
+            f"this client cannot prove itself by {whole(method, 40)} at the authorization server"
+            f" {whole(server.issuer, 200)}"
         )
     return HttpRequest("POST", url, headers, urlencode(form).encode())
 
@@ -181,7 +183,7 @@ class PendingAuthorization:
         endpoint = metadata.authorization_endpoint
         if not endpoint:
             raise DiscoveryFailed(
-                f"the authorization server {metadata.issuer[:200]!r} has no authorization"
+                f"the authorization server {whole(metadata.issuer, 200)} has no authorization"
                 " endpoint: nobody can sign in there"
             )
         digest = hashlib.sha256(self.verifier.encode()).digest()
@@ -271,14 +273,14 @@ def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str
     issuer = callback.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise AuthError(
-            f"the browser came back without the issuer that {server.issuer[:200]!r} always adds:"
-            " it was dropped"
+            f"the browser came back without the issuer that {whole(server.issuer, 200)} always"
+            " adds: it was dropped"
         )
     # Exact comparison; if it fails, no other parameter is shown or used (RFC 9207 §2.4).
     if issuer is not None and issuer != server.issuer:
         raise AuthError(
             "the browser came back from another authorization server than"
-            f" {server.issuer[:200]!r}: it was dropped"
+            f" {whole(server.issuer, 200)}: it was dropped"
         )
     if "error" in callback:
         raise _token_refused(
@@ -363,7 +365,7 @@ def read_token(response: HttpResponse, base: Token, now: float) -> Token:
     if not all("!" <= one <= "~" for one in access):  # not allowed in a header
         raise AuthError("the token endpoint issued a token that no request can carry")
     if kind.lower() not in ("bearer", "dpop"):
-        raise AuthError(f"the token endpoint issued a token of the unknown type {kind[:40]!r}")
+        raise AuthError(f"the token endpoint issued a token of the unknown type {whole(kind, 40)}")
     # An omitted scope is the requested one (RFC 6749 §5.1).
     scope = string_member(response, "scope") or base.scope or base.requested
     return replace(
@@ -405,7 +407,7 @@ def _token_refused(
 ) -> TokenRefused:
     """The error for a refused request, with the server's reason; `status` is 0 for a callback."""
     reason = printable(words, "the authorization server gave no reason")
-    code = printable(error, "")[:80] or None
+    code = error_code(error)
     return TokenRefused(f"{what}: {reason}", status=status, error=code)
 
 

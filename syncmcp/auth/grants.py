@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from syncmcp._base.text import redact_url
+from syncmcp._base.text import redact_url, whole
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
@@ -216,8 +216,8 @@ class EnterpriseManaged(MachineAuth):
         profiles = auth_server.metadata.authorization_grant_profiles_supported
         if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise DiscoveryFailed(
-                f"the authorization server {auth_server.metadata.issuer[:200]!r} does not take what"
-                " identity providers hand out (authorization_grant_profiles_supported)"
+                f"the authorization server {whole(auth_server.metadata.issuer, 200)} does not take"
+                " what identity providers hand out (authorization_grant_profiles_supported)"
             )
         # A driver of its own: no DPoP proofs, and another guard of private addresses.
         return {

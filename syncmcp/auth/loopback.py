@@ -15,7 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
+from syncmcp._concurrency.private_page import PrivatePage, page_to
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import ExchangeAborted, current
 from syncmcp.auth.agreement import not_agreed
@@ -75,12 +77,16 @@ class LoopbackReceiver:
         host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, if the server requires it.
         path: The path of the redirect URI.
         open_browser: Whether to open a browser, with `webbrowser`. That happens on a daemon thread,
-            ``syncmcp-redirect[browser]``: some browsers block until they are closed.
+            ``syncmcp-redirect[browser]``: some browsers block until they are closed. A private file
+            leads it to the URL, which other users of the computer could read otherwise. If
+            ``BROWSER`` is set, the URL is shown, too: such a command may open it on another
+            computer, which does not have that file.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
             stderr.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
             ``syncmcp-redirect[prompt]``, which may outlive the login. By default `input`, if
-            stdin is a terminal. It is not asked any more after ten lines that are no answer.
+            stdin is a terminal, after half a second in which no line came: what was typed before
+            answers nothing. It is not asked any more after ten lines that are no answer.
 
     Raises:
         UsageError: The arguments make no valid redirect URI.
@@ -222,6 +228,8 @@ class _LoopbackLogin:
         self._ask = ask
         self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
         self._browser_failed = False
+        self._ended = False
+        self._file: PrivatePage | None = None
         self._connections: list[_BrowserConnection] = []
         self._answer: Mapping[str, str] | None = None
         self._listeners = listeners
@@ -241,6 +249,8 @@ class _LoopbackLogin:
     def __exit__(self, *_: object) -> None:
         if self._prompt is not None:
             self._prompt.stop()
+        self._ended = True
+        self._remove_file()
         self._selector.close()
         for sock in (*self._listeners, *(one.sock for one in self._connections), self._wake_reader):
             sock.close()
@@ -284,10 +294,23 @@ class _LoopbackLogin:
             return
 
         def run() -> None:
-            self._browser_failed = not browser(redirect.url)
+            try:
+                self._file = PrivatePage("sign-in.html", page_to(redirect.url, "Sign in"))
+                if self._ended:  # before the file was there
+                    self._remove_file()
+                    return
+                self._browser_failed = not browser(self._file.url)
+            except OSError:  # a full disk, for instance
+                self._browser_failed = True
             self._wake()
 
+        if os.environ.get("BROWSER"):
+            self._show(instructions(redirect, paste=False))
         threading.Thread(target=run, name="syncmcp-redirect[browser]", daemon=True).start()
+
+    def _remove_file(self) -> None:
+        if self._file is not None:
+            self._file.remove()
 
     def _show_url(self, redirect: Redirect) -> None:
         ask = self._ask or _terminal_input()
@@ -415,7 +438,7 @@ def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def _terminal_input() -> Callable[[str], str] | None:
-    return input if sys.stdin is not None and sys.stdin.isatty() else None
+    return ask_at_terminal if has_terminal() else None
 
 
 def _has_browser() -> bool:

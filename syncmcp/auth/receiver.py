@@ -12,11 +12,14 @@ import html
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
+from syncmcp._base.terminal import ask_at_terminal
 from syncmcp._base.text import redact
+from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._http.exchange import wait
 from syncmcp.auth.agreement import SignInRequest, not_agreed
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
@@ -37,6 +40,9 @@ MOST_PROMPTS: Final = 10
 _PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
 _NO_ANSWER: Final = "That is not the answer to this login."
 _QUESTION: Final = "Sign in there? [y/N] "
+
+# One question at a time is at the terminal: else the answer to one would be taken for another's.
+_terminal: Final = FairLock()
 
 T = TypeVar("T")
 
@@ -116,14 +122,15 @@ class PasteReceiver:
         show: Shows a text to the person.
         ask: Shows a prompt, and returns the line that the person enters. It runs on a daemon
             thread, ``syncmcp-redirect[prompt]``, which may outlive the login. After ten lines that
-            are no answer the sign-in ends with `LoginRequired`.
+            are no answer the sign-in ends with `LoginRequired`. By default `input`; at a terminal
+            after half a second in which no line came: what was typed before answers nothing.
         redirect_uri: The redirect URI that the client is, or will be, registered with.
     """
 
     def __init__(
         self,
         show: Callable[[str], object] = print,
-        ask: Callable[[str], str] = input,
+        ask: Callable[[str], str] = ask_at_terminal,
         *,
         redirect_uri: str = "http://127.0.0.1:51763/callback",
     ) -> None:
@@ -289,12 +296,16 @@ def ask_for_agreement(
     """
     ended = threading.Event()
     prompt = ConsolePrompt(show, ask, request.text, _QUESTION, _read_agreement, ended.set)
-    prompt.start()
-    try:
+    with ExitStack() as held:
+        if ask is ask_at_terminal:
+            try:
+                held.enter_context(_terminal.take(deadline, wait))
+            except RequestTimeout:
+                raise login_timed_out(deadline) from None
+        held.callback(prompt.stop)
+        prompt.start()
         if not wait(ended, deadline.remaining()):
             raise login_timed_out(deadline)
-    finally:
-        prompt.stop()
     if prompt.answer is None:
         raise not_agreed(request, f"nobody can be asked ({prompt.failure}) whether")
     return prompt.answer

@@ -14,9 +14,16 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from syncmcp._base.numbers import is_number
-from syncmcp._base.text import redact_url
+from syncmcp._base.text import redact_url, whole
 from syncmcp.auth.discovery import AuthServer, union_scopes
-from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_members, printable
+from syncmcp.auth.steps import (
+    FetchSteps,
+    HttpRequest,
+    HttpResponse,
+    error_code,
+    json_members,
+    printable,
+)
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -118,7 +125,7 @@ def register(
     server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer[:200]!r} does not know this program and"
+            f"the authorization server {whole(server.issuer, 200)} does not know this program and"
             f" offers no registration: {_WHAT_TO_DO}"
         )
     # Step-ups request more scopes later, and some servers allow only registered ones.
@@ -196,8 +203,9 @@ def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
 def _error_of(response: HttpResponse) -> tuple[str | None, str]:
     """Code and description of an error response (RFC 7591 §3.2.2)."""
     value = json_members(response)
-    code = printable(value.get("error"), "")[:80] or None
-    return code, printable(value.get("error_description"), "no reason given")
+    return error_code(value.get("error")), printable(
+        value.get("error_description"), "no reason given"
+    )
 
 
 def _read_registration(
@@ -207,7 +215,7 @@ def _read_registration(
     requested_method: str,
 ) -> Registration:
     """The client in the response to a registration."""
-    who = f"the authorization server {server.issuer[:200]!r}"
+    who = f"the authorization server {whole(server.issuer, 200)}"
     if response.status not in (200, 201):
         code, words = _error_of(response)
         if code == _BAD_REDIRECT:
@@ -234,8 +242,8 @@ def _read_registration(
         method = "client_secret_post" if listed == ["client_secret_post"] else "client_secret_basic"
     if method not in _USABLE_METHODS or (method != "none" and secret is None):
         raise RegistrationFailed(
-            f"{who} registered this program with {str(method)[:40]!r} as its way to prove itself"
-            f"{' but without a secret' if secret is None else ''}, which is no use to it"
+            f"{who} registered this program with {whole(str(method), 40)} as its way to prove"
+            f" itself{' but without a secret' if secret is None else ''}, which is no use to it"
         )
     uris = answer.get("redirect_uris")
     kept = tuple(one for one in uris if isinstance(one, str)) if isinstance(uris, list) else ()

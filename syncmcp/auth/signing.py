@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+from syncmcp._base.text import whole
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
 from syncmcp.auth.discovery import Origin, origin_of
@@ -261,8 +262,9 @@ class PrivateKeyJwt:
         algorithm = self._key.choose(accepted)
         if algorithm is None:
             raise RegistrationFailed(
-                f"the authorization server {server.issuer[:200]!r} takes signatures with"
-                f" {', '.join(accepted or ())[:200]}, which this key cannot make"
+                f"the authorization server {whole(server.issuer, 200)} takes signatures with"
+                f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which this key cannot"
+                " make"
             )
         now = int(time.time())
         claims = {
@@ -416,5 +418,5 @@ class DPoPProver:
 def _no_algorithm(accepted: Collection[str] | None) -> AuthError:
     return AuthError(
         "the authorization server takes proofs of possession signed with"
-        f" {', '.join(accepted or ())[:200] or 'nothing'}, which our key cannot make"
+        f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which our key cannot make"
     )

@@ -98,6 +98,9 @@ _GARBAGE = re.compile(r"[^,]*")
 
 _SCHEMES = ("bearer", "dpop")
 
+MAX_CHALLENGE = 16 * 1024
+"""The most characters that are read of the ``WWW-Authenticate`` headers of a response."""
+
 
 @dataclass(frozen=True)
 class Challenge:
@@ -131,7 +134,9 @@ def parse_challenges(header: str) -> list[Challenge]:
     """Parse the values of all ``WWW-Authenticate`` headers, joined by commas.
 
     Text that is no challenge is skipped. If a parameter is repeated, its first value is used.
+    Nothing beyond `MAX_CHALLENGE` characters is read.
     """
+    header = header[:MAX_CHALLENGE]
     challenges: list[Challenge] = []
     position = 0
     while (position := _after(_SKIPPED, header, position)) < len(header):
@@ -187,6 +192,16 @@ def json_body(response: HttpResponse) -> Any:
     except (ValueError, RecursionError):
         return None
     return value
+
+
+_MAX_CODE = 80
+
+
+def error_code(code: object) -> str | None:
+    """The error code in a response; `None` if there is none, or it is longer than codes are."""
+    return (
+        (printable(code, "") or None) if isinstance(code, str) and len(code) <= _MAX_CODE else None
+    )
 
 
 def printable(words: object, otherwise: str) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from requests.auth import AuthBase
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import redact
+from syncmcp._base.text import redact, whole
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
@@ -171,8 +171,8 @@ class TokenAuth(AuthBase):
         issuer = found.metadata.issuer
         if bound and earlier not in (None, issuer):
             raise AuthError(
-                f"the server now takes tokens of {issuer[:200]!r}; the credentials that were given"
-                f" belong to {earlier!r}"
+                f"the server now takes tokens of {whole(issuer, 200)}; the credentials that were"
+                f" given belong to {earlier!r}"
             )
         before = need.earlier_scope if earlier == issuer else None
         scope = select_scope(
@@ -263,6 +263,7 @@ class TokenAuth(AuthBase):
 
         (basic/authorization/index#token-requirements)
         """
+        self.secrets.add(login.token.access_token, "token")  # it may come from the store
         if self.prover is not None:
             self.prover.bind_request(request, login)
         else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from syncmcp._base.text import whole
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline
@@ -119,6 +120,8 @@ class TokenCache:
         # Guards the current login; never held while the store is used.
         self._lock = threading.RLock()
         self._current: CachedLogin | None = None
+        # Changed by the holder of the login's lock alone.
+        self._unsaved: Login | None = None
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock the login against changes by other threads and processes.
@@ -167,7 +170,10 @@ class TokenCache:
         return cached
 
     def save(self, login: Login) -> CachedLogin:
-        """Store a new login and make it the current one.
+        """Make a new login the current one, and store it.
+
+        If the store fails, the login is in use nevertheless, and `save_again` stores it: the
+        authorization server takes neither the token nor the refresh token that it replaces.
 
         Raises:
             AuthError: The token is a bearer token where a DPoP token is required, or the other way
@@ -175,13 +181,26 @@ class TokenCache:
         """
         if not self._has_right_type(login):
             raise AuthError(_DOWNGRADED if self._bound else _NOT_ASKED_FOR)
-        self._store.save(self._key, login.to_json())
         expires = login.token.expires_at
         left = None if expires is None else expires - time.time()
         due = None if left is None else timing.monotonic() + left - min(_EARLY, left / 10)
         cached = CachedLogin(login, due, own=True)
         self._set_current(cached)
+        self._unsaved = login
+        self.save_again()
         return cached
+
+    def save_again(self) -> None:
+        """Store the login that could not be stored before, if there is one.
+
+        Call this with the login locked, before the store is read: what it has is older.
+
+        Raises:
+            AuthError: The store fails again.
+        """
+        if self._unsaved is not None:
+            self._store.save(self._key, self._unsaved.to_json())
+            self._unsaved = None
 
     def postpone_refresh(self, cached: CachedLogin) -> None:
         """Wait before the next early refresh: this one failed, and the token still works."""
@@ -203,9 +222,10 @@ class TokenCache:
 
     def remove(self) -> Login | None:
         """Remove the login from memory and from the store, and return it."""
-        cached = self.stored()
+        cached = self.stored() if self._unsaved is None else None
         with self._lock:
             cached, self._current = cached or self._current, None
+        self._unsaved = None
         self._store.save(self._key, None)
         return None if cached is None else cached.login
 
@@ -290,13 +310,13 @@ class StepUpLimiter:
         scope = need.challenge.scope
         if scope is not None and not missing_scopes(scope, need.earlier_scope):
             raise scope_insufficient(
-                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
+                f"the server wants the scope {whole(scope, 200)}, which was asked for already:"
                 " asking again would not help"
             )
         with self._lock:
             if scope is not None and self._denied.intersection(scope.split()):
                 raise scope_insufficient(
-                    f"the scope {scope[:200]!r} was denied before: login() asks again"
+                    f"the scope {whole(scope, 200)} was denied before: login() asks again"
                 )
             attempts = self._attempts.get(operation, 0)
             if attempts >= _MOST_STEP_UPS:
@@ -410,6 +430,7 @@ class TokenManager:
     def _refresh(self, used: Login, attempt: SharedAttempt[CachedLogin]) -> CachedLogin | None:
         cache = self.cache
         with cache.lock():
+            cache.save_again()
             newer = cache.load_other_than(used)
             if newer is not None:
                 return newer
@@ -457,6 +478,7 @@ class TokenManager:
 
         def work(attempt: SharedAttempt[CachedLogin]) -> CachedLogin:
             with cache.lock():
+                cache.save_again()
                 newer = None if always else cache.load_other_than(need.refused)
                 return newer or cache.save(self._obtain(need, attempt))
 

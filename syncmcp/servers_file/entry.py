@@ -197,12 +197,17 @@ class ServerEntry:
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
         approved = self._approved_review() if self._rules.guarded else None
+        made: Stdio | Http
         if parsed.command is None:
-            return self._http(parsed)
-        target = self._stdio(parsed, parsed.command)
-        if approved is not None:
-            target.before_start = _Unchanged(approved, self._names(parsed), self._facts())
-        return target
+            made, texts = self._http(parsed), [parsed.url, *parsed.headers.values()]
+        else:
+            made = self._stdio(parsed, parsed.command)
+            texts = [parsed.command, *parsed.args, *parsed.env.values()]
+            if approved is not None:
+                made.before_start = _Unchanged(approved, self._names(parsed), self._facts())
+        for text in texts:  # a server may show what became a part of something longer on its own
+            made.secrets.give_variables(self._rules.values.secrets_in(text))
+        return made
 
     def _approved_review(self) -> ServerReview:
         ask = self._rules.approve

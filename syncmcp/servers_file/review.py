@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.text import redact, visible
+from syncmcp._base.text import names_a_secret, redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
 from syncmcp.servers_file.dangers import command_warnings, decides_code
@@ -68,6 +68,15 @@ class PlaceholderValues:
             MissingValue: A placeholder has no value.
         """
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
+
+    def secrets_in(self, text: str) -> dict[str, str]:
+        """The values, by name, of the variables and inputs that `text` uses, but for paths."""
+        found = {}
+        for content in _PLACEHOLDER.findall(text):
+            name, value = content.partition(":-")[0], self._value(content, "")
+            if content not in _FIXED and (names_a_secret(name) or not os.path.isabs(value)):
+                found[name.removeprefix("env:")] = value
+        return found
 
     def settle(self, text: str) -> str:
         """Return `text` with what needs no variable: fixed placeholders, and defaults of others."""

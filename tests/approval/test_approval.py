@@ -687,7 +687,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             crowd.wait(PATIENCE)
         return 0.0
 
-    monkeypatch.setattr("syncmcp._concurrency.rate_limit.threading", SimpleNamespace(Lock=Lock))
+    monkeypatch.setattr("syncmcp._concurrency.rate_limit.threading", SimpleNamespace(RLock=Lock))
     monkeypatch.setattr("syncmcp._concurrency.rate_limit.timing", SimpleNamespace(monotonic=now))
     yield
     assert crowd.is_set(), "nobody had to wait for the one who counts"

@@ -98,6 +98,35 @@ def test_a_resource_that_is_more_than_the_server_has_to_be_agreed_to(
     assert ("more than this server" in request.text) is (expected is not None)
 
 
+@pytest.mark.parametrize(
+    ("issuer", "warning"),
+    [
+        (ISSUER, None),
+        ("https://accounts.example.com/tenant", None),
+        ("https://accounts.google.com.evil.example/", "ends with com.evil.example: the end says"),
+        (f"https://google.com.{'a' * 60}.{'b' * 60}.evil.example", f"ends with {'b' * 60}.evil"),
+        ("https://xn--pple-43d.example", "reads '\\u0430pple.example'"),
+        ("https://\u0430pple.example", "mixes letters of several scripts"),
+        ("https://203.0.113.7", "a bare address"),
+        ("https://as.example:8443", "an unusual port"),
+        ("https://google.com@evil.example", "a user name before its host"),
+        ("https://google.com\\.evil.example", "characters that no URL contains"),
+        ("http://127.0.0.1:1", "a program on this computer"),
+    ],
+)
+def test_what_is_odd_about_an_address_is_said_before_it_is_agreed_to(
+    issuer: str, warning: str | None
+) -> None:
+    for request in (
+        SignInRequest(SERVER, issuer),
+        SignInRequest(SERVER, ISSUER, page=issuer),
+    ):
+        text = request.text
+        assert ("Warning: " in text) is (warning is not None)
+        assert (warning or "") in text
+        assert text.isascii()
+
+
 @pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])
 def test_a_person_sees_that_a_token_is_for_more_than_the_server(wider: str) -> None:
     with world("/tenants/x/mcp") as resource:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from syncmcp.auth.steps import AuthChallenge, Challenge, auth_challenge, parse_challenges
+from syncmcp.auth.steps import (
+    MAX_CHALLENGE,
+    AuthChallenge,
+    Challenge,
+    auth_challenge,
+    parse_challenges,
+)
 
 pytestmark = pytest.mark.requirement("AUD-02")
 
@@ -76,4 +82,8 @@ def test_a_bare_challenge_demands_a_token_and_no_more() -> None:
 
 def test_an_unending_quote_takes_no_time() -> None:
     assert parse_challenges("Bearer x=" + '"\\' * 200_000) == [Challenge("bearer")]
-    assert len(parse_challenges("a, " * 100_000)) == 100_000
+
+
+def test_only_the_beginning_of_a_long_header_is_read() -> None:
+    assert len(parse_challenges("a," * 3_000_000)) == MAX_CHALLENGE // 2
+    assert auth_challenge("a," * (MAX_CHALLENGE // 2) + "Bearer") is None

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from syncmcp.testing import AuthorizationServer, HttpServer, Server, serve_http
+from tests.support.pages import address_behind
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def http(issuer: AuthorizationServer) -> Iterator[HttpServer]:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """The example; what would open the browser prints the address."""
+    """The example; what would open the browser prints what it is given."""
     return subprocess.Popen(
         [
             sys.executable,
@@ -62,7 +63,7 @@ def test_the_browser_opens_once_and_the_login_is_there_the_next_time(
     said = f"{http.url} lets us in and has the tools: read\n"
     with start(*allowed) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
+        address = address_behind(process.stdout.readline().strip())
         assert address.startswith(f"{issuer.issuer}/authorize?")
         assert "Back to your program" in requests.get(address, timeout=WAIT).text
         printed, _ = process.communicate(timeout=WAIT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import stat
 import sys
 import threading
 import time
@@ -13,17 +14,20 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from queue import Queue
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from syncmcp._concurrency.private_page import PrivatePage
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
+from tests.support.pages import address_behind, file_of
 
 WAIT = 20.0
 STATE = "canary-state-77ab1c"
@@ -39,6 +43,16 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(sys, "stdin", None)
     monkeypatch.setattr(webbrowser, "open", nobody)
+
+
+@pytest.fixture(autouse=True)
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of downloads."""
+    folder = tmp_path / "Downloads"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(folder))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return folder
 
 
 def nobody(url: str) -> bool:
@@ -396,9 +410,80 @@ def test_the_browser_gets_the_address_unchanged_and_no_shell_does(
 
     monkeypatch.setattr("subprocess.Popen", Process)
     monkeypatch.setattr(webbrowser, "open", webbrowser.BackgroundBrowser(["browser", "%s"]).open)
-    url = PLACE + "&x='$(reboot);`reboot`"
-    login = Login(listening(open_browser=True), url.replace("`", "%60"))
-    assert opened.get(timeout=WAIT) == ["browser", url.replace("`", "%60")]
+    url = PLACE + "&x='$(reboot);%60reboot%60'&amp=1&lt;"
+    login = Login(listening(open_browser=True), url)
+    command, page = opened.get(timeout=WAIT)
+    assert command == "browser"
+    assert address_behind(page) == url
+    login.come_back()
+    assert login.join() == GOOD
+
+
+def test_no_command_line_and_nobody_else_s_file_has_the_address(
+    downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: Queue[str] = Queue()
+    monkeypatch.setattr(webbrowser, "open", lambda url: not opened.put(url))  # type: ignore[func-returns-value]
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    page = opened.get(timeout=WAIT)
+    file = file_of(page)
+    assert STATE not in page
+    assert address_behind(page) == PLACE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    login.come_back()
+    assert login.join() == GOOD
+    assert list(downloads.iterdir()) == []
+    assert shown.texts.empty()
+
+
+def test_a_file_that_is_ready_after_the_login_is_removed_and_not_opened(
+    downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, made = threading.Event(), threading.Event(), Queue[PrivatePage]()
+
+    class Slow(PrivatePage):
+        def __init__(self, name: str, html: str) -> None:
+            begun.set()
+            assert go_on.wait(WAIT)
+            super().__init__(name, html)
+            made.put(self)
+
+    monkeypatch.setattr("syncmcp.auth.loopback.PrivatePage", Slow)
+    login = Login(listening(open_browser=True))
+    assert begun.wait(WAIT)
+    (thread,) = (one for one in threading.enumerate() if one.name == "syncmcp-redirect[browser]")
+    login.come_back()
+    assert login.join() == GOOD
+    go_on.set()
+    thread.join(WAIT)
+    assert made.qsize() == 1
+    assert list(downloads.iterdir()) == []
+
+
+def test_where_no_file_can_be_written_the_address_is_shown(
+    downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads.rmdir()
+    (downloads.parent / "state").write_text("no folder")
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    assert PLACE in shown.next()
+    login.come_back()
+    assert login.join() == GOOD
+
+
+def test_a_command_that_may_open_pages_elsewhere_is_not_relied_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: Queue[str] = Queue()
+    monkeypatch.setattr(webbrowser, "open", lambda url: not opened.put(url))  # type: ignore[func-returns-value]
+    monkeypatch.setenv("BROWSER", "forwards-to-another-computer")
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    assert PLACE in shown.next()
+    assert opened.get(timeout=WAIT).startswith("file:")
     login.come_back()
     assert login.join() == GOOD
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -227,6 +227,53 @@ def test_nobody_to_ask_is_an_error_only_when_the_refresh_does_not_help() -> None
         server.refreshable.clear()
         with pytest.raises(LoginRequired):
             call(resource, silent)
+
+
+class FullDisk(MemoryStore):
+    """A store that can be full."""
+
+    full = False
+
+    def save(self, key: str, value: Mapping[str, Any] | None) -> None:
+        if self.full:
+            raise AuthError("the disk is full", delivery="not_sent")
+        super().save(key, value)
+
+
+def test_a_token_that_could_not_be_stored_is_used_and_stored_later() -> None:
+    store = FullDisk()
+    with signed_in(store) as (resource, auth, person):
+        server = resource.authorization_server
+        server.expire()
+        store.full = True
+        with pytest.raises(AuthError, match="disk is full"):
+            call(resource, auth)
+        assert call(resource, auth).status_code == 200
+        assert call(resource, auth).status_code == 200
+        server.expire()
+        with pytest.raises(AuthError, match="disk is full"):  # nothing is refreshed meanwhile
+            call(resource, auth)
+        assert len(server.grants("refresh_token")) == 1
+        store.full = False
+        assert call(resource, auth).status_code == 200
+        assert (server.reused, len(person.redirects)) == (0, 1)
+        other = OAuth(receiver=None, store=store)
+        assert call(resource, other).status_code == 200
+        assert other.token == auth.token
+
+
+def test_a_logout_revokes_a_token_that_could_not_be_stored() -> None:
+    store = FullDisk()
+    with signed_in(store) as (resource, auth, _):
+        server = resource.authorization_server
+        server.expire()
+        store.full = True
+        with pytest.raises(AuthError, match="disk is full"):
+            call(resource, auth)
+        store.full = False
+        auth.logout()
+        assert (auth.token, server.valid, server.refreshable) == (None, {}, {})
+        assert not [key for key in store._texts if key.startswith("login")]
 
 
 def test_a_server_that_cannot_be_reached_is_no_refusal() -> None:

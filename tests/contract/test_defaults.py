@@ -69,6 +69,10 @@ CONSTANTS = {
     "Secrets of one server that are remembered once they were sent": "_base.secrets.MOST_SENT",
     "Parts of one variable of `env=` that are secrets on their own": "_base.secrets.MOST_PARTS",
     "Lines that a person enters for one answer while signing in": "auth.receiver.MOST_PROMPTS",
+    "Size of the headers of one response over HTTP": "_http.connections.MAX_HEAD",
+    "What is read of the challenges of a response (`WWW-Authenticate`), in characters": (
+        "auth.steps.MAX_CHALLENGE"
+    ),
     "What an error quotes of the text of a tool or of a server's error, in characters": (
         "_base.text.MOST_QUOTED"
     ),

@@ -8,10 +8,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
+from hypothesis import given
+from hypothesis import strategies as st
 from requests.auth import HTTPBasicAuth
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
 
 import syncmcp
 from syncmcp import Http, McpError, Stdio, UsageError
@@ -137,6 +142,38 @@ def test_a_wrong_option_of_http_is_named_with_what_came(option: str, value: Any,
 def test_what_is_no_url_is_refused(url: Any) -> None:
     with pytest.raises(UsageError):
         Http(url)
+
+
+ODD_URLS = [
+    "https://evil.example\\@good.example/mcp",
+    "https://evil.example\\.good.example/mcp",
+    "https://evil.example\t@good.example/mcp",
+    "https://good.example\n/mcp",
+    "https://good.example/mcp\n",
+    "https://good.example/a b",
+    "https://good.example/\u2028",
+    "https://good.example/\u202e",
+]
+
+
+@pytest.mark.parametrize("url", ODD_URLS)
+def test_a_url_whose_host_could_be_read_in_two_ways_is_refused(url: str) -> None:
+    for make in (Http, OAuth):
+        with pytest.raises(UsageError, match="is no URL"):
+            make(url)
+
+
+@given(st.text("ab./:@?#%[];,&=!~\\\t\n \x00\u2028\uff0f\u3002-_0", max_size=12))
+def test_the_host_that_is_shown_is_the_host_that_is_contacted(text: str) -> None:
+    try:
+        url = Http(f"https://{text}").url
+    except UsageError:
+        return
+    try:
+        contacted = parse_url(url).host or ""
+    except LocationParseError:  # it cannot be contacted at all
+        return
+    assert (urlsplit(url).hostname or "").lower() == contacted.strip("[]").lower()
 
 
 @pytest.mark.parametrize("port", ["99999", "0", "-1"])

@@ -313,6 +313,32 @@ class TestAsTargets:
         assert client._core.settings.timeout == limit
 
 
+def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> None:
+    entries = {
+        "command": {
+            "command": "server",
+            "args": ["--header", "X: Bearer ${TOKEN}", "x-${input:pass}-y", "${HOME_OF}/z"],
+            "env": {"A": "a-${env:PREFIXED}-b", "B": "user:${EMPTY:-in-default-1}@host"},
+        },
+        "url": {
+            "url": "https://h.example/${TOKEN}/mcp",
+            "headers": {"X-Auth": "user:${input:pass}", "Y": "a-${PREFIXED}-b"},
+        },
+    }
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": entries}))
+    values = {
+        "TOKEN": "token-0123456", "PREFIXED": "prefixed-01234", "HOME_OF": "/home/of", "EMPTY": ""
+    }  # fmt: skip
+    found = servers_file.read(file, trust=True, variables=values, inputs={"pass": "pass-0123456"})
+    for name in entries:
+        target = found[name].target()
+        assert "0123" not in target.secrets.redact("token-0123456 prefixed-01234 pass-0123456")
+        assert "0123" not in target.label.replace("h.example/token-0123456", "")
+        assert target.secrets.redact("/home/of/z") == "/home/of/z"
+    assert found["command"].target().secrets.redact("<in-default-1>") == "<***>"
+
+
 class TestApproval:
     @pytest.mark.requirement("SEC-06")
     def test_what_the_project_names_is_not_touched_unless_approved(

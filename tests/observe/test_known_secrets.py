@@ -25,12 +25,14 @@ from syncmcp._base.secrets import MOST_PARTS, MOST_SENT, Secrets
 from syncmcp._connection.pending_request import error_of_response
 from syncmcp._connection.wire_log import KEPT_BYTES
 from syncmcp._protocol import jsonrpc
-from syncmcp.auth import ClientCredentials
+from syncmcp.auth import ClientCredentials, MemoryStore, OAuth
+from syncmcp.errors import AuthError
 from syncmcp.testing import Recording, RpcError, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.auth.authorization_server import world
+from tests.auth.authorization_server import Answer, Person, call, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.scripts import EVERYTHING, OLD
+from tests.transports.http_peer import RawServer, Request
 
 PASSWORD = 'pa"ss/w+rd \\42'
 TOKEN = "t0ken-aaaa-bbbb-cccc"
@@ -334,6 +336,111 @@ def test_what_signing_in_receives_is_masked_for_client_and_errors() -> None:
             "access-1-very-secret",
         ):
             assert auth.secrets.redact(f"<{secret}>") == "<***>"
+
+
+def proxy_url(port: int) -> str:
+    return f"http://bob:hunter2secret@127.0.0.1:{port}"
+
+
+def answer_with_credentials(request: Request) -> None:
+    """A proxy that repeats the password, as it is and as it was sent."""
+    sent = request.headers.get("proxy-authorization", "")
+    pair = base64.b64decode(sent.partition(" ")[2]).decode()
+    said = f"{pair} {sent}"
+    head = f"HTTP/1.1 407 {said}\r\nConnection: close\r\nContent-Length: {len(said)}\r\n\r\n"
+    request.connection.write(f"{head}{said}".encode())
+    request.connection.close()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("place", ["option", "session", "environment", "sign-in"])
+def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
+    place: str,
+    scheme: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    proxy = RawServer(answer_with_credentials)
+    try:
+        url = proxy_url(proxy.port)
+        with requests.Session() as session:
+            if place == "environment":
+                for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+                    monkeypatch.setenv(name, url)
+            else:
+                session.proxies = {"http": url, "https": url}
+            options: dict[str, Any] = {"session": session}
+            if place == "option":
+                options = {"proxies": {"http": url, "https": url}}
+            target = Http(f"{scheme}://srv.example/mcp", **options)
+            ask: Callable[[], object]
+            if place == "sign-in":
+                ask = OAuth(target.url, receiver=None, session=session).login
+            else:
+                ask = syncmcp.Client(target, lazy=True, retry=None).ping
+            with pytest.raises(McpError) as caught:
+                ask()
+    finally:
+        proxy.close()
+    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "hunter2" not in shown
+    assert base64.b64encode(b"bob:hunter2")[:-2].decode() not in shown
+
+
+def test_cookies_of_a_server_push_out_nothing_that_the_program_sends() -> None:
+    secrets = Secrets()
+    many = "; ".join(f"c{number}=w{number:06}" for number in range(MOST_SENT))
+    for name in ("Cookie", "cookie"):
+        secrets.add_headers({"Authorization": f"Bearer {TOKEN}", name: f"{name}=1; {many}"})
+        assert secrets.redact(TOKEN) == "***"
+
+
+def test_a_stored_token_is_known_once_it_is_sent() -> None:
+    store = MemoryStore()
+    with world() as resource:
+        one, other = (OAuth(receiver=Person(), store=store) for _ in range(2))
+        assert call(resource, one).status_code == call(resource, other).status_code == 200
+        resource.authorization_server.expire()
+        assert call(resource, one).status_code == call(resource, other).status_code == 200
+        assert other.token is not None
+        assert other.token == one.token
+        assert other.secrets.redact(other.token.access_token) == "***"
+
+
+@pytest.mark.parametrize("pad", [0, 25, 70])
+@pytest.mark.parametrize("place", ["error", "kind", "method"])
+def test_an_authorization_server_that_repeats_a_secret_shows_no_part_of_it(
+    place: str, pad: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may stand where the library would cut the text of the server."""
+    caplog.set_level(logging.DEBUG)
+    with world() as resource:
+        server = resource.authorization_server
+
+        def answer(good: Answer) -> Answer:
+            form = server.token_requests[-1].form
+            secret = form.get("refresh_token") or form["code"]
+            if place == "error":
+                return Answer(400, {"error": "p" * pad + secret})
+            return Answer(200, {**good.body, "token_type": "p" * pad + secret})
+
+        if place == "method":
+            more = {
+                "client_id": "a",
+                "client_secret": "code-1-very-secret",
+                "token_endpoint_auth_method": "p" * pad + "code-1-very-secret",
+            }
+            server.registered = lambda metadata: Answer(201, {**metadata, **more})
+        server.token_answer = answer
+        with pytest.raises(AuthError) as caught:
+            call(resource, OAuth(receiver=Person()))
+    error = caught.value
+    shown = f"{error}{error!r}{error.error}{caplog.text}"
+    assert "code-" not in shown
+    assert "secret" not in shown.replace("client_secret", "")
 
 
 def test_urllib3_and_http_client_print_nothing_of_our_requests(

@@ -19,6 +19,7 @@ import mcp.client.stdio  # here: the stderr of servers goes where it went at the
 import pytest
 
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
+from tests.support.pages import address_behind
 from tests.support.stage import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -96,7 +97,9 @@ class Somebody:
 
     def visit(self, address: str) -> bool:
         """Do what the browser does, on a thread of its own."""
-        threading.Thread(target=self._go, args=(address,)).start()
+        # Ours is a file that leads to the address.
+        there = address_behind(address) if address.startswith("file:") else address
+        threading.Thread(target=self._go, args=(there,)).start()
         return True
 
     def _go(self, address: str) -> None:

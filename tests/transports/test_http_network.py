@@ -501,6 +501,16 @@ def test_cookies_that_the_server_sets_come_back() -> None:
     assert [one.headers.get("cookie") for one in server.requests] == [None, "sticky=node-7"]
 
 
+@pytest.mark.parametrize("theirs", ["nothing", "an adapter"])
+def test_a_cookie_that_the_server_removes_does_not_come_back(theirs: str) -> None:
+    with requests.Session() as session:
+        if theirs == "an adapter":
+            session.mount("http://", Counting())
+        given = None if theirs == "nothing" else session
+        cookies = ["a=1; Path=/", "b=1; Path=/", "a=; Path=/; Max-Age=0"]
+        assert cookies_after([*cookies], lambda url: Http(url, session=given)) == ["b=1"]
+
+
 def cookies_after(cookies: list[str], config: Callable[[str], Http]) -> list[str]:
     """The cookies that a server gets back which has set one with each response."""
     left = iter(cookies)

@@ -15,9 +15,10 @@ import pytest
 
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.browser.link_file import LinkFile
+from tests.support.pages import file_of
 from tests.support.stage import PATIENCE
 from tests.ui.asking import Asked, context, form, until
-from tests.ui.visitor import Visitor, address_in, file_of
+from tests.ui.visitor import Visitor, address_in
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
-from urllib.request import url2pathname
 
 import requests
 
 from syncmcp.ui.browser import Browser
+from tests.support.pages import file_of
 from tests.ui.asking import Asked, context, until
 
 
@@ -21,12 +20,6 @@ def address_in(file: str) -> str:
     (action,) = re.findall(r'action="([^"]+)"', page)
     (token,) = re.findall(r'name="token" value="([^"]+)"', page)
     return f"{action}/{token}"
-
-
-def file_of(url: str) -> Path:
-    """The file of a `file:` URL."""
-    assert url.startswith("file:///")
-    return Path(url2pathname(urlsplit(url).path))
 
 
 class Page(HTMLParser):

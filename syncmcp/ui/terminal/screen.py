@@ -26,6 +26,7 @@ from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
+from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.ui import shorten, visible
 
@@ -35,20 +36,14 @@ if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
 
-# Saving the modes of a terminal and discarding typed input, on each operating system.
+# Saving the modes of a terminal, on each operating system.
 
 
 if sys.platform == "win32":
-    import msvcrt
 
     def save_modes(number: int) -> Callable[[], None]:
         """Return a function that does nothing: the console restores its modes by itself."""
         return lambda: None
-
-    def discard_input(number: int) -> None:
-        """Discard typed input that was not read yet."""
-        while msvcrt.kbhit():
-            msvcrt.getwch()
 
 else:
     import termios
@@ -57,10 +52,6 @@ else:
         """Return a function that restores the present modes of the terminal."""
         before = termios.tcgetattr(number)
         return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-    def discard_input(number: int) -> None:
-        """Discard typed input that was not read yet."""
-        termios.tcflush(number, termios.TCIFLUSH)
 
 
 T = TypeVar("T")

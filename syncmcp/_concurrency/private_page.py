@@ -1,0 +1,106 @@
+"""A private file that leads a browser to an address, so that the address is in no command line.
+
+Every user of a computer can read the arguments of every process, and so those of a browser that is
+started with an address.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from html import escape
+from pathlib import Path
+
+from syncmcp._concurrency.files import make_private_directory, state_directory, write_atomically
+
+__all__ = ["PrivatePage", "page_to"]
+
+_PAGE_TO = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>{title}</title>
+<meta http-equiv="refresh" content="0; url={url}"></head>
+<body><a href="{url}">{title}</a></body>
+</html>
+"""
+
+
+class PrivatePage:
+    """An HTML file of mode 0600 in a folder of its own of mode 0700; removed at exit at the latest.
+
+    Browsers in a sandbox (snap, flatpak) read neither hidden folders nor ``/tmp``. So on Linux the
+    folder is in the user's folder of downloads, if there is one; elsewhere it is in the user's
+    state directory. Windows has no modes: there, the permissions of that directory count.
+
+    Args:
+        name: The name of the file.
+        html: What is in it.
+
+    Attributes:
+        url: The ``file:`` URL to open.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, name: str, html: str) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="syncmcp-", dir=_place()))  # with mode 0700
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        file = folder / name
+        write_atomically(file, html.encode())
+        self.url = file.as_uri()
+
+    def remove(self) -> None:
+        """Remove the file and its folder; idempotent."""
+        self._remove()
+
+
+def page_to(url: str, title: str) -> str:
+    """The HTML of a page that leads to a web address at once, without a script.
+
+    Args:
+        url: The address.
+        title: The title of the page, and the words of a link if nothing happens by itself.
+    """
+    return _PAGE_TO.format(url=escape(url), title=escape(title))
+
+
+def _place() -> Path:
+    if sys.platform == "linux":
+        from platformdirs import user_downloads_path
+
+        downloads = user_downloads_path()
+        if _is_own(downloads):
+            return downloads
+    place = state_directory()
+    make_private_directory(place)
+    return place
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is the user's, and only the user can replace what is in it."""
+    if sys.platform == "win32" or not folder.is_dir():
+        return False
+    status = folder.stat()
+    others = 0o002 if _is_alone_in(status.st_gid) else 0o022
+    return status.st_uid == os.geteuid() and not status.st_mode & others
+
+
+def _is_alone_in(number: int) -> bool:
+    """Whether a group is the user's own: it has the user's name, and no other member is listed."""
+    if sys.platform == "win32":
+        return False
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return (
+        user.pw_gid == number
+        and group.gr_name == user.pw_name
+        and not ({*group.gr_mem} - {user.pw_name})
+    )

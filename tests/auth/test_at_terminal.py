@@ -1,0 +1,180 @@
+"""Questions at a terminal: what was typed before a person could read one answers nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from syncmcp._base import terminal
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import LoopbackReceiver, PasteReceiver, SignInRequest
+from syncmcp.auth import receiver as receivers
+from syncmcp.errors import LoginRequired
+from tests.auth.authorization_server import WAIT
+from tests.ui.asking import until
+
+
+class Keyboard:
+    """A terminal that the program has as its standard streams, and the person before it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._person, program = pty.openpty()
+        self._files = [os.fdopen(program, "r"), os.fdopen(os.dup(program), "w")]
+        self._patch = monkeypatch
+        self.shown = ""
+
+    def attach(self, *names: str) -> None:
+        """Give the program these streams. Not in a fixture: pytest sets them after that."""
+        for name in names:
+            self._patch.setattr(sys, name, self._files[name != "stdin"])
+
+    def type(self, text: str) -> None:
+        os.write(self._person, text.encode())
+
+    def read_until(self, text: str) -> None:
+        """Read what is on the screen, until this is there, too."""
+        while text not in self.shown:
+            self.shown += os.read(self._person, 4096).decode()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        os.close(self._person)
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keyboard]:
+    made = Keyboard(monkeypatch)
+    yield made
+    made.close()
+
+
+def request_at(issuer: str) -> SignInRequest:
+    return SignInRequest("https://mcp.example/mcp", f"https://{issuer}")
+
+
+class Question:
+    """A question whether to sign in somewhere, asked on a thread of its own."""
+
+    def __init__(self, make: Callable[..., Any], issuer: str = "as.example") -> None:
+        self._outcome: Queue[Any] = Queue()
+        self.texts: Queue[str] = Queue()
+        self._receiver = make(show=self.texts.put)
+        threading.Thread(target=self._run, args=(issuer,), daemon=True).start()
+
+    def _run(self, issuer: str) -> None:
+        try:
+            self._outcome.put(self._receiver.agree(request_at(issuer), Deadline(WAIT)))
+        except BaseException as error:
+            self._outcome.put(error)
+
+    def answer(self) -> Any:
+        return self._outcome.get(timeout=2 * WAIT)
+
+
+@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
+def test_a_yes_that_was_typed_ahead_agrees_to_nothing(
+    make: Callable[..., Any], keyboard: Keyboard
+) -> None:
+    keyboard.attach("stdin", "stdout")
+    keyboard.type("y\ny\nyes\n")
+    question = Question(make)
+    keyboard.read_until("[y/N] ")
+    keyboard.type("n\n")
+    assert question.answer() is False
+
+
+def test_a_yes_after_the_question_agrees(keyboard: Keyboard) -> None:
+    keyboard.attach("stdin", "stdout")
+    question = Question(LoopbackReceiver)
+    keyboard.read_until("[y/N] ")
+    keyboard.type("y\n")
+    assert question.answer() is True
+
+
+def test_lines_that_go_on_to_come_answer_nothing(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody is typing, or has pasted a text."""
+    keyboard.attach("stdin", "stdout")
+    typed: list[str] = []
+
+    def comes(number: int, seconds: float) -> bool:
+        assert seconds == 0.5
+        if len(typed) == 3:
+            return False
+        typed.append("y\n")
+        keyboard.type("y\n")
+        return True
+
+    monkeypatch.setattr(terminal, "_comes_input", comes)
+    question = Question(LoopbackReceiver)
+    keyboard.read_until("[y/N] ")
+    keyboard.type("n\n")
+    assert question.answer() is False
+
+
+def test_lines_without_end_end_the_question(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyboard.attach("stdin", "stdout")
+    monkeypatch.setattr(terminal, "_comes_input", lambda number, seconds: True)
+    error = Question(LoopbackReceiver).answer()
+    assert isinstance(error, LoginRequired)
+    assert "lines come without a pause" in str(error)
+
+
+def test_a_line_answers_the_one_question_that_is_shown(keyboard: Keyboard) -> None:
+    keyboard.attach("stdin", "stdout")
+    first = Question(LoopbackReceiver, "first.example")
+    assert "first.example" in first.texts.get(timeout=WAIT)
+    keyboard.read_until("[y/N] ")
+    second = Question(LoopbackReceiver, "second.example")
+    until(lambda: receivers._terminal.waiting == 1)
+    assert second.texts.empty()
+    keyboard.type("y\n")
+    assert first.answer() is True
+    keyboard.shown = ""
+    keyboard.read_until("[y/N] ")
+    assert "second.example" in second.texts.get(timeout=WAIT)
+    keyboard.type("n\n")
+    assert second.answer() is False
+
+
+def test_the_prompt_is_no_part_of_the_output(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyboard.attach("stdin", "stderr")
+    read, write = os.pipe()
+    with os.fdopen(read) as output, os.fdopen(write, "w") as redirected:
+        monkeypatch.setattr(sys, "stdout", redirected)
+        question = Question(LoopbackReceiver)
+        keyboard.read_until("[y/N] ")
+        keyboard.type("y\n")
+        assert question.answer() is True
+        redirected.close()
+        assert output.read() == ""
+
+
+@pytest.mark.parametrize("stdin", ["none", "closed", "file"])
+def test_without_a_terminal_nobody_is_asked(
+    stdin: str, keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyboard.attach("stdin", "stdout")
+    with open(os.devnull) as file:
+        if stdin == "none":
+            monkeypatch.setattr(sys, "stdin", None)
+        elif stdin == "closed":
+            sys.stdin.close()
+        else:
+            monkeypatch.setattr(sys, "stdin", file)
+        error = Question(LoopbackReceiver).answer()
+    assert isinstance(error, LoginRequired)
+    assert "nobody can be asked here" in str(error)
