@@ -334,7 +334,10 @@ def test_the_choice_of_tools_is_passed_on(provider: Provider, mode: str, there: 
 @every_provider
 def test_fields_of_the_host_s_own_replace_ours(provider: Provider, there: Double) -> None:
     there.say(provider.turn("Yes"))
-    options = {"temperature": None, "top_p" if provider is not GEMINI else "topP": 0.125}
+    options: dict[str, Any] = {
+        "temperature": None,
+        "top_p" if provider is not GEMINI else "topP": 0.125,
+    }
     if provider is CHAT:  # fields that the package does not know are sent
         options |= {"extra_body": {"one": 1}, "of_tomorrow": 2}
     ask(provider, there, asking(temperature=0.5), options=options)

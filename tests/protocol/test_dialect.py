@@ -312,7 +312,8 @@ def test_a_stateless_result_without_a_kind_is_a_finished_one(result: dict[str, A
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_result_is_an_object_and_has_a_kind_in_the_newest_revision_alone(revision: str) -> None:
-    for result in (None, 5, "text", [], True):
+    no_objects: list[Any] = [None, 5, "text", [], True]
+    for result in no_objects:
         with pytest.raises(ProtocolError, match="not an object") as caught:
             speaking(revision).read_result("tools/list", result)
         assert caught.value.method == "tools/list"

@@ -292,7 +292,7 @@ def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> N
 @pytest.mark.requirement("MRTR-04")
 @pytest.mark.parametrize("limit", [None, 0, 1, 3])
 def test_ten_rounds_are_allowed_or_as_many_as_the_client_says(limit: int | None) -> None:
-    options = {} if limit is None else {"max_rounds": limit}
+    options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
     most = MAX_ROUNDS if limit is None else limit
     assert MAX_ROUNDS == 10
     rounds = [asks(str(number), k=FORM) for number in range(most)]

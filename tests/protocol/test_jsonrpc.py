@@ -316,6 +316,9 @@ def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers(
         assert read(frame) == InvalidMessage(reason, id), frame
 
 
+RESULTS: list[Any] = [None, 5, "text", [], {}, False]
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
@@ -334,10 +337,7 @@ def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers(
             Request(1, "m", {"text": "NaN", "Infinity": ["-Infinity"]}),
         ),
         ('{"jsonrpc":"1.0","id":1,"result":{"a":1},"extra":true}', Result(1, {"a": 1})),
-        *(
-            (f'{{"id":1,"result":{json.dumps(result)}}}', Result(1, result))
-            for result in (None, 5, "text", [], {}, False)
-        ),
+        *((f'{{"id":1,"result":{json.dumps(result)}}}', Result(1, result)) for result in RESULTS),
         ('{"id":1,"result":{},"error":null}', Result(1, {})),
         (
             '{"id":1,"result":null,"error":{"code":-5,"message":"no"}}',

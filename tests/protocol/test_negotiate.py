@@ -141,6 +141,30 @@ def in_words(effect: NegotiationEffect) -> str:
 
 # -- the probe and its verdict ---------------------------------------------------------------
 
+NO_DISCOVERIES: list[Any] = [
+    {},
+    {"tools": []},
+    {"supportedVersions": None},
+    {"supportedVersions": NEWEST},
+    {"supportedVersions": {NEWEST: {}}},
+    {"supportedVersions": [NEWEST, 5]},
+    {"supportedVersions": [None]},
+    {"protocolVersion": "2025-06-18"},
+]
+
+
+NO_SUPPORTED_LISTS: list[Any] = [
+    None,
+    {},
+    [],
+    "2025-11-25",
+    {"supported": None},
+    {"supported": NEWEST},
+    {"supported": [5]},
+    {"supported": ["2025-06-18", "2025-11-25"], "requested": NEWEST},
+]
+
+
 OLD_SERVER_REFUSALS = [
     pytest.param(MethodNotFound("Method not found"), id="-32601"),
     pytest.param(InvalidParams("Invalid request parameters"), id="-32602"),
@@ -166,32 +190,8 @@ OLD_SERVER_REFUSALS = [
         pytest.param(HttpError("no", status=status), id=str(status))
         for status in (400, 405, 406, 415, 422)
     ),
-    *(
-        pytest.param(result, id=repr(result))
-        for result in (
-            {},
-            {"tools": []},
-            {"supportedVersions": None},
-            {"supportedVersions": NEWEST},
-            {"supportedVersions": {NEWEST: {}}},
-            {"supportedVersions": [NEWEST, 5]},
-            {"supportedVersions": [None]},
-            {"protocolVersion": "2025-06-18"},
-        )
-    ),
-    *(
-        pytest.param(unsupported(data), id=f"-32022 with {data!r}")
-        for data in (
-            None,
-            {},
-            [],
-            "2025-11-25",
-            {"supported": None},
-            {"supported": NEWEST},
-            {"supported": [5]},
-            {"supported": ["2025-06-18", "2025-11-25"], "requested": NEWEST},
-        )
-    ),
+    *(pytest.param(result, id=repr(result)) for result in NO_DISCOVERIES),
+    *(pytest.param(unsupported(data), id=f"-32022 with {data!r}") for data in NO_SUPPORTED_LISTS),
 ]
 
 

@@ -63,16 +63,35 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
         "": InputQuestion("roots/list", {}),
     }
     assert round.state == "s"
-    for params in ({}, {"params": None}, {"params": {}}):
+    no_params: list[dict[str, Any]] = [{}, {"params": None}, {"params": {}}]
+    for params in no_params:
         bare = read(method, inputRequests={"k": {"method": "roots/list", **params}})
         assert bare.questions == {"k": InputQuestion("roots/list", {})}
     # Either may be missing, and an empty state is a state.
     for absent in ({}, {"requestState": None}):
         assert read(method, inputRequests={"k": ROOTS}, **absent).state is None
     assert read(method, inputRequests={"k": ROOTS}, requestState="").state == ""
-    for none in ({}, {"inputRequests": None}, {"inputRequests": {}}):
+    no_questions: list[dict[str, Any]] = [{}, {"inputRequests": None}, {"inputRequests": {}}]
+    for none in no_questions:
         round = read(method, requestState="", **none)
         assert (round.questions, round.state) == ({}, "")
+
+
+NO_QUESTIONS: list[Any] = [
+    None,
+    5,
+    "roots/list",
+    [],
+    {},
+    {"params": {}},
+    {"method": None},
+    {"method": 5},
+    {"method": ["roots/list"]},
+    {"method": "roots/list", "params": []},
+    {"method": "roots/list", "params": "text"},
+    {"method": "roots/list", "params": False},
+    {"method": "roots/list", "params": 0},
+]
 
 
 @pytest.mark.requirement("RPC-16")
@@ -103,21 +122,7 @@ def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> 
                 {"inputRequests": {"good": ASKED, "bad": question}, "requestState": "secret"},
                 "an input request contains an invalid question",
             )
-            for question in (
-                None,
-                5,
-                "roots/list",
-                [],
-                {},
-                {"params": {}},
-                {"method": None},
-                {"method": 5},
-                {"method": ["roots/list"]},
-                {"method": "roots/list", "params": []},
-                {"method": "roots/list", "params": "text"},
-                {"method": "roots/list", "params": False},
-                {"method": "roots/list", "params": 0},
-            )
+            for question in NO_QUESTIONS
         ),
     ],
     ids=repr,
@@ -224,6 +229,24 @@ def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
     ]
 
 
+NO_LINKS: list[Any] = [
+    None,
+    URL,
+    "url",
+    [],
+    [None],
+    ["https://example.com/"],
+    [[URL]],
+    [{}],
+    [{**URL, "mode": "form"}],
+    [{**URL, "mode": None}],
+    [{**URL, "mode": ["url"]}],
+    [{key: URL[key] for key in URL if key != "mode"}],
+    [URL, {**URL, "mode": "form"}],
+    [URL] * 65,
+]
+
+
 @pytest.mark.requirement("ELI-18")
 @pytest.mark.parametrize(
     "data",
@@ -234,25 +257,7 @@ def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
         [],
         [URL],
         {},
-        *(
-            {"elicitations": links}
-            for links in (
-                None,
-                URL,
-                "url",
-                [],
-                [None],
-                ["https://example.com/"],
-                [[URL]],
-                [{}],
-                [{**URL, "mode": "form"}],
-                [{**URL, "mode": None}],
-                [{**URL, "mode": ["url"]}],
-                [{key: URL[key] for key in URL if key != "mode"}],
-                [URL, {**URL, "mode": "form"}],
-                [URL] * 65,
-            )
-        ),
+        *({"elicitations": links} for links in NO_LINKS),
     ],
     ids=lambda data: f"{data!r:.60}{len(repr(data))}",
 )

@@ -493,7 +493,8 @@ def test_the_endpoint_needs_no_server_at_all() -> None:
     accepted = reply(demo_server(), initialize())
     assert accepted.status == 200
     assert accepted.headers["mcp-session-id"]
-    for params in ([], None, "2025-11-25"):
+    no_objects: list[Any] = [[], None, "2025-11-25"]
+    for params in no_objects:
         refused = reply(Server(revisions=("2026-07-28",)), params)
         assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, -32602)
 

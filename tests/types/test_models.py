@@ -250,11 +250,14 @@ def test_a_wrong_type_of_a_required_field_is_an_error(
         model.from_wire(wire)
 
 
+NO_LIFETIMES: list[Any] = [1.5, "soon", None, {}]
+
+
 @pytest.mark.parametrize(
     ("field", "sent", "read"),
     [
         *(("ttlMs", sent, read) for sent, read in ((5, 5), (0, 0), (-1, 0), (1.0, 1))),
-        *(("ttlMs", sent, None) for sent in (1.5, "soon", None, {})),
+        *(("ttlMs", sent, None) for sent in NO_LIFETIMES),
         *(("cacheScope", sent, sent) for sent in ("public", "new")),
         ("cacheScope", 7, None),
     ],
