@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 from uuid import UUID
@@ -13,8 +12,8 @@ from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
 from syncmcp._protocol.jsonrpc import RequestTable
-from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for
-from syncmcp._protocol.steps import AnswerInput, Effect, InputQuestion, InputRound, Pause, Send
+from syncmcp._protocol.revisions import REVISIONS, dialect_for
+from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -31,19 +30,15 @@ from syncmcp.errors import (
     UrlElicitationRequired,
     fresh,
 )
+from tests.protocol.played import NEWEST, Answerer, Played
 
 EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
 
-NEWEST = "2026-07-28"
 FINAL: dict[str, Any] = {"content": [], "unknown": 1}
 PARAMS: dict[str, Any] = {"name": "add", "arguments": {"a": 1}}
 ROOTS = {"method": "roots/list"}
 FORM = {"method": "elicitation/create", "params": {"message": "who?"}}
-ROUND = ("inputResponses", "requestState")
 URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "message": "go"}
-
-Answerer = Callable[[AnswerInput], Any]
-"""Whoever answers questions: the answers by key, `None`, or an error to be raised."""
 
 
 def asks(state: str | None = None, **requests: Any) -> dict[str, Any]:
@@ -64,63 +59,17 @@ def url_needed(*entries: Any) -> UrlElicitationRequired:
     return UrlElicitationRequired("open this", data={"elicitations": list(entries or (URL,))})
 
 
-class Played:
+def play(
+    *outcomes: Any,
+    answer: Answerer = answered,
+    revision: str = NEWEST,
+    method: str = "tools/call",
+    params: dict[str, Any] | None = PARAMS,
+    **options: Any,
+) -> Played:
     """An exchange with a server that says these things, one after the other."""
-
-    def __init__(
-        self,
-        *outcomes: Any,
-        answer: Answerer = answered,
-        revision: str = NEWEST,
-        method: str = "tools/call",
-        params: dict[str, Any] | None = PARAMS,
-        **options: Any,
-    ) -> None:
-        self.effects: list[Effect] = []
-        self._outcomes = list(outcomes)
-        self._answer = answer
-        self._dialect = dialect_for(revision, None)
-        self._steps = exchange(method, params, **options)
-
-    def run(self) -> dict[str, Any]:
-        effect = next(self._steps)
-        while True:
-            self.effects.append(effect)
-            try:
-                effect = self._go_on(effect)
-            except StopIteration as stop:
-                assert not self._outcomes, "not every outcome was asked for"
-                returned: dict[str, Any] = stop.value
-                return returned
-
-    def _go_on(self, effect: Effect) -> Effect:
-        if isinstance(effect, Pause):
-            return self._steps.send(None)
-        outcome = self._answer(effect) if isinstance(effect, AnswerInput) else self._outcomes.pop(0)
-        if isinstance(outcome, McpError):
-            return self._steps.throw(outcome)
-        if isinstance(effect, Send):
-            outcome = Reply(outcome, self._dialect)
-        return self._steps.send(outcome)
-
-    def fail(self) -> McpError:
-        with pytest.raises(McpError) as caught:
-            self.run()
-        assert not self._outcomes, "not every outcome was asked for"
-        return caught.value
-
-    @property
-    def sent(self) -> list[dict[str, Any] | None]:
-        """The parameters of each request."""
-        return [effect.params for effect in self.effects if isinstance(effect, Send)]
-
-    @property
-    def asked(self) -> list[AnswerInput]:
-        return [effect for effect in self.effects if isinstance(effect, AnswerInput)]
-
-    @property
-    def pauses(self) -> list[float]:
-        return [effect.seconds for effect in self.effects if isinstance(effect, Pause)]
+    steps = exchange(method, params, **options)
+    return Played(steps, *outcomes, answer=answer, revision=revision)
 
 
 # -- without a question ----------------------------------------------------------------------
@@ -128,48 +77,29 @@ class Played:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_request_is_sent_once_and_its_result_returned_as_it_came(revision: str) -> None:
-    result = {"content": [], "unknown": 1}
-    played = Played(result, revision=revision)
-    assert played.run() is result
-    assert played.effects == [Send("tools/call", PARAMS)]
-
-
-def test_params_may_be_left_out() -> None:
-    assert next(exchange("ping")) == Send("ping", None)
-
-
-def test_a_request_offers_what_its_handlers_can_answer() -> None:
-    effect = next(exchange("ping"))
-    assert isinstance(effect, Send)
-    assert effect.offer is None
+    results = [FINAL] if revision == NEWEST else [FINAL, asks("s", k=FORM)]
+    for result in results:
+        played = play(result, revision=revision)
+        assert played.run() is result
+        assert played.effects == [Send("tools/call", PARAMS)]
+        assert once(result, revision=revision) is result
+    played = play("hello", revision=revision)
+    assert "not an object" in str(played.fail(ProtocolError))
+    assert len(played.effects) == 1
+    assert next(exchange("ping")) == Send("ping", None, None)
 
 
 @pytest.mark.requirement("RPC-16")
-@pytest.mark.parametrize("kind", ["input_required", "something else", None])
-def test_the_kind_of_a_result_is_read_before_any_model_sees_it(kind: Any) -> None:
-    error = Played({"resultType": kind, "content": []}).fail()
-    assert type(error) is ProtocolError
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_a_result_that_is_no_object_ends_the_exchange_with_an_error(revision: str) -> None:
-    played = Played("hello", revision=revision)
-    assert "not an object" in str(played.fail())
-    assert len(played.effects) == 1
-
-
-def test_an_error_thrown_in_passes_through() -> None:
-    steps = exchange("tools/call")
-    next(steps)
-    with pytest.raises(ProtocolError, match="thrown"):
-        steps.throw(ProtocolError("thrown"))
-
-
-@pytest.mark.parametrize("revision", STATEFUL)
-def test_a_stateful_result_is_final_whatever_it_looks_like(revision: str) -> None:
-    result = asks("s", k=FORM)
-    played = Played(result, revision=revision)
-    assert played.run() is result
+@pytest.mark.parametrize(
+    "result",
+    [
+        *({"resultType": kind, "content": []} for kind in ("input_required", "other", None)),
+        asks("s", good=FORM, bad={"method": 5}),
+    ],
+)
+def test_a_result_that_makes_no_sense_ends_the_call_before_anybody_is_asked(result: Any) -> None:
+    played = play(result)
+    assert type(played.fail()) is ProtocolError
     assert len(played.effects) == 1
 
 
@@ -177,88 +107,65 @@ def test_a_stateful_result_is_final_whatever_it_looks_like(revision: str) -> Non
 
 
 @pytest.mark.requirement("MRTR-01", "MRTR-02", "MRTR-08")
-def test_all_questions_of_a_round_are_answered_before_the_request_goes_again() -> None:
-    played = Played(asks("state", who=FORM, where=ROOTS), FINAL)
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
+@pytest.mark.parametrize("params", [PARAMS, None], ids=["params", "none"])
+def test_all_questions_of_a_round_are_answered_before_the_request_goes_again(
+    method: str, params: dict[str, Any] | None
+) -> None:
+    played = play(asks("state", who=FORM, where=ROOTS), FINAL, method=method, params=params)
     assert played.run() is FINAL
-    assert played.effects == [
-        Send("tools/call", PARAMS),
-        AnswerInput(
-            "tools/call",
-            PARAMS,
-            {
-                "who": InputQuestion("elicitation/create", {"message": "who?"}),
-                "where": InputQuestion("roots/list", {}),
-            },
-        ),
-        Send(
-            "tools/call",
-            {
-                **PARAMS,
-                "inputResponses": {
-                    "who": {"answer to": "who"},
-                    "where": {"answer to": "where"},
-                },
-                "requestState": "state",
-            },
-        ),
-    ]
-
-
-@pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
-def test_prompts_and_resources_go_on_the_same_way(method: str) -> None:
-    played = Played(asks("s", k=FORM), FINAL, method=method, params={"uri": "x:y"})
-    assert played.run() is FINAL
-    assert [
-        effect.method for effect in played.effects if isinstance(effect, AnswerInput | Send)
-    ] == ([method] * 3)
-    assert played.sent[1] == {
-        "uri": "x:y",
-        "inputResponses": {"k": {"answer to": "k"}},
-        "requestState": "s",
+    questions = {
+        "who": InputQuestion("elicitation/create", {"message": "who?"}),
+        "where": InputQuestion("roots/list", {}),
     }
+    answers = {"who": {"answer to": "who"}, "where": {"answer to": "where"}}
+    assert played.effects == [
+        Send(method, params),
+        AnswerInput(method, params, questions, await_completion=False),
+        Send(method, {**(params or {}), "inputResponses": answers, "requestState": "state"}),
+    ]
 
 
 @pytest.mark.requirement("MRTR-07")
 @pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete", "x/y"])
 def test_no_other_request_is_repeated_and_nobody_is_asked(method: str) -> None:
-    played = Played(asks("s", k=FORM), method=method)
-    error = played.fail()
-    assert type(error) is ProtocolError
-    assert error.method == method
-    assert len(played.effects) == 1
+    for steps in (exchange(method), single_exchange(method, None, EVERYTHING)):
+        played = Played(steps, asks("s", k=FORM), answer=answered)
+        error = played.fail(ProtocolError)
+        assert "may not ask for input here" in error.message
+        assert error.method == method
+        assert len(played.effects) == 1
 
 
 @pytest.mark.requirement("MRTR-01", "MRTR-06", "MRTR-08")
 def test_answers_of_an_earlier_round_are_not_sent_again() -> None:
-    played = Played(asks("1", first=FORM), asks("2", second=FORM), asks("3"), FINAL)
+    params = deepcopy(PARAMS)
+    played = play(asks("1", a=FORM), asks("2", b=FORM), asks("3"), FINAL, params=params)
     played.run()
-    rounds = [{key: (sent or {}).get(key) for key in ROUND} for sent in played.sent]
-    assert rounds == [
-        {"inputResponses": None, "requestState": None},
-        {"inputResponses": {"first": {"answer to": "first"}}, "requestState": "1"},
-        {"inputResponses": {"second": {"answer to": "second"}}, "requestState": "2"},
-        {"inputResponses": None, "requestState": "3"},
+    assert played.sent == [
+        PARAMS,
+        {**PARAMS, "inputResponses": {"a": {"answer to": "a"}}, "requestState": "1"},
+        {**PARAMS, "inputResponses": {"b": {"answer to": "b"}}, "requestState": "2"},
+        {**PARAMS, "requestState": "3"},
     ]
-    assert "inputResponses" not in (played.sent[3] or {})
+    assert params == PARAMS
+    assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
+    assert played.pauses == [0.2]  # before the round without questions alone
 
 
 @pytest.mark.requirement("MRTR-03")
 def test_the_state_of_an_earlier_round_is_not_sent_again_when_the_next_has_none() -> None:
-    played = Played(asks("1", first=FORM), asks(None, second=FORM), FINAL)
+    # The same words twice are two questions: a form may be asked again.
+    played = play(asks("1", k=FORM), asks(None, k=FORM), FINAL)
     played.run()
-    assert played.sent[2] == {**PARAMS, "inputResponses": {"second": {"answer to": "second"}}}
-
-
-@pytest.mark.requirement("MRTR-03")
-def test_no_state_is_sent_where_none_was_given() -> None:
-    played = Played(asks(None, k=FORM), FINAL)
-    played.run()
-    assert played.sent[1] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
+    assert played.sent[2] == {**PARAMS, "inputResponses": {"k": {"answer to": "k"}}}
+    assert len(played.asked) == 2
+    assert played.pauses == []
 
 
 @pytest.mark.requirement("MRTR-02")
 def test_an_empty_state_goes_back_too() -> None:
-    played = Played(asks("", k=FORM), asks(""), FINAL)
+    played = play(asks("", k=FORM), asks(""), FINAL)
     played.run()
     assert [(sent or {}).get("requestState") for sent in played.sent] == [None, "", ""]
 
@@ -266,65 +173,30 @@ def test_an_empty_state_goes_back_too() -> None:
 @pytest.mark.requirement("MRTR-04")
 def test_a_state_that_looks_like_json_goes_back_with_its_blanks_and_its_order() -> None:
     state = ' {"b": 1,\n "a" : 1.0} '
-    played = Played(asks(state, k=FORM), FINAL)
+    played = play(asks(state, k=FORM), FINAL)
     played.run()
     assert (played.sent[1] or {})["requestState"] == state
 
 
-def test_the_original_params_are_the_same_in_every_round_and_never_changed() -> None:
-    params = deepcopy(PARAMS)
-    played = Played(asks("1", k=FORM), asks("2"), asks("3", l=ROOTS), FINAL, params=params)
-    played.run()
-    assert params == PARAMS
-    for sent in played.sent:
-        assert {key: (sent or {})[key] for key in PARAMS} == PARAMS
-    assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
-
-
-def test_a_request_without_params_goes_on_with_the_round_alone() -> None:
-    played = Played(asks("s", k=FORM), FINAL, params=None)
-    played.run()
-    assert played.sent == [
-        None,
-        {"inputResponses": {"k": {"answer to": "k"}}, "requestState": "s"},
-    ]
-
-
 def test_a_round_without_questions_waits_longer_each_time() -> None:
-    played = Played(*[asks(str(number)) for number in range(5)], FINAL)
+    rounds = [asks(str(number)) for number in range(4)]
+    played = play(*rounds, {**asks("4"), "inputRequests": {}}, FINAL)
     assert played.run() is FINAL
     assert played.pauses == [0.05, 0.1, 0.2, 0.25, 0.25]
     assert played.asked == []
     assert played.sent == [PARAMS] + [{**PARAMS, "requestState": str(n)} for n in range(5)]
 
 
-def test_a_round_with_questions_goes_on_at_once() -> None:
-    played = Played(asks("s", k=FORM), FINAL)
-    played.run()
-    assert played.pauses == []
-
-
-def test_questions_that_are_none_are_not_asked() -> None:
-    played = Played({**asks("s"), "inputRequests": {}}, FINAL)
-    played.run()
-    assert played.asked == []
-    assert played.pauses == [0.05]
-    assert played.sent[1] == {**PARAMS, "requestState": "s"}
-
-
 @pytest.mark.requirement("MRTR-01")
 def test_a_question_that_nobody_answers_ends_the_call_and_nothing_is_sent_again() -> None:
     refusal = RequestCancelled("no")
-    played = Played(asks("s", k=FORM), answer=lambda ask: refusal)
-    assert played.fail() is refusal
-    assert played.sent == [PARAMS]
-
-
-def test_an_error_of_a_later_round_ends_the_call() -> None:
-    refusal = ServerError("no", code=-32000)
-    played = Played(asks("s", k=FORM), refusal)
-    assert played.fail() is refusal
-    assert len(played.sent) == 2
+    for revision, first in ((NEWEST, asks("s", k=FORM)), ("2025-11-25", url_needed())):
+        played = play(first, answer=lambda ask: refusal, revision=revision)
+        assert played.fail() is refusal
+        assert played.sent == [PARAMS]
+    # An error of the server in a later round is the call's.
+    error = ServerError("no", code=-32000)
+    assert play(asks("s", k=FORM), error).fail() is error
 
 
 UNSENT: list[tuple[McpError, type[McpError]]] = [
@@ -344,41 +216,26 @@ def test_a_call_whose_next_round_was_not_sent_was_begun_all_the_same(
 ) -> None:
     error = fresh(error)
     error.__cause__ = OSError("no route")
-    ended = Played(first, error).fail()
+    ended = play(first, error).fail()
     assert type(ended) is kind
     assert (ended.message, ended.method) == (error.message, "tools/call")
     assert vars(ended)["delivery"] == "unknown"
     assert isinstance(ended.__cause__, OSError)
 
 
-def test_a_server_that_cannot_be_reached_while_questions_are_answered_has_begun_the_call() -> None:
-    played = Played(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone"))
-    ended = played.fail()
-    assert (type(ended), vars(ended)["delivery"]) == (OutcomeUnknown, "unknown")
-
-
-@pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
-def test_what_only_asks_does_no_work_though_its_outcome_is_unknown(method: str) -> None:
-    for lost in (ConnectFailed("gone"), ConnectionLost("gone", delivery="not_sent")):
-        ended = Played(asks("s", k=FORM), lost, method=method).fail()
-        assert ended is lost
-        assert vars(ended)["delivery"] == "unknown"
-
-
-def test_a_call_that_ends_before_its_first_round_is_what_became_of_that() -> None:
+def test_what_has_done_no_work_keeps_its_error() -> None:
     for first in (RequestTimeout("late", delivery="not_sent"), ConnectFailed("gone")):
-        ended = Played(first).fail()
-        assert ended is first
+        assert play(first).fail() is first
         assert first.delivery == "not_sent"
     late = RequestTimeout("late", delivery="not_sent")
-    assert Played(url_needed(), late, revision="2025-11-25").fail() is late
+    assert play(url_needed(), late, revision="2025-11-25").fail() is late
     assert late.delivery == "not_sent"  # for want of the visit, nothing was done
-
-
-def test_a_malformed_question_ends_the_call_before_anybody_is_asked() -> None:
-    played = Played(asks("s", good=FORM, bad={"method": 5}))
-    assert type(played.fail()) is ProtocolError
-    assert len(played.effects) == 1
+    for method in ("prompts/get", "resources/read"):
+        for lost in (ConnectFailed("gone"), ConnectionLost("gone", delivery="not_sent")):
+            assert play(asks("s", k=FORM), lost, method=method).fail() is lost
+            assert vars(lost)["delivery"] == "unknown"
+    unreachable = play(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone")).fail()
+    assert (type(unreachable), vars(unreachable)["delivery"]) == (OutcomeUnknown, "unknown")
 
 
 @pytest.mark.requirement("MRTR-06")
@@ -415,7 +272,7 @@ class Leg:
 def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> None:
     table: RequestTable[Leg] = RequestTable(1, 8)
     dialect = dialect_for(NEWEST, None)
-    played = Played(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
+    played = play(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
     played.run()
     ids, tokens = [], []
     for params in played.sent:
@@ -432,37 +289,31 @@ def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> N
 # -- how often -------------------------------------------------------------------------------
 
 
-def test_ten_rounds_are_allowed_and_an_eleventh_is_not() -> None:
+@pytest.mark.requirement("MRTR-04")
+@pytest.mark.parametrize("limit", [None, 0, 1, 3])
+def test_ten_rounds_are_allowed_or_as_many_as_the_client_says(limit: int | None) -> None:
+    options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
+    most = MAX_ROUNDS if limit is None else limit
     assert MAX_ROUNDS == 10
-    rounds = [asks(str(number), k=FORM) for number in range(10)]
-    assert Played(*rounds, FINAL).run() is FINAL
-    played = Played(*rounds, asks("one more", k=FORM))
-    error = played.fail()
-    assert isinstance(error, TooManyRounds)
-    assert error.rounds == 10
-    assert error.method == "tools/call"
-    assert "max_rounds" in str(error)
-    assert len(played.sent) == 11
-    assert len(played.asked) == 10
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_a_client_may_allow_another_number_of_rounds(limit: int) -> None:
-    rounds = [asks(str(number), k=FORM) for number in range(limit)]
-    assert Played(*rounds, FINAL, max_rounds=limit).run() is FINAL
-    played = Played(*rounds, asks("one more"), max_rounds=limit)
-    error = played.fail()
-    assert isinstance(error, TooManyRounds)
-    assert error.rounds == limit
-    assert str(limit) in error.message
-    assert played.pauses == []
-
-
-def test_rounds_without_questions_count_as_much_as_others() -> None:
-    played = Played(asks("1"), asks("2", k=FORM), asks("3"), max_rounds=2)
-    assert isinstance(played.fail(), TooManyRounds)
-    assert played.pauses == [0.05]
-    assert len(played.asked) == 1
+    rounds = [asks(str(number), k=FORM) for number in range(most)]
+    assert play(*rounds, FINAL, **options).run() is FINAL
+    for last in (asks("secret", q=FORM, r=ROOTS), asks("one more")):
+        played = play(*rounds, last, **options)
+        error = played.fail(TooManyRounds)
+        assert (error.rounds, error.method) == (most, "tools/call")
+        assert "max_rounds" in str(error)
+        assert str(most) in error.message
+        assert (len(played.sent), len(played.asked), played.pauses) == (most + 1, most, [])
+    # It says what was asked last, but not the state.
+    cause = play(*rounds, asks("secret", q=FORM, r=ROOTS), **options).fail().__cause__
+    assert isinstance(cause, McpError)
+    assert cause.method == "tools/call"
+    assert vars(cause)["questions"] == {"q": FORM, "r": {**ROOTS, "params": {}}}
+    assert "secret" not in repr(vars(cause))
+    # Rounds without questions count as much as others.
+    played = play(asks("1"), asks("2", k=FORM), asks("3"), max_rounds=2)
+    played.fail(TooManyRounds)
+    assert (played.pauses, len(played.asked)) == ([0.05], 1)
 
 
 # -- URLs in an error ------------------------------------------------------------------------
@@ -472,7 +323,7 @@ def test_rounds_without_questions_count_as_much_as_others() -> None:
 @pytest.mark.parametrize("method", ["tools/call", "tools/list", "acme/do"])
 def test_after_its_urls_are_done_the_same_request_goes_again(method: str) -> None:
     second = {**URL, "elicitationId": "2"}
-    played = Played(url_needed(URL, second), FINAL, revision="2025-11-25", method=method)
+    played = play(url_needed(URL, second), FINAL, revision="2025-11-25", method=method)
     assert played.run() is FINAL
     assert played.effects == [
         Send(method, PARAMS),
@@ -489,18 +340,19 @@ def test_after_its_urls_are_done_the_same_request_goes_again(method: str) -> Non
     ]
 
 
-def test_only_the_urls_of_an_error_are_waited_for() -> None:
-    played = Played(asks("s", k=FORM), FINAL)
-    played.run()
-    assert [ask.await_completion for ask in played.asked] == [False]
-
-
 @pytest.mark.requirement("ELI-18")
 def test_a_url_that_nobody_goes_to_leaves_the_error_as_it_was() -> None:
     error = url_needed()
-    played = Played(error, answer=lambda ask: None, revision="2025-11-25")
+    played = play(error, answer=lambda ask: None, revision="2025-11-25")
     assert played.fail() is error
     assert len(played.sent) == 1
+    # Links that must not be shown are refused, for the reason of the error.
+    refusal = InvalidQuestion("the link cannot be opened")
+    assert play(error, answer=lambda ask: refusal, revision="2025-11-25").fail() is refusal
+    assert refusal.__cause__ is error
+    # By hand, the error is what the program is given.
+    by_hand = single_exchange("tools/call", PARAMS, EVERYTHING)
+    assert Played(by_hand, error, answer=answered).fail() is error
 
 
 @pytest.mark.requirement("ELI-18")
@@ -510,25 +362,9 @@ def test_an_error_without_usable_urls_is_an_error_like_any_other(
     data: Any, max_rounds: int
 ) -> None:
     error = UrlElicitationRequired("open what?", data=data)
-    played = Played(error, revision="2025-11-25", max_rounds=max_rounds)
+    played = play(error, revision="2025-11-25", max_rounds=max_rounds)
     assert played.fail() is error
     assert len(played.effects) == 1
-
-
-def test_an_error_while_the_urls_are_gone_to_ends_the_call() -> None:
-    refusal = RequestCancelled("no")
-    played = Played(url_needed(), answer=lambda ask: refusal, revision="2025-11-25")
-    assert played.fail() is refusal
-    assert len(played.sent) == 1
-
-
-@pytest.mark.requirement("ELI-18")
-def test_an_error_whose_links_must_not_be_shown_is_the_cause_of_the_refusal() -> None:
-    error, refusal = url_needed(), InvalidQuestion("the link cannot be opened")
-    played = Played(error, answer=lambda ask: refusal, revision="2025-11-25")
-    assert played.fail() is refusal
-    assert refusal.__cause__ is error
-    assert len(played.sent) == 1
 
 
 def page(number: int, **changed: Any) -> dict[str, Any]:
@@ -545,7 +381,7 @@ def minted(number: int, url: str) -> dict[str, Any]:
 @pytest.mark.requirement("ELI-18")
 def test_a_server_that_sends_to_urls_for_ever_is_stopped() -> None:
     errors = [url_needed(page(number)) for number in range(4)]
-    played = Played(*errors, revision="2025-11-25", max_rounds=3)
+    played = play(*errors, revision="2025-11-25", max_rounds=3)
     error = played.fail()
     assert isinstance(error, TooManyRounds)
     assert error.rounds == 3
@@ -578,7 +414,7 @@ AGAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised(case: str) -> None:
     first, again = AGAIN[case]
     error = url_needed(again)
-    played = Played(url_needed(first), error, revision="2025-11-25")
+    played = play(url_needed(first), error, revision="2025-11-25")
     assert played.fail() is error
     assert len(played.asked) == 1
     assert played.sent == [PARAMS, PARAMS]
@@ -609,12 +445,9 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.requirement("ELI-18")
 def test_a_server_may_send_somewhere_else_after_that(case: str) -> None:
     first, second = ELSEWHERE[case]
-    played = Played(url_needed(first), url_needed(second), FINAL, revision="2025-11-25")
+    played = play(url_needed(first), url_needed(second), FINAL, revision="2025-11-25")
     assert played.run() is FINAL
-    assert [[one.params for one in ask.questions.values()] for ask in played.asked] == [
-        [first],
-        [second],
-    ]
+    assert links(played) == [[first], [second]]
     assert len(played.sent) == 3
 
 
@@ -622,21 +455,19 @@ def test_a_server_may_send_somewhere_else_after_that(case: str) -> None:
 def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
     one, two, three = page(1), page(2), page(3)
     errors = [url_needed(one, two, one), url_needed(two, three), url_needed(three, one)]
-    played = Played(*errors, revision="2025-11-25")
+    played = play(*errors, revision="2025-11-25")
     assert played.fail() is errors[2]
-    assert [[link.params for link in ask.questions.values()] for ask in played.asked] == [
-        [one, two],
-        [three],
-    ]
-
-
-@pytest.mark.requirement("ELI-18")
-def test_two_ids_of_one_error_may_lead_to_one_page() -> None:
-    """Both are to be waited for; whoever asks the person asks for the page once."""
-    links = [URL, {**URL, "elicitationId": "2"}]
-    played = Played(url_needed(*links), FINAL, revision="2025-11-25")
+    assert links(played) == [[one, two], [three]]
+    # Two ids of one error are both waited for; whoever asks the person asks for the page once.
+    both = [URL, {**URL, "elicitationId": "2"}]
+    played = play(url_needed(*both), FINAL, revision="2025-11-25")
     played.run()
-    assert [link.params for link in played.asked[0].questions.values()] == links
+    assert links(played) == [both]
+
+
+def links(played: Played) -> list[list[Any]]:
+    """The links that were asked for together."""
+    return [[link.params for link in ask.questions.values()] for ask in played.asked]
 
 
 # -- links in a result -----------------------------------------------------------------------
@@ -656,7 +487,7 @@ def agreed(ask: AnswerInput) -> dict[str, Any]:
 @pytest.mark.requirement("MRTR-01", "MRTR-08", "ELI-17")
 def test_who_agreed_to_a_link_is_not_asked_again_while_the_server_waits_for_them() -> None:
     waits = [asks(str(number), **{f"k{number}": link()}) for number in range(3)]
-    played = Played(*waits, FINAL, answer=agreed)
+    played = play(*waits, FINAL, answer=agreed)
     assert played.run() is FINAL
     assert len(played.asked) == 1
     assert played.pauses == [0.25, 0.5]
@@ -664,13 +495,9 @@ def test_who_agreed_to_a_link_is_not_asked_again_while_the_server_waits_for_them
         None,
         *({f"k{number}": {"action": "accept"}} for number in range(3)),
     ]
-
-
-def test_the_pauses_for_a_person_who_is_at_a_link_are_a_minute_in_all() -> None:
-    waits = [asks("s", k=link()) for _ in range(11)]
-    played = Played(*waits, answer=agreed)
-    error = played.fail()
-    assert isinstance(error, TooManyRounds)
+    # The pauses are a minute in all.
+    played = play(*[asks("s", k=link()) for _ in range(11)], answer=agreed)
+    played.fail(TooManyRounds)
     assert len(played.asked) == 1
     assert played.pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
 
@@ -679,7 +506,7 @@ def test_the_pauses_for_a_person_who_is_at_a_link_are_a_minute_in_all() -> None:
 @pytest.mark.parametrize("changed", [{"url": "https://example.com/2"}, {"message": "more"}])
 def test_consent_to_a_link_is_not_passed_on_to_another_one(changed: dict[str, Any]) -> None:
     other = link(**changed)
-    played = Played(asks("1", k=link()), asks("2", k=other, l=link()), FINAL, answer=agreed)
+    played = play(asks("1", k=link()), asks("2", k=other, l=link()), FINAL, answer=agreed)
     played.run()
     assert [list(ask.questions.values()) for ask in played.asked] == [
         [InputQuestion("elicitation/create", LINK)],
@@ -693,30 +520,13 @@ def test_consent_to_a_link_is_not_passed_on_to_another_one(changed: dict[str, An
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
     said = {"k": {"action": action}}
-    played = Played(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
+    played = play(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
     error = played.fail()
     assert isinstance(error, TooManyRounds)
     assert "nobody agreed" in error.message
     assert vars(error.__cause__)["questions"] == {"k": link()}
     assert len(played.asked) == 1
     assert len(played.sent) == 2
-
-
-@pytest.mark.requirement("MRTR-04")
-def test_too_many_rounds_say_what_was_asked_last_but_not_the_state() -> None:
-    played = Played(asks("one", k=FORM), asks("secret", q=FORM, r=ROOTS), max_rounds=1)
-    cause = played.fail().__cause__
-    assert isinstance(cause, McpError)
-    assert cause.method == "tools/call"
-    assert vars(cause)["questions"] == {"q": FORM, "r": {**ROOTS, "params": {}}}
-    assert "secret" not in repr(vars(cause))
-
-
-def test_a_form_may_be_asked_again_with_the_same_words() -> None:
-    played = Played(asks("1", k=FORM), asks("1", k=FORM), FINAL)
-    assert played.run() is FINAL
-    assert len(played.asked) == 2
-    assert played.pauses == []
 
 
 # -- by hand ---------------------------------------------------------------------------------
@@ -731,31 +541,9 @@ def once(outcome: Any, *, revision: str = NEWEST, offer: OfferedCapabilities = E
     return stop.value.value
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_by_hand_a_final_result_is_returned_as_it_came(revision: str) -> None:
-    assert once(FINAL, revision=revision) is FINAL
-
-
 @pytest.mark.parametrize("offer", [NO_OFFER, OfferedCapabilities(form=True), EVERYTHING])
 def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: OfferedCapabilities) -> None:
     round = once(asks("s", k=FORM), offer=offer)
     assert isinstance(round, InputRound)
     assert round.questions == {"k": InputQuestion("elicitation/create", {"message": "who?"})}
     assert round.state == "s"
-
-
-@pytest.mark.requirement("MRTR-07")
-def test_by_hand_too_no_other_request_has_rounds() -> None:
-    steps = single_exchange("tools/list", None, EVERYTHING)
-    next(steps)
-    with pytest.raises(ProtocolError, match="may not ask for input here"):
-        steps.send(Reply(asks("s", k=FORM), dialect_for(NEWEST, None)))
-
-
-def test_by_hand_urls_of_an_error_stay_in_the_error() -> None:
-    error = url_needed()
-    steps = single_exchange("tools/call", PARAMS, EVERYTHING)
-    next(steps)
-    with pytest.raises(UrlElicitationRequired) as caught:
-        steps.throw(error)
-    assert caught.value is error

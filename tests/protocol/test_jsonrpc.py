@@ -52,20 +52,9 @@ def read(text: str) -> Message:
     return message
 
 
-def malformed(text: str) -> InvalidMessage:
-    message = read(text)
-    assert isinstance(message, InvalidMessage)
-    return message
-
-
 @given(st.binary())
 def test_bytes_of_any_kind_are_read_without_an_exception(frame: bytes) -> None:
     assert decode(frame)
-
-
-@given(VALUES)
-def test_json_of_any_kind_is_read_without_an_exception(value: Any) -> None:
-    assert decode(json.dumps(value).encode())
 
 
 @given(
@@ -146,82 +135,47 @@ def test_a_request_is_one_object_with_an_integer_id(id: int, params: dict[str, A
     assert written["id"] == id
 
 
-@pytest.mark.requirement("RPC-09")
-def test_a_notification_has_no_id() -> None:
-    assert "id" not in json.loads(encode_notification("notifications/initialized", {}))
-
-
-def test_absent_params_are_not_written_as_null() -> None:
-    assert "params" not in json.loads(encode_request(1, "ping", None))
-    assert "params" not in json.loads(encode_notification("notifications/initialized", None))
-
-
-@pytest.mark.requirement("RPC-07", "RPC-08")
+@pytest.mark.requirement("RPC-07", "RPC-08", "RPC-09")
 def test_an_answer_has_a_result_or_an_error() -> None:
-    assert json.loads(encode_result("q", {})) == {"jsonrpc": "2.0", "id": "q", "result": {}}
-    assert json.loads(encode_error(7, -32601, "no")) == {
-        "jsonrpc": "2.0",
-        "id": 7,
-        "error": {"code": -32601, "message": "no"},
-    }
-
-
-def test_the_data_of_an_error_is_written_unless_it_is_none() -> None:
-    assert json.loads(encode_error(1, 2, "no", data=[]))["error"]["data"] == []
-    assert "data" not in json.loads(encode_error(1, 2, "no", data=None))["error"]
+    for frame, written in (
+        (encode_result("q", {}), {"id": "q", "result": {}}),
+        (encode_error(7, -3, "no"), {"id": 7, "error": {"code": -3, "message": "no"}}),
+        (
+            encode_error(7, -3, "no", data=[]),
+            {"id": 7, "error": {"code": -3, "message": "no", "data": []}},
+        ),
+        # What is absent is not written as null, and a notification has no id.
+        (encode_request(1, "ping", None), {"id": 1, "method": "ping"}),
+        (encode_notification("n", None), {"method": "n"}),
+        (encode_notification("n", {}), {"method": "n", "params": {}}),
+    ):
+        assert json.loads(frame) == {"jsonrpc": "2.0", **written}
 
 
 @pytest.mark.requirement("RPC-11", "STD-01")
 @given(TEXTS)
 def test_a_frame_is_utf_8_on_one_line(text: str) -> None:
-    frame = encode_request(1, "tools/call", {"text": text})
-    assert json.loads(frame.decode("utf-8"))["params"] == {"text": text}
+    frame = encode_request(1, "tools/call", {"text": text, "letter": "ä"})
+    assert json.loads(frame.decode("utf-8"))["params"] == {"text": text, "letter": "ä"}
+    assert "ä".encode() in frame
     assert b"\n" not in frame
     assert b"\r" not in frame
 
 
-@pytest.mark.requirement("RPC-11")
-def test_text_beyond_ascii_is_written_as_utf_8_itself() -> None:
-    assert "grüße 😀".encode() in encode_request(1, "tools/call", {"text": "grüße 😀"})
+def nested(levels: int, innermost: Any) -> Any:
+    for _ in range(levels):
+        innermost = {"in": innermost}
+    return innermost
 
 
-@pytest.mark.requirement("RPC-11")
-def test_bytes_that_are_not_utf_8_are_no_message() -> None:
-    (message,) = decode(b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}')
-    assert isinstance(message, InvalidMessage)
-
-
-def request(params: dict[str, Any]) -> bytes:
-    return encode_request(1, "tools/call", params)
-
-
-def notification(params: dict[str, Any]) -> bytes:
-    return encode_notification("notifications/progress", params)
-
-
-def result(value: dict[str, Any]) -> bytes:
-    return encode_result(1, value)
-
-
-def error(data: dict[str, Any]) -> bytes:
-    return encode_error(1, -1, "no", data)
-
-
-WRITERS = [request, notification, result, error]
-
-
-def endless() -> dict[str, Any]:
-    circle: dict[str, Any] = {}
-    circle["again"] = circle
-    return circle
-
-
-def deep() -> dict[str, Any]:
-    outermost: dict[str, Any] = {}
-    inner = outermost
-    for _ in range(5000):
-        inner["in"] = inner = {}
-    return outermost
+CIRCLE: dict[str, Any] = {}
+CIRCLE["again"] = CIRCLE
+WRITERS: list[Callable[[dict[str, Any]], bytes]] = [
+    lambda value: encode_request(1, "tools/call", value),
+    lambda value: encode_notification("notifications/progress", value),
+    lambda value: encode_result(1, value),
+    lambda value: encode_error(1, -1, "no", value),
+]
 
 
 @pytest.mark.parametrize(
@@ -233,18 +187,16 @@ def deep() -> dict[str, Any]:
         pytest.param("\ud800", id="half of a surrogate pair"),
         pytest.param(object(), id="an object of no known type"),
         pytest.param(b"\xff", id="bytes that are no text"),
-        pytest.param(endless(), id="a circle"),
-        pytest.param(deep(), id="too deep"),
+        pytest.param(CIRCLE, id="a circle"),
+        pytest.param(nested(5000, 1), id="too deep"),
     ],
 )
-@pytest.mark.parametrize("write", WRITERS)
-def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(
-    write: Callable[[dict[str, Any]], bytes], value: Any
-) -> None:
-    assert write({"a": "something"})
-    with pytest.raises(UsageError, match="cannot be sent as JSON") as caught:
-        write({"a": value})
-    assert caught.value.__cause__ is not None
+def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(value: Any) -> None:
+    for write in WRITERS:
+        assert write({"a": "something"})
+        with pytest.raises(UsageError, match="cannot be sent as JSON") as caught:
+            write({"a": value})
+        assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -255,18 +207,6 @@ def test_a_number_that_no_float_holds_is_infinity_and_is_not_sent_back(sign: int
     assert message == Result(1, result)
     with pytest.raises(UsageError, match="no Infinity"):
         encode_result(1, result)
-
-
-@pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity"])
-def test_words_for_numbers_that_json_lacks_are_no_message(word: bytes) -> None:
-    (message,) = decode(b'{"id":1,"result":{"a":#}}'.replace(b"#", word))
-    assert isinstance(message, InvalidMessage)
-    assert message.id == 1
-
-
-def test_words_that_look_like_numbers_json_lacks_are_only_text() -> None:
-    params = {"text": "NaN", "Infinity": ["-Infinity"]}
-    assert decode(encode_request(1, "m", params)) == [Request(1, "m", params)]
 
 
 @pytest.mark.requirement("RPC-12")
@@ -282,9 +222,6 @@ def test_a_batch_is_read_as_its_messages_in_order() -> None:
         Error(2, -1, "no", None),
         InvalidMessage("an element of a batch is not an object", None),
     ]
-
-
-def test_a_batch_that_is_written_reads_back_as_its_requests_in_order() -> None:
     frame = encode_batch([encode_request(id, "m", {"n": id}) for id in (3, 1, 2)])
     assert decode(frame) == [Request(id, "m", {"n": id}) for id in (3, 1, 2)]
 
@@ -304,45 +241,36 @@ def test_an_error_without_an_id_and_a_wreck_name_nobody(message: Message, nobody
     assert lacks_id(message) is nobody
 
 
-@pytest.mark.requirement("RPC-12")
-@given(st.lists(st.tuples(IDS, OBJECTS), min_size=1, max_size=5))
-def test_no_answer_of_a_batch_is_lost(answers: list[tuple[int | str, dict[str, Any]]]) -> None:
-    frame = b"[" + b",".join(encode_result(id, result) for id, result in answers) + b"]"
-    assert decode(frame) == [Result(id, result) for id, result in answers]
-
-
-@pytest.mark.parametrize("text", ["[]", "5", "null", '"text"', "true", "1.5"])
-def test_json_that_is_no_object_and_no_batch_is_malformed(text: str) -> None:
-    assert malformed(text) == InvalidMessage("neither an object nor a batch", None)
-
-
 @pytest.mark.pitfall("12")
+@pytest.mark.requirement("RPC-11")
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "id"),
     [
-        b"",
-        b"   ",
-        b"Server listening on port 3000",
-        b'\xef\xbb\xbf{"method":"a"}',
-        b'{"id":1,"resu',
-        b"[" * 100_000,
-        b'{"id":' + b"9" * 6000 + b',"result":{}}',
+        (b"", None),
+        (b"   ", None),
+        (b"Server listening on port 3000", None),
+        (b'\xef\xbb\xbf{"method":"a"}', None),
+        (b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}', None),
+        (b'{"id":1,"resu', None),
+        (b"[" * 100_000, None),
+        (b'{"id":' + b"9" * 6000 + b',"result":{}}', None),
+        # A response that can be told by its id fails the call that it answers.
+        (b'{"id":1,"result":{}} trailing', 1),
+        (b'{"id":1,"result":NaN}', 1),
+        (b'{"id":1,"result":{"a":Infinity}}', 1),
+        (b'{"id":1,"result":{"a":-Infinity}}', 1),
+        (b'{"id":1,"result":"\\ud800"}', 1),
+        (b'{"id":1,"result":{"cut": ', 1),
     ],
-    ids=lambda frame: repr(frame[:24]),
+    ids=lambda value: repr(value)[:40],
 )
-def test_what_is_not_json_is_malformed_and_belongs_to_nobody(frame: bytes) -> None:
+def test_what_is_not_json_is_malformed_and_belongs_to_the_call_it_names(
+    frame: bytes, id: int | None
+) -> None:
     (message,) = decode(frame)
     assert isinstance(message, InvalidMessage)
     assert message.reason.startswith("not JSON: ")
-    assert message.id is None
-
-
-@pytest.mark.parametrize("rest", [b"{}} trailing", b"NaN}", b'"\\ud800"}', b'{"cut": '])
-def test_a_response_that_is_not_json_belongs_to_the_call_of_its_id(rest: bytes) -> None:
-    (message,) = decode(b'{"id":1,"result":' + rest)
-    assert isinstance(message, InvalidMessage)
-    assert message.reason.startswith("not JSON: ")
-    assert message.id == 1
+    assert message.id == id
 
 
 TOO_DEEP = b"[" * 300 + b"]" * 300
@@ -390,81 +318,99 @@ def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
     assert peak(wreck) < 2 * peak(sound)
 
 
-@pytest.mark.pitfall("23")
-@pytest.mark.parametrize("id", ["true", "false", "1.0", "1e0", "[1]", '{"a":1}'])
-@pytest.mark.parametrize("rest", ['"result":{}', '"method":"ping"', '"error":{"code":1}'])
-def test_an_id_that_only_equals_an_integer_in_python_hits_no_request(id: str, rest: str) -> None:
-    message = malformed(f'{{"id":{id},{rest}}}')
-    assert message == InvalidMessage("an id is neither a string nor an integer", None)
-
-
-def test_ids_of_the_server_keep_their_type() -> None:
-    assert read('{"id":7,"method":"ping"}') == Request(7, "ping", {})
-    assert read('{"id":"7","method":"ping"}') == Request("7", "ping", {})
-
-
 @pytest.mark.requirement("RPC-03")
-def test_a_request_with_a_null_id_is_neither_a_request_nor_a_notification() -> None:
-    assert malformed('{"id":null,"method":"ping"}').reason == "the request ping has a null id"
-
-
-@pytest.mark.parametrize("method", ["5", "true", "[]", '{"a":1}', "0", "false"])
-def test_a_method_that_is_no_string_is_malformed_and_its_id_is_not_taken_for_ours(
-    method: str,
+@pytest.mark.pitfall("23")
+@pytest.mark.parametrize(
+    ("frames", "reason", "id"),
+    [
+        (["[]", "5", "null", '"text"', "true", "1.5"], "neither an object nor a batch", None),
+        (
+            [
+                f'{{"id":{odd},{rest}}}'
+                for odd in ("true", "false", "1.0", "1e0", "[1]", '{"a":1}')
+                for rest in ('"result":{}', '"method":"ping"', '"error":{"code":1}')
+            ],
+            "an id is neither a string nor an integer",
+            None,
+        ),
+        (['{"id":null,"method":"ping"}'], "the request ping has a null id", None),
+        (
+            [f'{{"id":3,"method":{odd}}}' for odd in ("5", "true", "[]", '{"a":1}', "0", "false")],
+            "a method is not a string",
+            None,
+        ),
+        (
+            ['{"id":4,"result":{},"error":{"code":1,"message":"no"}}'],
+            "both a result and an error",
+            4,
+        ),
+        (['{"id":4}', '{"id":4,"error":null}'], "neither a method, a result nor an error", 4),
+        (["{}"], "neither a method, a result nor an error", None),
+        (
+            [
+                f'{{"id":4,"error":{odd}}}'
+                for odd in ('"no"', "[]", "{}", '{"code":"1"}', '{"code":true}', "5")
+            ],
+            "an error without an integer code",
+            4,
+        ),
+    ],
+)
+def test_json_that_is_no_message_is_malformed_and_fails_the_request_it_answers(
+    frames: list[str], reason: str, id: int | None
 ) -> None:
-    assert malformed(f'{{"id":3,"method":{method}}}') == InvalidMessage(
-        "a method is not a string", None
-    )
+    for frame in frames:
+        assert read(frame) == InvalidMessage(reason, id), frame
+
+
+RESULTS: list[Any] = [None, 5, "text", [], {}, False]
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ('{"id":7,"method":"ping"}', Request(7, "ping", {})),
+        ('{"id":"7","method":"ping"}', Request("7", "ping", {})),
+        *(
+            (f'{{"id":1,"method":"m"{params}}}', Request(1, "m", {}))
+            for params in ("", ',"params":null', ',"params":{}')
+        ),
+        *(
+            (f'{{"method":"m"{params}}}', Notification("m", {}))
+            for params in ("", ',"params":null', ',"params":{}')
+        ),
+        (
+            '{"id":1,"method":"m","params":{"text":"NaN","Infinity":["-Infinity"]}}',
+            Request(1, "m", {"text": "NaN", "Infinity": ["-Infinity"]}),
+        ),
+        ('{"jsonrpc":"1.0","id":1,"result":{"a":1},"extra":true}', Result(1, {"a": 1})),
+        *((f'{{"id":1,"result":{json.dumps(result)}}}', Result(1, result)) for result in RESULTS),
+        ('{"id":1,"result":{},"error":null}', Result(1, {})),
+        (
+            '{"id":1,"result":null,"error":{"code":-5,"message":"no"}}',
+            Error(1, -5, "no", None),
+        ),
+        *(
+            (f'{{"id":1,"error":{{"code":0{text}}}}}', Error(1, 0, "", None))
+            for text in ("", ',"message":null', ',"message":5')
+        ),
+    ],
+)
+def test_what_a_message_may_leave_out_or_add(frame: str, message: Message) -> None:
+    found = read(frame)
+    assert found == message
+    assert type(vars_of(found).get("id")) is type(vars_of(message).get("id"))
+
+
+def vars_of(message: Any) -> dict[str, Any]:
+    return dict(message._asdict())
 
 
 @pytest.mark.parametrize("params", ["[]", "5", '"text"', "false"])
 def test_a_request_whose_params_are_no_object_can_still_be_refused(params: str) -> None:
     reason = "the params of m are not an object"
     assert read(f'{{"id":3,"method":"m","params":{params}}}') == MalformedRequest(3, reason)
-    assert malformed(f'{{"method":"m","params":{params}}}') == InvalidMessage(reason, None)
-
-
-@pytest.mark.parametrize("params", ["", ',"params":null', ',"params":{}'])
-def test_params_may_be_absent_null_or_empty(params: str) -> None:
-    assert read(f'{{"method":"m"{params}}}') == Notification("m", {})
-    assert read(f'{{"id":1,"method":"m"{params}}}') == Request(1, "m", {})
-
-
-def test_members_that_nobody_knows_are_overlooked() -> None:
-    assert read('{"jsonrpc":"1.0","id":1,"result":{"a":1},"extra":true}') == Result(1, {"a": 1})
-
-
-@pytest.mark.parametrize("result", [None, 5, "text", [], {}, False])
-def test_a_result_of_any_kind_is_handed_on_as_it_came(result: Any) -> None:
-    assert read(f'{{"id":1,"result":{json.dumps(result)}}}') == Result(1, result)
-
-
-def test_a_null_error_beside_a_result_and_a_null_result_beside_an_error_are_no_contradiction() -> (
-    None
-):
-    assert read('{"id":1,"result":{},"error":null}') == Result(1, {})
-    assert read('{"id":1,"result":null,"error":{"code":-5,"message":"no"}}') == Error(
-        1, -5, "no", None
-    )
-
-
-def test_both_a_result_and_an_error_are_malformed_and_fail_the_request_they_answer() -> None:
-    message = malformed('{"id":4,"result":{},"error":{"code":1,"message":"no"}}')
-    assert message == InvalidMessage("both a result and an error", 4)
-
-
-def test_an_answer_with_nothing_in_it_is_malformed_and_fails_the_request_it_answers() -> None:
-    assert malformed('{"id":4}') == InvalidMessage("neither a method, a result nor an error", 4)
-    assert malformed('{"id":4,"error":null}').id == 4
-    assert malformed("{}").id is None
-
-
-@pytest.mark.parametrize("error", ['"no"', "[]", "{}", '{"code":"1"}', '{"code":true}', "5"])
-def test_an_error_without_an_integer_code_is_malformed_and_fails_the_request_it_answers(
-    error: str,
-) -> None:
-    message = malformed(f'{{"id":4,"error":{error}}}')
-    assert message == InvalidMessage("an error without an integer code", 4)
+    assert read(f'{{"method":"m","params":{params}}}') == InvalidMessage(reason, None)
 
 
 @pytest.mark.requirement("RPC-10")
@@ -472,11 +418,6 @@ def test_an_error_without_an_integer_code_is_malformed_and_fails_the_request_it_
 def test_an_error_without_an_id_is_an_error_of_no_request(id: str) -> None:
     message = read(f'{{{id}"error":{{"code":-32700,"message":"what?","data":[1]}}}}')
     assert message == Error(None, -32700, "what?", [1])
-
-
-@pytest.mark.parametrize("text", ["", ',"message":null', ',"message":5'])
-def test_an_error_without_a_message_still_has_its_code(text: str) -> None:
-    assert read(f'{{"id":1,"error":{{"code":0{text}}}}}') == Error(1, 0, "", None)
 
 
 # -- how many values -------------------------------------------------------------------------------
@@ -527,16 +468,20 @@ def test_what_is_within_a_string_counts_for_nothing(
     assert isinstance(read, Result)
 
 
-@pytest.mark.parametrize("frame", [b'"' * 100_000, b'["' + b'\\"' * 100_000, b"[" * 100_000])
+@pytest.mark.parametrize(
+    ("frame", "counted"),
+    [(b'"' * 100_000, False), (b'["' + b'\\"' * 100_000, False), (b"[" * 100_000, True)],
+)
 def test_a_frame_that_is_no_json_is_read_within_the_bound_too(
-    frame: bytes, monkeypatch: pytest.MonkeyPatch
+    frame: bytes, counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonrpc, "MAX_VALUES", 1000)
-    try:
+    if counted:
+        with pytest.raises(LimitExceeded):
+            decode(frame)
+    else:
         (read,) = decode(frame)
-    except LimitExceeded:
-        return
-    assert isinstance(read, InvalidMessage)
+        assert isinstance(read, InvalidMessage)
 
 
 @pytest.mark.parametrize("unit", [b"[],", b'{"a":{}},'])
@@ -598,16 +543,14 @@ def test_the_bounds_of_the_decoder() -> None:
     )
 
 
-def test_the_size_of_small_values_is_what_they_take_as_objects() -> None:
-    assert size_of({"list": [0] * 1000}) > 50_000
-    assert size_of({"text": "x" * 1000}) < 2000
-
-
 @pytest.mark.parametrize("end", ["", "\xe9", "\u20ac", "\U0001f600"])
 def test_the_size_of_a_text_is_not_less_than_what_its_characters_take(end: str) -> None:
     text = "x" * 100_000 + end
     assert sys.getsizeof(text) <= size_of({"text": text}) <= sys.getsizeof(text) + 1000
 
 
-def test_whatever_an_interceptor_made_of_parameters_has_a_size() -> None:
+def test_the_size_of_a_value_is_what_it_takes_as_an_object() -> None:
+    assert size_of({"list": [0] * 1000}) > 50_000
+    assert size_of({"text": "x" * 1000}) < 2000
+    # Whatever an interceptor made of parameters has a size.
     assert size_of({"half a character": "\ud800", "object": object(), (1, 2): 3}) > 50  # type: ignore[dict-item]

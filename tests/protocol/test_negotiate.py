@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     MODES,
     ClientHello,
@@ -23,7 +24,7 @@ from syncmcp._protocol.negotiate import (
     ServerExited,
     negotiate,
 )
-from syncmcp._protocol.revisions import REVISIONS, STATEFUL
+from syncmcp._protocol.revisions import REVISIONS, STATEFUL, session_capabilities
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -48,8 +49,7 @@ from syncmcp.errors import (
     UsageError,
 )
 
-EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
-
+OFFERS = st.builds(OfferedCapabilities, *[st.booleans()] * len(OfferedCapabilities._fields))
 HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities(roots=True))
 NEWEST = "2026-07-28"
 
@@ -74,6 +74,27 @@ def unsupported(data: Any) -> UnsupportedVersion:
 
 def died() -> ServerExited:
     return ServerExited(ConnectionLost("the server ended", exit_code=1, stderr_tail="Traceback"))
+
+
+def agrees(
+    said: Sequence[str], revision: str, *outcomes: EffectOutcome, **options: Any
+) -> Negotiated:
+    """Play a negotiation that says this and agrees on that revision."""
+    played = Played(*outcomes, **options)
+    negotiated = played.run()
+    assert negotiated.dialect.revision == revision
+    assert played.said == list(said)
+    return negotiated
+
+
+def gives_up(said: Sequence[str], *outcomes: EffectOutcome, **options: Any) -> McpError:
+    """Play a negotiation that says this, and raises what it was told last."""
+    played = Played(*outcomes, **options)
+    last = outcomes[-1]
+    error = played.fail()
+    assert error is (last.error if isinstance(last, ServerExited) else last)
+    assert played.said == list(said)
+    return error
 
 
 class Played:
@@ -120,6 +141,30 @@ def in_words(effect: NegotiationEffect) -> str:
 
 # -- the probe and its verdict ---------------------------------------------------------------
 
+NO_DISCOVERIES: list[Any] = [
+    {},
+    {"tools": []},
+    {"supportedVersions": None},
+    {"supportedVersions": NEWEST},
+    {"supportedVersions": {NEWEST: {}}},
+    {"supportedVersions": [NEWEST, 5]},
+    {"supportedVersions": [None]},
+    {"protocolVersion": "2025-06-18"},
+]
+
+
+NO_SUPPORTED_LISTS: list[Any] = [
+    None,
+    {},
+    [],
+    "2025-11-25",
+    {"supported": None},
+    {"supported": NEWEST},
+    {"supported": [5]},
+    {"supported": ["2025-06-18", "2025-11-25"], "requested": NEWEST},
+]
+
+
 OLD_SERVER_REFUSALS = [
     pytest.param(MethodNotFound("Method not found"), id="-32601"),
     pytest.param(InvalidParams("Invalid request parameters"), id="-32602"),
@@ -127,176 +172,89 @@ OLD_SERVER_REFUSALS = [
     pytest.param(ParseError("what?"), id="-32700"),
     pytest.param(InternalError("oops"), id="-32603"),
     pytest.param(ResourceNotFound("not found"), id="-32002"),
-    pytest.param(ServerError("no", code=0), id="code 0"),
-    pytest.param(ServerError("no", code=-1), id="code -1"),
-    pytest.param(ServerError("Bad Request", code=-32000), id="-32000"),
     pytest.param(ServerError("session", code=-32001), id="-32001, a draft's header mismatch"),
     pytest.param(ServerError("caps", code=-32003), id="-32003, a draft's missing capability"),
     pytest.param(ServerError("version", code=-32004), id="-32004, a draft's unsupported version"),
-    pytest.param(ServerError("no", code=-32019), id="-32019"),
-    pytest.param(ServerError("no", code=-32023), id="-32023, undefined"),
-    pytest.param(ServerError("url", code=-32042), id="-32042"),
-    pytest.param(ServerError("no", code=404), id="code 404"),
+    *(
+        pytest.param(ServerError("no", code=code), id=str(code))
+        for code in (0, -1, -32000, -32019, -32023, -32042, 404)
+    ),
     pytest.param(ProbeTimedOut(), id="silence"),
     pytest.param(ProtocolError("malformed answer"), id="an answer that is no answer"),
-    pytest.param(HttpError("empty", status=400), id="400 empty"),
     pytest.param(HttpError("text", status=400, body="Bad Request"), id="400 plain text"),
     pytest.param(HttpError("json", status=400, body='{"detail":1}'), id="400 foreign JSON"),
     pytest.param(HttpError("no", status=404, body="Invalid session ID"), id="404 text"),
-    pytest.param(HttpError("no", status=405), id="405"),
-    pytest.param(HttpError("no", status=406), id="406"),
-    pytest.param(HttpError("no", status=415), id="415"),
-    pytest.param(HttpError("no", status=422), id="422"),
     pytest.param(HttpError("accepted", status=202), id="202 to a request"),
     pytest.param(HttpError("a page", status=200, body="<html>"), id="200 of the wrong kind"),
+    *(
+        pytest.param(HttpError("no", status=status), id=str(status))
+        for status in (400, 405, 406, 415, 422)
+    ),
+    *(pytest.param(result, id=repr(result)) for result in NO_DISCOVERIES),
+    *(pytest.param(unsupported(data), id=f"-32022 with {data!r}") for data in NO_SUPPORTED_LISTS),
 ]
 
 
-@pytest.mark.requirement("VER-13", "VER-14", "VER-15", "RPC-18")
+@pytest.mark.requirement("VER-11", "VER-13", "VER-14", "VER-15", "RPC-18")
 @pytest.mark.pitfall("18")
 @pytest.mark.parametrize("refusal", OLD_SERVER_REFUSALS)
 def test_whatever_no_stateless_server_would_say_leads_to_initialize(refusal: EffectOutcome) -> None:
-    played = Played(refusal, initialized("2025-06-18"))
-    assert played.run().dialect.revision == "2025-06-18"
-    assert played.said == [PROBE, INITIALIZE, INITIALIZED]
+    agrees([PROBE, INITIALIZE, INITIALIZED], "2025-11-25", refusal, initialized())
+
+
+@given(st.integers(-40_000, 1000).filter(lambda code: code not in (-32020, -32021, -32022)))
+def test_no_other_error_code_decides_anything(code: int) -> None:
+    refusal = ServerError.from_wire(code, "no")
+    agrees([PROBE, INITIALIZE, INITIALIZED], "2025-11-25", refusal, initialized())
 
 
 @pytest.mark.requirement("VER-13")
-@pytest.mark.parametrize(
-    "offered",
-    [
-        ["2026-07-28"],
-        ["2024-11-05", "2026-07-28", "2025-11-25"],
-        ["2099-01-01", "2026-07-28"],
-    ],
-)
-def test_a_server_that_lists_the_stateless_revision_is_spoken_to_in_it(offered: list[str]) -> None:
-    result = discovered(*offered)
-    played = Played(result)
-    negotiated = played.run()
-    assert negotiated.dialect.revision == NEWEST
-    assert negotiated.result is result
-    assert played.said == [PROBE]
-
-
-@pytest.mark.parametrize(
-    ("offered", "newest"),
-    [
+def test_the_newest_revision_that_a_server_lists_is_spoken() -> None:
+    for listed in (
+        [NEWEST],
+        ["2024-11-05", NEWEST, "2025-11-25"],
+        ["2099-01-01", NEWEST],
+    ):
+        result = discovered(*listed)
+        assert agrees([PROBE], NEWEST, result).result is result
+    for listed, newest in (
         (["2025-06-18"], "2025-06-18"),
         (["2024-11-05", "2025-03-26"], "2025-03-26"),
         (["2099-01-01", "2025-11-25", "2024-11-05"], "2025-11-25"),
-    ],
-)
-def test_a_server_that_lists_stateful_revisions_only_is_offered_the_newest_of_them(
-    offered: list[str], newest: str
-) -> None:
-    played = Played(discovered(*offered), initialized(newest))
-    assert played.run().dialect.revision == newest
-    assert played.said == [PROBE, f"initialize {newest}", INITIALIZED]
+    ):
+        said = [PROBE, f"initialize {newest}", INITIALIZED]
+        agrees(said, newest, discovered(*listed), initialized(newest))
 
 
-@pytest.mark.parametrize("offered", [[], ["2099-01-01"], ["1999-01-01", "draft"]])
-def test_a_server_that_shares_nothing_is_given_up_and_both_lists_are_shown(
-    offered: list[str],
-) -> None:
-    for outcome in (discovered(*offered), unsupported({"supported": offered})):
-        played = Played(outcome)
-        error = played.fail()
-        assert type(error) is ProtocolError
-        assert str(offered) in str(error)
-        assert str(list(REVISIONS)) in str(error)
-        assert played.said == [PROBE]
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        {},
-        {"tools": []},
-        {"supportedVersions": None},
-        {"supportedVersions": NEWEST},
-        {"supportedVersions": {NEWEST: {}}},
-        {"supportedVersions": [NEWEST, 5]},
-        {"supportedVersions": [None]},
-        {"protocolVersion": "2025-06-18"},
-    ],
-    ids=repr,
-)
-@pytest.mark.requirement("VER-14")
-def test_a_result_that_is_no_discovery_leads_to_initialize(result: dict[str, Any]) -> None:
-    played = Played(result, initialized())
-    assert played.run().dialect.revision == "2025-11-25"
-    assert played.said == [PROBE, INITIALIZE, INITIALIZED]
+def test_a_server_that_shares_nothing_is_given_up_and_both_lists_are_shown() -> None:
+    for listed in ([], ["2099-01-01"], ["1999-01-01", "draft"]):
+        for outcome in (discovered(*listed), unsupported({"supported": listed})):
+            played = Played(outcome)
+            error = played.fail()
+            assert type(error) is ProtocolError
+            assert str(listed) in str(error)
+            assert str(list(REVISIONS)) in str(error)
+            assert played.said == [PROBE]
 
 
 @pytest.mark.requirement("VER-11", "VER-12")
 def test_a_refused_revision_is_asked_for_again_when_the_server_names_a_shared_stateless_one() -> (
     None
 ):
-    result = discovered(NEWEST)
-    played = Played(unsupported({"supported": ["2025-11-25", NEWEST]}), result)
-    negotiated = played.run()
-    assert negotiated.dialect.revision == NEWEST
-    assert negotiated.result is result
-    assert played.said == [PROBE, DISCOVER]
-
-
-@pytest.mark.requirement("VER-11", "VER-12")
-@pytest.mark.parametrize(
-    "second",
-    [
+    result, refusal = discovered(NEWEST), unsupported({"supported": ["2025-11-25", NEWEST]})
+    assert agrees([PROBE, DISCOVER], NEWEST, refusal, result).result is result
+    # Only once, and never by `initialize`.
+    for second in (
         unsupported({"supported": [NEWEST]}),
         MethodNotFound("no such method"),
         HttpError("no", status=404),
         ConnectionLost("gone"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_it_is_asked_for_again_only_once_and_never_by_initialize(second: McpError) -> None:
-    played = Played(unsupported({"supported": [NEWEST]}), second)
-    assert played.fail() is second
-    assert played.said == [PROBE, DISCOVER]
+        died(),
+    ):
+        gives_up([PROBE, DISCOVER], refusal, second)
 
 
-@pytest.mark.requirement("VER-11")
-def test_a_refused_revision_leads_to_initialize_when_only_stateful_ones_are_shared() -> None:
-    played = Played(
-        unsupported({"supported": ["2025-06-18", "2025-11-25"], "requested": NEWEST}),
-        initialized(),
-    )
-    assert played.run().dialect.revision == "2025-11-25"
-    assert played.said == [PROBE, INITIALIZE, INITIALIZED]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [None, {}, [], "2025-11-25", {"supported": None}, {"supported": NEWEST}, {"supported": [5]}],
-    ids=repr,
-)
-def test_a_refused_revision_without_a_usable_list_leads_to_initialize(data: Any) -> None:
-    played = Played(unsupported(data), initialized())
-    assert played.run().dialect.revision == "2025-11-25"
-    assert played.said == [PROBE, INITIALIZE, INITIALIZED]
-
-
-@pytest.mark.requirement("VER-15")
-@pytest.mark.parametrize(
-    "error",
-    [
-        HeaderMismatch("Mcp-Method differs"),
-        MissingCapability("sampling", data={"requiredCapabilities": {"sampling": {}}}),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_that_only_a_stateless_server_knows_is_raised_without_falling_back(
-    error: McpError,
-) -> None:
-    played = Played(error)
-    assert played.fail() is error
-    assert played.said == [PROBE]
-
-
-@pytest.mark.requirement("VER-07")
+@pytest.mark.requirement("VER-07", "VER-15")
 @pytest.mark.parametrize(
     "error",
     [
@@ -313,18 +271,13 @@ def test_an_error_that_only_a_stateless_server_knows_is_raised_without_falling_b
         pytest.param(TransportError("TLS"), id="TLS"),
         pytest.param(LimitExceeded("too long"), id="a limit of ours"),
         pytest.param(ClosedError("closed"), id="closed by another thread"),
+        # What only a stateless server knows to say is no reason to try another era, either.
+        pytest.param(HeaderMismatch("Mcp-Method differs"), id="a header that differs"),
+        pytest.param(MissingCapability("sampling"), id="a missing capability"),
     ],
 )
 def test_an_outage_says_nothing_about_the_era(error: McpError) -> None:
-    played = Played(error)
-    assert played.fail() is error
-    assert played.said == [PROBE]
-
-
-@given(st.integers(-40_000, 1000).filter(lambda code: code not in (-32020, -32021, -32022)))
-def test_no_other_error_code_decides_anything(code: int) -> None:
-    played = Played(ServerError.from_wire(code, "no"), initialized())
-    assert played.run().dialect.revision == "2025-11-25"
+    gives_up([PROBE], error)
 
 
 # -- servers that end ------------------------------------------------------------------------
@@ -332,39 +285,21 @@ def test_no_other_error_code_decides_anything(code: int) -> None:
 
 @pytest.mark.pitfall("18")
 @pytest.mark.requirement("VER-14")
-def test_a_server_that_dies_of_the_probe_is_started_again_for_initialize() -> None:
-    played = Played(died(), initialized("2024-11-05"))
-    assert played.run().dialect.revision == "2024-11-05"
-    assert played.said == [PROBE, RESTART, INITIALIZE, INITIALIZED]
+def test_a_server_that_dies_of_the_probe_or_after_it_is_started_again_for_initialize() -> None:
+    again = [RESTART, INITIALIZE, INITIALIZED]
+    agrees([PROBE, *again], "2024-11-05", died(), initialized("2024-11-05"))
+    said = [PROBE, INITIALIZE, *again]
+    agrees(said, "2024-11-05", ProbeTimedOut(), died(), initialized("2024-11-05"))
 
 
-@pytest.mark.pitfall("18")
-@pytest.mark.requirement("VER-14")
-def test_a_server_that_ignores_the_probe_and_dies_of_initialize_is_started_again() -> None:
-    played = Played(ProbeTimedOut(), died(), initialized("2024-11-05"))
-    assert played.run().dialect.revision == "2024-11-05"
-    assert played.said == [PROBE, INITIALIZE, RESTART, INITIALIZE, INITIALIZED]
-
-
-@pytest.mark.parametrize("first", [died(), ProbeTimedOut()], ids=["died", "silent"])
-def test_a_server_that_dies_of_everything_is_given_up_after_one_restart(
-    first: EffectOutcome,
-) -> None:
-    last = died()
-    outcomes = (first, last) if isinstance(first, ServerExited) else (first, died(), last)
-    played = Played(*outcomes)
-    error = played.fail()
-    assert error is last.error
+def test_a_server_that_dies_of_everything_is_given_up_after_one_restart() -> None:
+    error = gives_up([PROBE, RESTART, INITIALIZE], died(), died())
     assert "exit code 1" in str(error)
     assert "Traceback" in str(error)
-    assert played.said.count(RESTART) == 1
-
-
-def test_a_server_that_dies_after_it_named_its_revision_is_given_up() -> None:
-    last = died()
-    played = Played(unsupported({"supported": [NEWEST]}), last)
-    assert played.fail() is last.error
-    assert played.said == [PROBE, DISCOVER]
+    gives_up([PROBE, INITIALIZE, RESTART, INITIALIZE], ProbeTimedOut(), died(), died())
+    for mode in ("legacy", "2025-03-26"):
+        revision = STATEFUL[0] if mode == "legacy" else mode
+        gives_up([f"initialize {revision}"], died(), mode=mode)
 
 
 # -- a probe that is answered too late -------------------------------------------------------
@@ -372,56 +307,24 @@ def test_a_server_that_dies_after_it_named_its_revision_is_given_up() -> None:
 
 @pytest.mark.pitfall("18")
 @pytest.mark.requirement("VER-11", "VER-12")
-def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised_by_its_refusal() -> None:
-    result = discovered(NEWEST)
-    played = Played(ProbeTimedOut(), unsupported({"supported": [NEWEST]}), result)
-    negotiated = played.run()
-    assert negotiated.dialect.revision == NEWEST
-    assert negotiated.result is result
-    assert played.said == [PROBE, INITIALIZE, DISCOVER]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [None, "text", {}, {"supported": ["2099-01-01"]}, {"supported": ["2024-11-05"]}],
-    ids=repr,
-)
-def test_a_refusal_that_names_no_stateless_revision_of_ours_is_raised(data: Any) -> None:
-    refusal = unsupported(data)
-    played = Played(ProbeTimedOut(), refusal)
-    assert played.fail() is refusal
-    assert played.said == [PROBE, INITIALIZE]
-
-
-@pytest.mark.requirement("VER-11", "VER-12")
-def test_an_answer_to_the_probe_that_comes_instead_of_the_handshake_counts() -> None:
+def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised() -> None:
     result = discovered("2025-11-25", NEWEST)
-    played = Played(ProbeTimedOut(), LateProbeAnswer(result))
-    negotiated = played.run()
-    assert negotiated.dialect.revision == NEWEST
-    assert negotiated.result is result
-    assert played.said == [PROBE, INITIALIZE]
-
-    played = Played(ProbeTimedOut(), LateProbeAnswer(unsupported({"supported": [NEWEST]})), result)
-    assert played.run().result is result
-    assert played.said == [PROBE, INITIALIZE, DISCOVER]
-
-    refusal = MissingCapability("sampling")
-    assert Played(ProbeTimedOut(), LateProbeAnswer(refusal)).fail() is refusal
-
-
-def test_only_a_handshake_after_a_probe_waits_for_that_too() -> None:
-    played = Played(ProbeTimedOut(), died(), initialized())
+    silence, refusal = ProbeTimedOut(), unsupported({"supported": [NEWEST]})
+    late, refused = LateProbeAnswer(result), LateProbeAnswer(refusal)
+    asked, again = [PROBE, INITIALIZE], [PROBE, INITIALIZE, DISCOVER]
+    assert agrees(asked, NEWEST, silence, late).result is result
+    assert agrees(again, NEWEST, silence, refused, result).result is result
+    assert agrees(again, NEWEST, silence, refusal, result).result is result
+    missing = MissingCapability("sampling")
+    assert Played(silence, LateProbeAnswer(missing)).fail() is missing
+    for data in (None, "text", {}, {"supported": ["2099-01-01"]}, {"supported": ["2024-11-05"]}):
+        gives_up(asked, silence, unsupported(data))
+    # A fresh server has no probe left to answer too late.
+    gives_up([*asked, RESTART, INITIALIZE], silence, died(), refusal)
+    played = Played(silence, died(), initialized())
     played.run()
-    asked = [effect for effect in played.effects if isinstance(effect, SendRequest)]
-    assert [effect.after_probe for effect in asked] == [False, True, False]
-
-
-def test_a_fresh_server_has_no_probe_left_to_answer_too_late() -> None:
-    refusal = unsupported({"supported": [NEWEST]})
-    played = Played(ProbeTimedOut(), died(), refusal)
-    assert played.fail() is refusal
-    assert played.said == [PROBE, INITIALIZE, RESTART, INITIALIZE]
+    requests = [effect for effect in played.effects if isinstance(effect, SendRequest)]
+    assert [effect.after_probe for effect in requests] == [False, True, False]
 
 
 # -- the handshake ---------------------------------------------------------------------------
@@ -446,45 +349,20 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
     assert negotiated.result is result
 
 
-def test_a_nameless_client_still_has_a_name_where_one_is_demanded() -> None:
-    played = Played(initialized(), mode="legacy", hello=ClientHello(None, NO_OFFER))
-    played.run()
-    (ask, _) = played.effects
-    assert isinstance(ask, SendRequest)
-    assert ask.params is not None
-    assert set(ask.params["clientInfo"]) == {"name", "version"}
-
-
-BEFORE_MODES: dict[str, Any] = {"roots": {"listChanged": True}, "sampling": {}}
-WITH_MODES: dict[str, Any] = {
-    "roots": {"listChanged": True},
-    "sampling": {"tools": {}, "context": {}},
-    "elicitation": {"form": {}, "url": {}},
-}
-# What is declared, by revision, if nothing, elicitation alone or everything is offered.
-DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "2025-11-25": ({}, {"elicitation": {"form": {}, "url": {}}}, WITH_MODES),
-    "2025-06-18": ({}, {"elicitation": {}}, {**BEFORE_MODES, "elicitation": {}}),
-    "2025-03-26": ({}, {}, BEFORE_MODES),
-    "2024-11-05": ({}, {}, BEFORE_MODES),
-}
-
-
 @pytest.mark.requirement("VER-02", "ROOT-01", "SAMP-01", "ELI-01")
-@pytest.mark.parametrize("revision", DECLARED)
-@pytest.mark.parametrize(
-    ("number", "offer"),
-    list(enumerate([NO_OFFER, OfferedCapabilities(form=True, url=True), EVERYTHING])),
-)
+@pytest.mark.parametrize("revision", STATEFUL)
+@given(offer=OFFERS)
 def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
-    revision: str, number: int, offer: OfferedCapabilities
+    revision: str, offer: OfferedCapabilities
 ) -> None:
     played = Played(initialized(revision), mode=revision, hello=ClientHello(None, offer))
     played.run()
     (ask, _) = played.effects
     assert isinstance(ask, SendRequest)
     assert ask.params is not None
-    assert ask.params["capabilities"] == DECLARED[revision][number]
+    assert ask.params["capabilities"] == session_capabilities(revision, offer)
+    # Who is nameless has a name all the same where one is demanded.
+    assert set(ask.params["clientInfo"]) == {"name", "version"}
 
 
 @pytest.mark.requirement("VER-06")
@@ -509,13 +387,10 @@ def test_a_revision_that_we_do_not_speak_ends_it_before_anything_else_is_sent(ch
     assert repr(chosen) in str(error)
     assert str(list(STATEFUL)) in str(error)
     assert played.said == [INITIALIZE]
-
-
-def test_a_result_without_a_revision_is_no_handshake() -> None:
     assert isinstance(Played({}, mode="legacy").fail(), ProtocolError)
 
 
-@pytest.mark.requirement("VER-07", "VER-21")
+@pytest.mark.requirement("VER-01", "VER-07", "VER-21")
 @pytest.mark.parametrize(
     "error",
     [
@@ -524,46 +399,27 @@ def test_a_result_without_a_revision_is_no_handshake() -> None:
         HttpError("no", status=400, body="this server speaks 2026-07-28 only"),
         ConnectionLost("gone"),
         AuthError("who are you?", status=401),
+        unsupported({"supported": [NEWEST]}),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_a_refused_handshake_shows_what_the_server_said(error: McpError) -> None:
-    played = Played(error, mode="legacy")
-    raised = played.fail()
-    assert raised is error
-    assert error.message in str(raised)
-    assert played.said == [INITIALIZE]
+    message = error.message
+    assert message in str(gives_up([INITIALIZE], error, mode="legacy"))
 
 
 # -- modes -----------------------------------------------------------------------------------
 
 
-def test_there_are_two_ways_to_find_out_and_every_revision_can_be_pinned() -> None:
-    assert list(MODES) == ["auto", "legacy", *REVISIONS]
-
-
 @pytest.mark.parametrize("mode", ["", "AUTO", "modern", "2025-01-01"])
 def test_a_mode_that_does_not_exist_is_refused_before_anything_is_sent(mode: str) -> None:
+    assert list(MODES) == ["auto", "legacy", *REVISIONS]
     played = Played(mode=mode)
     error = played.fail()
     assert isinstance(error, UsageError)
     assert repr(mode) in str(error)
     assert "'auto'" in str(error)
     assert played.said == []
-
-
-@pytest.mark.requirement("VER-01")
-def test_without_a_probe_the_handshake_is_the_first_thing_that_is_said() -> None:
-    played = Played(initialized("2024-11-05"), mode="legacy")
-    assert played.run().dialect.revision == "2024-11-05"
-    assert played.said[0] == INITIALIZE
-
-
-def test_without_a_probe_a_refused_revision_is_an_error() -> None:
-    refusal = unsupported({"supported": [NEWEST]})
-    played = Played(refusal, mode="legacy")
-    assert played.fail() is refusal
-    assert played.said == [INITIALIZE]
 
 
 @pytest.mark.requirement("VER-02")
@@ -579,60 +435,24 @@ def test_a_pinned_stateful_revision_is_offered_and_the_only_one_accepted(revisio
         assert revision in str(error)
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2025-03-26"])
-def test_a_server_that_dies_without_a_probe_is_not_started_twice(mode: str) -> None:
-    played = Played(died(), mode=mode)
-    assert isinstance(played.fail(), TransportError)
-    assert RESTART not in played.said
-
-
-def test_a_pinned_stateless_revision_is_asked_for_without_a_probe() -> None:
+def test_a_pinned_stateless_revision_is_asked_for_without_a_probe_and_nothing_else_is() -> None:
     result = discovered(NEWEST)
-    played = Played(result, mode=NEWEST)
-    negotiated = played.run()
-    assert negotiated.dialect.revision == NEWEST
-    assert negotiated.result is result
-    assert played.said == [DISCOVER]
-
-
-@pytest.mark.parametrize("offered", [["2025-11-25"], [], ["2099-01-01"]])
-def test_a_pinned_stateless_revision_is_not_given_up_for_another(offered: list[str]) -> None:
-    played = Played(discovered(*offered), mode=NEWEST)
-    error = played.fail()
-    assert isinstance(error, ProtocolError)
-    assert str(offered) in str(error)
-    assert NEWEST in str(error)
-    assert played.said == [DISCOVER]
-
-
-def test_a_pinned_stateless_revision_is_not_read_into_an_answer_that_does_not_name_it() -> None:
-    assert isinstance(Played({}, mode=NEWEST).fail(), ProtocolError)
-
-
-def test_a_known_server_that_is_out_of_order_is_not_asked_anything_else() -> None:
-    for status in (401, 503):
-        outage = HttpError("no", status=status)
-        played = Played(outage, known="2025-06-18")
-        assert played.fail() is outage
-        assert played.said == ["initialize 2025-06-18"]
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
+    assert agrees([DISCOVER], NEWEST, result, mode=NEWEST).result is result
+    for refusal in (
         MethodNotFound("what?"),
         unsupported({"supported": ["2025-11-25"]}),
         HttpError("no", status=400),
         died(),
-    ],
-    ids=lambda outcome: type(outcome).__name__,
-)
-def test_a_pinned_stateless_revision_has_no_way_back_to_initialize(
-    refusal: McpError | ServerExited,
-) -> None:
-    played = Played(refusal, mode=NEWEST)
-    assert played.fail() is (refusal.error if isinstance(refusal, ServerExited) else refusal)
-    assert played.said == [DISCOVER]
+    ):
+        gives_up([DISCOVER], refusal, mode=NEWEST)
+    assert isinstance(Played({}, mode=NEWEST).fail(), ProtocolError)
+    for listed in (["2025-11-25"], [], ["2099-01-01"]):
+        played = Played(discovered(*listed), mode=NEWEST)
+        error = played.fail()
+        assert isinstance(error, ProtocolError)
+        assert str(listed) in str(error)
+        assert NEWEST in str(error)
+        assert played.said == [DISCOVER]
 
 
 # -- servers we know -------------------------------------------------------------------------
@@ -641,9 +461,15 @@ def test_a_pinned_stateless_revision_has_no_way_back_to_initialize(
 @pytest.mark.requirement("VER-16")
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
-    played = Played(initialized(revision), known=revision)
-    assert played.run().dialect.revision == revision
-    assert played.said == [f"initialize {revision}", INITIALIZED]
+    handshake = f"initialize {revision}"
+    agrees([handshake, INITIALIZED], revision, initialized(revision), known=revision)
+    for outage in (
+        HttpError("no", status=401),
+        HttpError("no", status=503),
+        ConnectFailed("refused"),
+        ConnectionLost("reset"),
+    ):
+        gives_up([handshake], outage, known=revision)
 
 
 @pytest.mark.requirement("VER-16")
@@ -658,32 +484,20 @@ def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
     ],
     ids=["unsupported version", "no such method", "404", "another revision", "died"],
 )
-def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way(surprise: EffectOutcome) -> None:
-    played = Played(surprise, discovered(NEWEST), known="2025-06-18")
-    assert played.run().dialect.revision == NEWEST
-    assert played.said == ["initialize 2025-06-18", RESTART, PROBE]
+def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way_once(
+    surprise: EffectOutcome,
+) -> None:
+    way = ["initialize 2025-06-18", RESTART, PROBE]
+    agrees(way, NEWEST, surprise, discovered(NEWEST), known="2025-06-18")
+    refusal = MethodNotFound("no")
+    gives_up([*way, INITIALIZE], surprise, ProbeTimedOut(), refusal, known="2025-06-18")
 
 
-def test_a_known_server_that_cannot_be_reached_is_not_asked_anything_else() -> None:
-    for outcome in (ConnectFailed("refused"), ConnectionLost("reset")):
-        played = Played(outcome, known="2025-06-18")
-        assert isinstance(played.fail(), TransportError)
-        assert played.said == ["initialize 2025-06-18"]
-
-
-def test_a_server_known_as_stateless_is_asked_again_what_it_can_do() -> None:
-    played = Played(discovered(NEWEST), known=NEWEST)
-    assert played.run().dialect.revision == NEWEST
-    assert played.said == [PROBE]
-
-
-def test_what_is_known_changes_nothing_for_a_pinned_mode() -> None:
-    assert Played(discovered(NEWEST), mode=NEWEST, known="2025-06-18").run().dialect.revision == (
-        NEWEST
-    )
-    played = Played(initialized(), mode="legacy", known="2024-11-05")
-    played.run()
-    assert played.said == [INITIALIZE, INITIALIZED]
+def test_what_is_known_changes_nothing_for_a_pinned_mode_or_the_newest_revision() -> None:
+    agrees([PROBE], NEWEST, discovered(NEWEST), known=NEWEST)
+    agrees([DISCOVER], NEWEST, discovered(NEWEST), mode=NEWEST, known="2025-06-18")
+    said = [INITIALIZE, INITIALIZED]
+    agrees(said, "2025-11-25", initialized(), mode="legacy", known="2024-11-05")
 
 
 # -- for every server ------------------------------------------------------------------------
@@ -751,23 +565,3 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
     in_vain = mode == "auto" and known is not None
     assert 1 <= asked <= 5 + in_vain
     assert restarts <= 2 + in_vain
-
-
-def test_the_whole_way_is_gone_once_where_what_was_known_was_in_vain() -> None:
-    steps = negotiate("auto", HELLO, STATEFUL[0])
-    refusal = MethodNotFound("no")
-    outcomes: list[EffectOutcome] = [died(), ProbeTimedOut(), refusal]
-    effects = []
-    effect = next(steps)
-    while outcomes:
-        effects.append(effect)
-        answer = outcomes.pop(0) if isinstance(effect, SendRequest) else None
-        if answer is refusal:
-            break
-        effect = steps.send(answer)
-    with pytest.raises(MethodNotFound):
-        steps.send(refusal)
-    methods = [
-        each.method if isinstance(each, SendRequest) else type(each).__name__ for each in effects
-    ]
-    assert methods == ["initialize", "Restart", "server/discover", "initialize"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.exchange import AnsweredLinks, repeat_delay
 from syncmcp._protocol.revisions import (
     KNOWN_QUESTIONS,
     KNOWN_REQUESTS,
-    STATEFUL,
     STATELESS,
     dialect_for,
 )
@@ -54,81 +53,86 @@ def refused(method: str = "tools/call", **parts: Any) -> ProtocolError:
 # -- reading ---------------------------------------------------------------------------------
 
 
-def test_questions_are_read_under_their_keys_with_what_they_ask() -> None:
-    round = read(inputRequests={"a b": ASKED, "": ROOTS}, requestState="s")
+@pytest.mark.requirement("MRTR-02", "MRTR-07")
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
+def test_questions_are_read_under_their_keys_with_what_they_ask(method: str) -> None:
+    assert {"tools/call", "prompts/get", "resources/read"} == INPUT_METHODS
+    round = read(method, inputRequests={"a b": ASKED, "": ROOTS}, requestState="s")
     assert round.questions == {
         "a b": InputQuestion("elicitation/create", {"message": "who?"}),
         "": InputQuestion("roots/list", {}),
     }
     assert round.state == "s"
+    no_params: list[dict[str, Any]] = [{}, {"params": None}, {"params": {}}]
+    for params in no_params:
+        bare = read(method, inputRequests={"k": {"method": "roots/list", **params}})
+        assert bare.questions == {"k": InputQuestion("roots/list", {})}
+    # Either may be missing, and an empty state is a state.
+    for absent in ({}, {"requestState": None}):
+        assert read(method, inputRequests={"k": ROOTS}, **absent).state is None
+    assert read(method, inputRequests={"k": ROOTS}, requestState="").state == ""
+    no_questions: list[dict[str, Any]] = [{}, {"inputRequests": None}, {"inputRequests": {}}]
+    for none in no_questions:
+        round = read(method, requestState="", **none)
+        assert (round.questions, round.state) == ({}, "")
 
 
-@pytest.mark.parametrize("params", [{}, {"params": None}, {"params": {}}])
-def test_a_question_may_have_no_params(params: dict[str, Any]) -> None:
-    assert read(inputRequests={"k": {"method": "roots/list", **params}}).questions == {
-        "k": InputQuestion("roots/list", {})
-    }
-
-
-@pytest.mark.parametrize("parts", [{}, {"requestState": None}])
-def test_questions_may_come_without_a_state(parts: dict[str, Any]) -> None:
-    assert read(inputRequests={"k": ROOTS}, **parts).state is None
-
-
-@pytest.mark.parametrize("parts", [{}, {"inputRequests": None}, {"inputRequests": {}}])
-def test_a_state_may_come_without_questions(parts: dict[str, Any]) -> None:
-    round = read(requestState="s", **parts)
-    assert round.questions == {}
-    assert round.state == "s"
-
-
-@pytest.mark.requirement("MRTR-02")
-def test_an_empty_state_is_a_state() -> None:
-    assert read(requestState="").state == ""
-    assert read(inputRequests={"k": ROOTS}, requestState="").state == ""
+NO_QUESTIONS: list[Any] = [
+    None,
+    5,
+    "roots/list",
+    [],
+    {},
+    {"params": {}},
+    {"method": None},
+    {"method": 5},
+    {"method": ["roots/list"]},
+    {"method": "roots/list", "params": []},
+    {"method": "roots/list", "params": "text"},
+    {"method": "roots/list", "params": False},
+    {"method": "roots/list", "params": 0},
+]
 
 
 @pytest.mark.requirement("RPC-16")
 @pytest.mark.parametrize(
-    "parts", [{}, {"inputRequests": None}, {"requestState": None, "inputRequests": None}]
-)
-def test_neither_questions_nor_a_state_is_nothing_to_go_on_from(parts: dict[str, Any]) -> None:
-    assert "asks for input without a question" in str(refused(**parts))
-
-
-@pytest.mark.parametrize("state", [0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1}])
-def test_a_state_that_is_no_string_fails_the_call_without_being_shown(state: Any) -> None:
-    error = refused(requestState=state, inputRequests={"k": ROOTS})
-    assert error.message == "the state of an input request is no string"
-
-
-@pytest.mark.parametrize("requests", [0, False, "", "text", [], [ASKED], 1.5])
-def test_questions_that_are_no_object_fail_the_call(requests: Any) -> None:
-    assert "are no object" in str(refused(inputRequests=requests, requestState="s"))
-
-
-@pytest.mark.parametrize(
-    "request_",
+    ("parts", "problem"),
     [
-        None,
-        5,
-        "roots/list",
-        [],
-        {},
-        {"params": {}},
-        {"method": None},
-        {"method": 5},
-        {"method": ["roots/list"]},
-        {"method": "roots/list", "params": []},
-        {"method": "roots/list", "params": "text"},
-        {"method": "roots/list", "params": False},
-        {"method": "roots/list", "params": 0},
+        *(
+            (parts, "asks for input without a question")
+            for parts in (
+                {},
+                {"inputRequests": None},
+                {"requestState": None, "inputRequests": None},
+            )
+        ),
+        *(
+            (
+                {"requestState": state, "inputRequests": {"k": ROOTS}},
+                "the state of an input request is no string",
+            )
+            for state in (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
+        ),
+        *(
+            ({"inputRequests": requests, "requestState": "secret"}, "are no object")
+            for requests in (0, False, "", "text", [], [ASKED], 1.5)
+        ),
+        *(
+            (
+                {"inputRequests": {"good": ASKED, "bad": question}, "requestState": "secret"},
+                "an input request contains an invalid question",
+            )
+            for question in NO_QUESTIONS
+        ),
     ],
     ids=repr,
 )
-def test_one_question_that_makes_no_sense_fails_the_call(request_: Any) -> None:
-    error = refused(inputRequests={"good": ASKED, "bad": request_}, requestState="secret")
-    assert error.message == "an input request contains an invalid question"
+def test_what_is_no_round_fails_the_call_without_showing_its_state(
+    parts: dict[str, Any], problem: str
+) -> None:
+    message = refused(**parts).message
+    assert problem in message
+    assert "secret" not in message
 
 
 def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
@@ -136,12 +140,6 @@ def test_sixty_four_questions_are_read_and_one_more_is_too_many() -> None:
     assert list(read(inputRequests=requests).questions) == list(requests)
     error = refused(inputRequests={**requests, "one more": ASKED})
     assert "asks 65 questions at once" in str(error)
-
-
-@pytest.mark.requirement("MRTR-07")
-def test_three_requests_may_be_answered_with_a_question() -> None:
-    for method in ("tools/call", "prompts/get", "resources/read"):
-        assert read(method, requestState="s").state == "s"
 
 
 @pytest.mark.requirement("MRTR-07")
@@ -159,14 +157,6 @@ def test_three_requests_may_be_answered_with_a_question() -> None:
 def test_a_question_in_the_result_of_any_other_request_fails_it(method: str) -> None:
     for parts in ({"inputRequests": {"k": ASKED}}, {"requestState": "s"}, {}):
         assert refused(method, **parts).message == "the server may not ask for input here"
-
-
-@pytest.mark.requirement("MRTR-07")
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.parametrize("method", ["tools/call", "tools/list"])
-def test_a_stateful_result_is_never_a_question(revision: str, method: str) -> None:
-    result = {"resultType": "input_required", "requestState": "s", "inputRequests": {"k": ASKED}}
-    assert dialect_for(revision, None).read_result(method, result) is result
 
 
 @given(st.dictionaries(st.sampled_from(["inputRequests", "requestState", "_meta"]), JSON))
@@ -189,54 +179,28 @@ def test_a_round_shows_the_keys_of_its_questions_and_nothing_secret() -> None:
 # -- going on --------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("MRTR-02", "MRTR-04")
-@pytest.mark.parametrize(
-    "state",
-    [
-        "",
-        " padded\t\r\n",
-        '{"b": 1,\n "a" : 1.0}',
-        "e30=",
-        "null",
-        "\x00\x1b[2J",
-        "\ufeffgrüße e\u0301 \u202e \U0001f600",
-        "%7B%22a%22%3A1%7D",
-        "x" * 100_000,
-    ],
-    ids=lambda state: repr(state)[:20],
-)
-def test_a_state_goes_back_exactly_as_it_came(state: str) -> None:
-    assert read(requestState=state).retry({}, None)["requestState"] == state
-    assert read(requestState=state, inputRequests={"k": ROOTS}).retry({}, {"k": {}}) == {
-        "inputResponses": {"k": {}},
-        "requestState": state,
-    }
-
-
-@pytest.mark.requirement("MRTR-02", "MRTR-04")
-@given(st.text())
-def test_any_text_is_a_state_that_goes_back_as_it_came(state: str) -> None:
-    assert read(requestState=state).retry({"name": "x"}, None) == {
-        "name": "x",
-        "requestState": state,
-    }
-
-
-@pytest.mark.requirement("MRTR-03")
-def test_no_state_goes_back_where_none_came() -> None:
-    retried = read(inputRequests={"k": ROOTS}).retry({"name": "x"}, {"k": {"roots": []}})
-    assert retried == {"name": "x", "inputResponses": {"k": {"roots": []}}}
-
-
-@pytest.mark.requirement("MRTR-08")
-def test_answers_go_back_under_the_keys_of_their_questions() -> None:
-    round = read(inputRequests={"z": ASKED, "a": ROOTS, "": ROOTS})
-    answers = {"": {"roots": []}, "z": {"action": "decline"}, "a": {"roots": []}}
-    assert round.retry(None, answers) == {"inputResponses": answers}
-
-
-def test_nothing_goes_back_for_questions_that_were_not_asked() -> None:
-    assert read(requestState="s").retry(None, None) == {"requestState": "s"}
+@pytest.mark.requirement("MRTR-02", "MRTR-03", "MRTR-04", "MRTR-08")
+@given(st.none() | st.text(), st.none() | st.dictionaries(st.text(max_size=3), st.just(ASKED)))
+@example("", {"k": ROOTS})
+@example(" padded\t\r\n", None)
+@example('{"b": 1,\n "a" : 1.0}', {"z": ASKED, "": ROOTS})
+@example("\ufeffgrüße e\u0301 \u202e \U0001f600", None)
+@example("\x00\x1b[2J%7B%22a%22%3A1%7D", None)
+@example("x" * 100_000, None)
+def test_state_and_answers_go_back_exactly_as_they_came(
+    state: str | None, requests: dict[str, Any] | None
+) -> None:
+    assume(state is not None or requests)
+    answers = {key: {"answer to": key} for key in requests} if requests else None
+    expected: dict[str, Any] = {"name": "x"}
+    if answers:
+        expected["inputResponses"] = answers
+    if state is not None:
+        expected["requestState"] = state
+    round = read(inputRequests=requests, requestState=state)
+    assert round.retry({"name": "x"}, answers) == expected
+    del expected["name"]
+    assert round.retry(None, answers) == expected
 
 
 def test_going_on_leaves_the_original_params_and_the_answers_as_they_were() -> None:
@@ -257,11 +221,30 @@ URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "mess
 
 @pytest.mark.requirement("ELI-18")
 def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
-    second = {**URL, "elicitationId": "2"}
-    assert url_questions({"elicitations": [URL, second]}) == {
-        "0": InputQuestion("elicitation/create", URL),
-        "1": InputQuestion("elicitation/create", second),
-    }
+    links = [{**URL, "elicitationId": str(number)} for number in range(64)]
+    questions = url_questions({"elicitations": links})
+    assert list(questions.items()) == [
+        (str(number), InputQuestion("elicitation/create", link))
+        for number, link in enumerate(links)
+    ]
+
+
+NO_LINKS: list[Any] = [
+    None,
+    URL,
+    "url",
+    [],
+    [None],
+    ["https://example.com/"],
+    [[URL]],
+    [{}],
+    [{**URL, "mode": "form"}],
+    [{**URL, "mode": None}],
+    [{**URL, "mode": ["url"]}],
+    [{key: URL[key] for key in URL if key != "mode"}],
+    [URL, {**URL, "mode": "form"}],
+    [URL] * 65,
+]
 
 
 @pytest.mark.requirement("ELI-18")
@@ -274,29 +257,12 @@ def test_the_urls_of_an_error_are_read_as_questions_in_their_order() -> None:
         [],
         [URL],
         {},
-        {"elicitations": None},
-        {"elicitations": URL},
-        {"elicitations": "url"},
-        {"elicitations": []},
-        {"elicitations": [None]},
-        {"elicitations": ["https://example.com/"]},
-        {"elicitations": [[URL]]},
-        {"elicitations": [{}]},
-        {"elicitations": [{**URL, "mode": "form"}]},
-        {"elicitations": [{**URL, "mode": None}]},
-        {"elicitations": [{**URL, "mode": ["url"]}]},
-        {"elicitations": [{key: URL[key] for key in URL if key != "mode"}]},
-        pytest.param({"elicitations": [URL, {**URL, "mode": "form"}]}, id="a form among URLs"),
-        pytest.param({"elicitations": [URL] * 65}, id="65 URLs"),
+        *({"elicitations": links} for links in NO_LINKS),
     ],
-    ids=lambda data: repr(data)[:60],
+    ids=lambda data: f"{data!r:.60}{len(repr(data))}",
 )
 def test_an_error_whose_data_are_not_urls_alone_asks_for_nothing(data: Any) -> None:
     assert url_questions(data) == {}
-
-
-def test_sixty_four_urls_are_not_too_many() -> None:
-    assert list(url_questions({"elicitations": [URL] * 64})) == [str(n) for n in range(64)]
 
 
 # -- pauses ----------------------------------------------------------------------------------
@@ -306,12 +272,6 @@ def test_pauses_double_up_to_a_quarter_of_a_second() -> None:
     pauses = [repeat_delay(number) for number in (1, 2, 3, 4, 5, 16, 17, 100_000)]
     assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25, 0.25, 0.25]
     assert all(type(pause) is float for pause in pauses)
-
-
-def test_the_methods_with_rounds_are_requests_of_the_stateless_revision() -> None:
-    assert all(
-        dialect_for(STATELESS[0], None).required_capability(method) for method in INPUT_METHODS
-    )
 
 
 @pytest.mark.parametrize(

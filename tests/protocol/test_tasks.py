@@ -13,7 +13,6 @@ from syncmcp._protocol.exchange import TaskPoller, exchange, single_exchange
 from syncmcp._protocol.revisions import REVISIONS, dialect_for, unavailable_requests
 from syncmcp._protocol.steps import (
     AnswerInput,
-    Effect,
     InputQuestion,
     Pause,
     Send,
@@ -45,9 +44,9 @@ from syncmcp.errors import (
     ServerError,
     TooManyRounds,
 )
+from tests.protocol.played import NEWEST, Answerer, Played
 
 CORE = "2025-11-25"
-NEWEST = "2026-07-28"
 PARAMS: dict[str, Any] = {"name": "render"}
 AS_TASK = {**PARAMS, "task": {}}
 RESULT: dict[str, Any] = {"content": []}
@@ -70,72 +69,25 @@ def _agree(ask: AnswerInput) -> dict[str, Any]:
     return {key: {"to": key} for key in ask.questions}
 
 
-class Played:
-    """Steps with a server that says these things, and somebody who answers its questions."""
-
-    def __init__(
-        self,
-        steps: Any,
-        *outcomes: Any,
-        revision: str = NEWEST,
-        answer: Callable[[AnswerInput], Any] | None = None,
-    ) -> None:
-        self.effects: list[Effect] = []
-        self._steps = steps
-        self._outcomes = list(outcomes)
-        self._answer = answer or _agree
-        self._dialect = dialect_for(revision, None, {EXTENSION: {}})
-
-    def run(self) -> Any:
-        value: Any = None
-        try:
-            effect = next(self._steps)
-            while True:
-                self.effects.append(effect)
-                value = None
-                if isinstance(effect, AnswerInput):
-                    value = self._answer(effect)
-                elif isinstance(effect, Send):
-                    value = self._outcomes.pop(0)
-                    if not isinstance(value, McpError):
-                        value = Reply(value, self._dialect)
-                if isinstance(value, McpError):
-                    effect = self._steps.throw(value)
-                else:
-                    effect = self._steps.send(value)
-        except StopIteration as stop:
-            assert not self._outcomes, "not everything was asked for"
-            return stop.value
-
-    def fail(self, kind: type[McpError]) -> Any:
-        with pytest.raises(kind) as caught:
-            self.run()
-        assert not self._outcomes, "not everything was asked for"
-        return caught.value
-
-    @property
-    def sent(self) -> list[tuple[str, Any]]:
-        return [(one.method, one.params) for one in self.effects if isinstance(one, Send)]
-
-    @property
-    def pauses(self) -> list[float]:
-        return [one.seconds for one in self.effects if isinstance(one, Pause)]
-
-    @property
-    def asked(self) -> list[Any]:
-        return [dict(one.questions) for one in self.effects if isinstance(one, AnswerInput)]
-
-    @property
-    def posted(self) -> list[SendAndForget]:
-        return [one for one in self.effects if isinstance(one, SendAndForget)]
+def playing(
+    steps: Any, *outcomes: Any, answer: Answerer = _agree, revision: str = NEWEST
+) -> Played:
+    return Played(steps, *outcomes, answer=answer, revision=revision, tasks=True)
 
 
-def core(*outcomes: Any, **options: Any) -> Played:
-    return Played(exchange("tools/call", AS_TASK), *outcomes, revision=CORE, **options)
+def core(*outcomes: Any) -> Played:
+    """A call of 2025-11-25 that asks for a task."""
+    return playing(exchange("tools/call", AS_TASK), *outcomes, revision=CORE)
 
 
-def extension(*outcomes: Any, **options: Any) -> Played:
-    return Played(exchange("tools/call", PARAMS), *outcomes, **options)
+def extension(*outcomes: Any, answer: Answerer = _agree) -> Played:
+    """A call of 2026-07-28 that may become a task."""
+    return playing(exchange("tools/call", PARAMS), *outcomes, answer=answer)
+
+
+def updates(played: Played) -> list[Any]:
+    """The answers that were sent to the questions of the task."""
+    return [params["inputResponses"] for method, params in played.requests if "update" in method]
 
 
 # -- the tasks of 2025-11-25 -----------------------------------------------------------------
@@ -151,7 +103,7 @@ def test_a_task_is_looked_at_until_it_has_ended_and_its_result_is_fetched_then()
     )
     assert played.run() is RESULT
     looks = [("tasks/get", ID)] * 3
-    assert played.sent == [("tools/call", AS_TASK), *looks, ("tasks/result", ID)]
+    assert played.requests == [("tools/call", AS_TASK), *looks, ("tasks/result", ID)]
     assert played.pauses == [2.0, 0.5, DEFAULT_INTERVAL]
 
 
@@ -171,7 +123,7 @@ def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
     course = TaskPoller("t1", AS_TASK, None, 10)
     seen: list[str] = []
     course.on_state = lambda state: seen.append(state.status)
-    played = Played(course.poll_until_done(), told("input_required"), result, revision=CORE)
+    played = playing(course.poll_until_done(), told("input_required"), result, revision=CORE)
     assert played.run() is result
     assert seen == ["input_required", status]
     assert course.ended
@@ -182,14 +134,12 @@ def test_a_task_that_was_cancelled_has_no_result() -> None:
     error = core(begun(CORE), said).fail(RequestCancelled)
     assert (error.reason, error.delivery, error.method) == ("no paper", "unknown", "tools/call")
     assert core(begun(CORE), told("cancelled")).fail(RequestCancelled).reason is None
+    # So it is while the result is waited for.
+    played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
+    assert played.fail(RequestCancelled).__cause__ is REFUSED
 
 
 REFUSED = InvalidParams("there is no result", code=-32602)
-
-
-def test_a_task_that_is_cancelled_while_its_result_is_waited_for_has_none() -> None:
-    played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
-    assert played.fail(RequestCancelled).__cause__ is REFUSED
 
 
 def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None:
@@ -202,24 +152,14 @@ def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None
         steps.throw(REFUSED)
 
 
-@pytest.mark.parametrize(("now", "over"), [("failed", True), ("input_required", False)])
-def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more(
-    now: str, over: bool
-) -> None:
-    course = TaskPoller("t1", AS_TASK, None, 10)
-    played = Played(
-        course.poll_until_done(), told("input_required"), REFUSED, told(now), revision=CORE
-    )
-    assert played.fail(InvalidParams) is REFUSED
-    assert course.ended is over
-
-
-def test_a_task_that_nobody_knows_any_more_is_what_the_server_said_first() -> None:
-    course = TaskPoller("t1", AS_TASK, None, 10)
-    later = InvalidParams("no such task", code=-32602)
-    played = Played(course.poll_until_done(), told("input_required"), REFUSED, later, revision=CORE)
-    assert played.fail(InvalidParams) is REFUSED
-    assert not course.ended
+def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more() -> None:
+    unknown = InvalidParams("no such task", code=-32602)
+    for now, over in ((told("failed"), True), (told("input_required"), False), (unknown, False)):
+        course = TaskPoller("t1", AS_TASK, None, 10)
+        steps = course.poll_until_done()
+        played = playing(steps, told("input_required"), REFUSED, now, revision=CORE)
+        assert played.fail(InvalidParams) is REFUSED
+        assert course.ended is over
 
 
 def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
@@ -229,7 +169,7 @@ def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
 @pytest.mark.parametrize("revision", [one for one in REVISIONS if one not in (CORE, NEWEST)])
 def test_in_older_revisions_nothing_becomes_a_task(revision: str) -> None:
     said = {"task": told("working")}
-    assert Played(exchange("tools/call", PARAMS), said, revision=revision).run() == said
+    assert playing(exchange("tools/call", PARAMS), said, revision=revision).run() == said
     assert dialect_for(revision, None).tasks is None
 
 
@@ -269,27 +209,32 @@ def test_the_result_of_a_task_is_part_of_its_state() -> None:
         begun(NEWEST, pollIntervalMs=20), told("working"), told("completed", result=RESULT)
     )
     assert played.run() is RESULT
-    assert played.sent == [("tools/call", PARAMS), *[("tasks/get", ID)] * 2]
+    assert played.requests == [("tools/call", PARAMS), *[("tasks/get", ID)] * 2]
     assert played.pauses == [0.02, DEFAULT_INTERVAL]
 
 
-@pytest.mark.parametrize("result", [None, 5, {"resultType": "task", **told("working")}])
-def test_a_completed_task_without_a_result_is_a_mistake_of_the_server(result: Any) -> None:
-    extension(begun(NEWEST), told("completed", result=result)).fail(ProtocolError)
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(told("completed", result=each) for each in (None, 5, begun(NEWEST))),
+        *(told("failed", error=each) for each in (None, "x", {"code": "x", "message": "x"})),
+        told("failed", error={"code": 1}),
+        told("input_required", inputRequests=None),
+        told("input_required", inputRequests=[]),
+        *(told("input_required", inputRequests={"a": each}) for each in (5, {"method": 5})),
+    ],
+)
+def test_a_state_that_lacks_what_it_should_say_is_a_mistake_of_the_server(state: Any) -> None:
+    played = extension(begun(NEWEST), state)
+    played.fail(ProtocolError)
+    # Who has ended is not cancelled.
+    assert bool(played.posted) is (state["status"] == "input_required")
 
 
-def test_a_failed_task_raises_the_error_of_its_call() -> None:
+def test_a_failed_task_raises_the_error_of_its_call_and_a_cancelled_one_is_cancelled() -> None:
     said = told("failed", error={"code": -32602, "message": "no such colour", "data": 1})
     error = extension(begun(NEWEST), said).fail(InvalidParams)
     assert (error.message, error.data, error.method) == ("no such colour", 1, "tools/call")
-
-
-@pytest.mark.parametrize("error", [None, "x", {"code": "x", "message": "x"}, {"code": 1}])
-def test_a_task_that_failed_without_an_error_is_a_mistake_of_the_server(error: Any) -> None:
-    extension(begun(NEWEST), told("failed", error=error)).fail(ProtocolError)
-
-
-def test_a_cancelled_task_is_a_cancelled_call() -> None:
     extension(begun(NEWEST), told("cancelled")).fail(RequestCancelled)
 
 
@@ -300,50 +245,34 @@ def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
     played = extension(begun(NEWEST), first, {}, first, both, {}, done)
     assert played.run() is RESULT
     question = InputQuestion("elicitation/create", {"message": "who?"})
-    assert played.asked == [{"a": question}, {"b": question}]
-    updates = [params for method, params in played.sent if method == "tasks/update"]
-    assert updates == [
-        {**ID, "inputResponses": {"a": {"to": "a"}}},
-        {**ID, "inputResponses": {"b": {"to": "b"}}},
-    ]
-
-
-def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() -> None:
+    assert played.questions == [{"a": question}, {"b": question}]
+    assert updates(played) == [{"a": {"to": "a"}}, {"b": {"to": "b"}}]
+    # An answer that did not reach the server is sent again without asking.
     course = TaskPoller("t1", PARAMS, None, 10)
-    asks = told("input_required", inputRequests={"a": FORM})
-    lost = ConnectionLost("gone")
-    Played(course.poll_until_done(), asks, lost).fail(ConnectionLost)
-    again = Played(course.poll_until_done(), asks, {}, told("completed", result=RESULT))
+    playing(course.poll_until_done(), first, ConnectionLost("gone")).fail(ConnectionLost)
+    again = playing(course.poll_until_done(), first, {}, done)
     assert again.run() is RESULT
-    assert again.asked == []
-    assert ("tasks/update", {**ID, "inputResponses": {"a": {"to": "a"}}}) in again.sent
+    assert again.questions == []
+    assert updates(again) == [{"a": {"to": "a"}}]
 
 
-@pytest.mark.parametrize("error", [RequestCancelled("enough"), RequestTimeout("late")])
-def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpError) -> None:
+@pytest.mark.parametrize(
+    "error", [RequestCancelled("enough"), RequestTimeout("late"), Denied("no", by="person")]
+)
+def test_a_question_is_asked_the_next_time_unless_it_was_refused(error: McpError) -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
-    Played(course.poll_until_done(), asks, answer=lambda ask: error).fail(type(error))
-    again = Played(course.poll_until_done(), asks, {}, told("completed", result=RESULT))
-    again.run()
-    assert len(again.asked) == 1
-
-
-def test_a_question_that_was_refused_is_not_asked_again() -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
-    asks = told("input_required", inputRequests={"a": FORM})
-    Played(course.poll_until_done(), asks, answer=lambda ask: Denied("no", by="person")).fail(
-        Denied
-    )
-    again = Played(course.poll_until_done(), asks)
-    again.fail(Denied)
-    assert again.asked == []
-
-
-def test_a_call_answered_by_hand_has_the_same_limit_for_what_its_task_asks() -> None:
-    rounds = [told("input_required", inputRequests={key: FORM}) for key in "ab"]
-    steps = single_exchange("tools/call", PARAMS, NO_OFFER, max_rounds=1)
-    Played(steps, begun(NEWEST), rounds[0], {}, rounds[1]).fail(TooManyRounds)
+    playing(course.poll_until_done(), asks, answer=lambda ask: error).fail(type(error))
+    if isinstance(error, Denied):
+        again = playing(course.poll_until_done(), asks)
+        again.fail(Denied)
+        assert again.questions == []
+    else:
+        again = playing(course.poll_until_done(5.0), asks, {}, told("completed", result=RESULT))
+        again.run()
+        assert len(again.questions) == 1
+        # A look has a limit of its own.
+        assert [one.timeout for one in again.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
 
 
 def test_a_server_that_never_stops_asking_is_stopped() -> None:
@@ -352,32 +281,28 @@ def test_a_server_that_never_stops_asking_is_stopped() -> None:
     error = extension(begun(NEWEST), *outcomes, asks[10]).fail(TooManyRounds)
     assert error.rounds == 10
     assert error.__cause__.questions == {"10": FORM}
+    # A call that is answered by hand is followed to its end, with the same limit.
+    by_hand = single_exchange("tools/call", PARAMS, NO_OFFER, max_rounds=1)
+    playing(by_hand, begun(NEWEST), asks[0], {}, asks[1]).fail(TooManyRounds)
+    by_hand = single_exchange("tools/call", PARAMS, NO_OFFER)
+    assert playing(by_hand, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
 
 
 def test_a_task_asks_nobody_twice_for_the_same_link() -> None:
     link = {"mode": "url", "url": "https://example.com/", "message": "go"}
     question = {"method": "elicitation/create", "params": link}
-    asks = [told("input_required", inputRequests={key: question}) for key in "ab"]
-    end = told("completed", result=RESULT)
-    played = extension(
-        begun(NEWEST), asks[0], {}, asks[1], {}, end, answer=lambda _: {"a": {"action": "accept"}}
-    )
+    one, other = (told("input_required", inputRequests={key: question}) for key in "ab")
+    accepted, end = {"action": "accept"}, told("completed", result=RESULT)
+    played = extension(begun(NEWEST), one, {}, other, {}, end, answer=lambda _: {"a": accepted})
     assert played.run() == RESULT
-    assert len(played.asked) == 1
-    assert [params["inputResponses"] for method, params in played.sent if "update" in method] == [
-        {key: {"action": "accept"}} for key in "ab"
-    ]
-
-
-@pytest.mark.parametrize("requests", [None, [], {"a": 5}, {"a": {"method": 5}}])
-def test_questions_that_make_no_sense_are_a_mistake_of_the_server(requests: Any) -> None:
-    extension(begun(NEWEST), told("input_required", inputRequests=requests)).fail(ProtocolError)
+    assert len(played.questions) == 1
+    assert updates(played) == [{"a": accepted}, {"b": accepted}]
 
 
 @pytest.mark.requirement("TSX-02")
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read", "tools/list", "tasks/get"])
 def test_only_a_tool_call_becomes_a_task(method: str) -> None:
-    error = Played(exchange(method), begun(NEWEST)).fail(ProtocolError)
+    error = playing(exchange(method), begun(NEWEST)).fail(ProtocolError)
     assert "may not make a task" in error.message
 
 
@@ -405,9 +330,7 @@ def test_a_call_that_is_given_up_has_its_task_cancelled(revision: str, error: Mc
     ended = played.fail(type(error))
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
     assert played.posted == [SendAndForget("tasks/cancel", ID)]
-
-
-def test_a_question_that_is_refused_ends_the_call_and_its_task() -> None:
+    # So has one whose question is refused.
     asks = told("input_required", inputRequests={"a": FORM})
     played = extension(begun(NEWEST), asks, answer=lambda ask: Denied("no", by="person"))
     played.fail(Denied)
@@ -448,12 +371,6 @@ def test_a_task_that_cannot_be_looked_at_any_more_was_started_all_the_same(
     assert played.posted == []
 
 
-def test_a_task_that_has_ended_is_not_cancelled() -> None:
-    played = extension(begun(NEWEST), told("completed"))
-    played.fail(ProtocolError)
-    assert played.posted == []
-
-
 # -- questions that are withdrawn ------------------------------------------------------------
 
 
@@ -474,14 +391,13 @@ def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
         withdraws -= 1
         return _agree(ask) if withdraws < 0 else None
 
-    return Played(course.poll_until_done(), ASKS, *outcomes, answer=answer)
+    return playing(course.poll_until_done(), ASKS, *outcomes, answer=answer)
 
 
 def test_a_question_that_is_withdrawn_leads_to_the_true_end_at_once() -> None:
     played = withdrawn(DONE, DONE)
     assert played.run() is RESULT
-    assert (len(played.asked), played.pauses) == (1, [])
-    assert "tasks/update" not in [method for method, _ in played.sent]
+    assert (len(played.questions), played.pauses, updates(played)) == (1, [], [])
     error = withdrawn(told("cancelled"), told("cancelled")).fail(RequestCancelled)
     assert error.message == "the task was cancelled"
 
@@ -490,26 +406,19 @@ def test_a_question_that_is_withdrawn_leads_to_the_true_end_at_once() -> None:
 def test_a_question_that_is_withdrawn_is_not_asked_again_and_a_new_one_is() -> None:
     played = withdrawn(told("working"), MORE, {}, DONE)
     assert played.run() is RESULT
-    assert [list(each) for each in played.asked] == [["a", "b"], ["c"]]
-    updates = [params for method, params in played.sent if method == "tasks/update"]
+    assert [list(each) for each in played.questions] == [["a", "b"], ["c"]]
     # What is left to say of the form, and the answer to what is new.
-    assert updates == [{**ID, "inputResponses": {"a": {"action": "cancel"}, "c": {"to": "c"}}}]
-
-
-def test_a_server_that_still_asks_after_a_while_is_told_that_nobody_answers() -> None:
-    played = withdrawn(ASKS, ASKS, {}, ASKS, DONE)
-    assert played.run() is RESULT
-    updates = [params for method, params in played.sent if method == "tasks/update"]
-    assert updates == [{**ID, "inputResponses": {"a": {"action": "cancel"}}}]
-    assert len(played.pauses) == 3
-
-
-def test_a_question_that_is_not_open_any_more_is_answered_no_more() -> None:
+    assert updates(played) == [{"a": {"action": "cancel"}, "c": {"to": "c"}}]
+    # What is not open any more is not answered.
     other = told("input_required", inputRequests={"c": MODEL})
     played = withdrawn(told("working"), other, {}, DONE)
     assert played.run() is RESULT
-    updates = [params for method, params in played.sent if method == "tasks/update"]
-    assert updates == [{**ID, "inputResponses": {"c": {"to": "c"}}}]
+    assert updates(played) == [{"c": {"to": "c"}}]
+    # A server that still asks after a while is told that nobody answers.
+    played = withdrawn(ASKS, ASKS, {}, ASKS, DONE)
+    assert played.run() is RESULT
+    assert updates(played) == [{"a": {"action": "cancel"}}]
+    assert len(played.pauses) == 3
 
 
 def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it() -> None:
@@ -525,47 +434,31 @@ def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it(
 
 
 def test_an_answer_that_comes_when_the_task_has_ended_is_no_error() -> None:
-    refused = InvalidParams("the task has ended", code=-32602)
+    refused = InvalidParams("no such colour", code=-32602)
     played = withdrawn(refused, DONE, DONE, withdraws=0)
     assert played.run() is RESULT
-    assert len(played.asked) == 1
+    assert len(played.questions) == 1
     ended = withdrawn(refused, told("cancelled"), told("cancelled"), withdraws=0)
     ended.fail(RequestCancelled)
-
-
-def test_an_answer_that_the_server_refuses_while_it_still_asks_is_an_error() -> None:
-    refused = InvalidParams("no such colour", code=-32602)
+    # It is one while the server still asks.
     assert withdrawn(refused, ASKS, withdraws=0).fail(InvalidParams) is refused
 
 
 # -- other ways ------------------------------------------------------------------------------
 
 
-def test_a_call_answered_by_hand_that_becomes_a_task_is_followed() -> None:
-    steps = single_exchange("tools/call", PARAMS, NO_OFFER)
-    assert Played(steps, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
-
-
 def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
     asks = {"resultType": "input_required", "inputRequests": {"a": FORM}}
     steps = exchange("tools/call", PARAMS, polls_task=False)
-    state: Any = Played(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
+    state: Any = playing(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
     assert (state.id, state.status, state.interval) == ("t1", "working", 0.01)
-
-
-def test_a_look_has_a_limit_of_its_own() -> None:
-    course = TaskPoller("t1", PARAMS, None, 10)
-    asks = told("input_required", inputRequests={"a": FORM})
-    played = Played(course.poll_until_done(5.0), asks, {}, told("completed", result=RESULT))
-    played.run()
-    assert [one.timeout for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
 
 
 def test_between_two_looks_there_is_a_pause_as_long_as_the_server_wants() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     ends = told("completed", result=RESULT)
     looks = [told("working", pollIntervalMs=each) for each in (20, 9000)]
-    played = Played(course.poll_until_done(), *looks, ends)
+    played = playing(course.poll_until_done(), *looks, ends)
     played.run()
     pauses = [one for one in played.effects if not isinstance(one, Send)]
     assert pauses == [Pause(0.02), Pause(9.0)]
@@ -653,23 +546,16 @@ def test_the_gate_of_the_extension_has_two_sides() -> None:
     assert "not switched on" in ours.reason
 
 
-def test_messages_say_which_task_they_belong_to() -> None:
+def test_messages_say_which_task_they_belong_to_and_results_which_they_created() -> None:
     marked = with_related_task({"content": [], "_meta": {"a": 1}}, "t1")
     assert marked == {"content": [], "_meta": {"a": 1, RELATED_TASK_KEY: ID}}
     assert related_task_id(marked) == "t1"
     assert with_related_task({}, "t1") == {"_meta": {RELATED_TASK_KEY: ID}}
     unmarked: dict[str, Any] = {"content": []}
     assert with_related_task(unmarked, None) is unmarked
-    for params in (
-        {},
-        {"_meta": 5},
-        {"_meta": {RELATED_TASK_KEY: 5}},
-        {"_meta": {RELATED_TASK_KEY: {"taskId": 5}}},
-    ):
-        assert related_task_id(params) is None
-
-
-def test_a_result_says_which_task_it_created() -> None:
+    for odd in (5, {RELATED_TASK_KEY: 5}, {RELATED_TASK_KEY: {"taskId": 5}}):
+        assert related_task_id({"_meta": odd}) is None
+    assert related_task_id({}) is None
     assert created_task_id(begun(CORE)) == "t1"
     for result in (RESULT, {"task": 5}, {"task": {"taskId": 5}}):
         assert created_task_id(result) is None

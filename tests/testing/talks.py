@@ -123,11 +123,9 @@ class Talk:
 
     def _post_back(self, message: Any) -> None:
         assert isinstance(self.wire, Http)
-        back = Http(self.wire.parts.geturl())
-        back.session, back.version = self.wire.session, self.wire.version
-        response = back.request("POST", message)
-        assert (response.status, response.read()) == (202, b"")
-        back.close()
+        with self.wire.beside() as back:
+            response = back.request("POST", message)
+            assert (response.status, response.read()) == (202, b"")
 
     def _is_answer(
         self, message: Any, number: int, send: Callable[[Any], None], answer: Answer | None

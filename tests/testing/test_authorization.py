@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -102,28 +103,25 @@ def test_who_signs_in_is_let_in_until_they_log_out(
     assert issuer.granted == ["authorization_code", "refresh_token"]
 
 
-def test_after_it_forgot_everything_somebody_has_to_sign_in_again(
+def test_who_does_not_agree_or_whose_token_has_ended_is_not_let_in(
     issuer: AuthorizationServer, http: HttpServer
 ) -> None:
+    def sign_in(**options: Any) -> None:
+        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(**options)))
+
+    issuer.agrees = False
+    with pytest.raises(TokenRefused) as caught:
+        sign_in(receiver=Person())
+    assert (caught.value.error, issuer.granted) == ("access_denied", [])
+    issuer.agrees = True
     store = MemoryStore()
     OAuth(http.url, receiver=Person(), store=store).login()
     issuer.forget()
     with pytest.raises(LoginRequired):
-        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=None, store=store)))
-
-
-def test_a_token_is_good_for_its_lifetime(issuer: AuthorizationServer, http: HttpServer) -> None:
+        sign_in(receiver=None, store=store)
     issuer.lifetime = 0.0
     with pytest.raises(AuthError):
-        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=Person())))
-
-
-def test_who_does_not_agree_is_not_let_in(issuer: AuthorizationServer, http: HttpServer) -> None:
-    issuer.agrees = False
-    with pytest.raises(TokenRefused) as caught:
-        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=Person())))
-    assert caught.value.error == "access_denied"
-    assert issuer.granted == []
+        sign_in(receiver=Person())
 
 
 def test_http_and_sse_is_behind_the_login_too(
@@ -179,35 +177,26 @@ def test_a_code_is_good_once_and_a_refresh_token_too(issuer: AuthorizationServer
     assert post(issuer, "/token", **form).json() == {"error": "invalid_grant"}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_code_is_good_for_what_it_was_asked_for_alone(issuer: AuthorizationServer) -> None:
+    client = registered(issuer)
+    for change in (
         {"code_verifier": "another"},
         {"redirect_uri": f"{BACK}/other"},
         {"client_id": "another"},
         {"resource": "http://127.0.0.1:2/mcp"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_a_code_is_good_for_what_it_was_asked_for_alone(
-    issuer: AuthorizationServer, change: dict[str, str]
-) -> None:
-    client = registered(issuer)
-    answer = trade(issuer, client, sent_back(issuer, client)["code"], **change)
-    assert (answer.status_code, answer.json()) == (400, {"error": "invalid_grant"})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"code_challenge_method": "plain"}, {"code_challenge": ""}, {"resource": ""}],
-    ids=lambda change: next(iter(change)),
-)
-def test_nobody_is_asked_without_pkce_or_a_resource(
-    issuer: AuthorizationServer, change: dict[str, str]
-) -> None:
-    back = sent_back(issuer, registered(issuer), **change)
-    assert back["error"] == "invalid_request"
-    assert "code" not in back
+    ):
+        answer = trade(issuer, client, sent_back(issuer, client)["code"], **change)
+        assert (answer.status_code, answer.json()) == (400, {"error": "invalid_grant"})
+    for change in ({"code_challenge_method": "plain"}, {"code_challenge": ""}, {"resource": ""}):
+        back = sent_back(issuer, client, **change)
+        assert back["error"] == "invalid_request"
+        assert "code" not in back
+    # Nobody is sent where no client is.
+    for change in ({"client_id": "x"}, {"redirect_uri": "http://evil.example/"}):
+        query = {"client_id": client, "redirect_uri": BACK, **change}
+        address = f"{issuer.issuer}/authorize"
+        answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
+        assert answer.status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -219,56 +208,34 @@ def test_nobody_is_asked_without_pkce_or_a_resource(
         {"Origin": "null"},
     ],
 )
-@pytest.mark.parametrize(
-    "path", ["/.well-known/oauth-authorization-server", "/authorize", "/resources/0", "/other"]
-)
 def test_a_page_whose_name_leads_here_gets_nothing(
-    issuer: AuthorizationServer, headers: dict[str, str], path: str
+    issuer: AuthorizationServer, headers: dict[str, str]
 ) -> None:
-    answer = requests.get(f"{issuer.issuer}{path}", headers=headers, timeout=WAIT)
-    assert answer.status_code == 403
+    metadata = f"{issuer.issuer}/.well-known/oauth-authorization-server"
+    others = [f"{issuer.issuer}{path}" for path in ("/authorize", "/resources/0", "/other")]
+    for address in (metadata, *others):
+        assert requests.get(address, headers=headers, timeout=WAIT).status_code == 403
     body = {"redirect_uris": [BACK]}
     answer = requests.post(f"{issuer.issuer}/register", headers=headers, json=body, timeout=WAIT)
     assert answer.status_code == 403
-
-
-def test_all_names_of_this_computer_lead_to_it(issuer: AuthorizationServer) -> None:
+    # All names of this computer lead to it.
     port = urlsplit(issuer.issuer).port
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
-        address = f"{issuer.issuer}/.well-known/oauth-authorization-server"
-        headers = {"Host": host, "Origin": f"http://{host}"}
-        assert requests.get(address, headers=headers, timeout=WAIT).status_code == 200
+        own = {"Host": host, "Origin": f"http://{host}"}
+        assert requests.get(metadata, headers=own, timeout=WAIT).status_code == 200
 
 
-@pytest.mark.parametrize("change", [{"client_id": "x"}, {"redirect_uri": "http://evil.example/"}])
-def test_nobody_is_sent_where_no_client_is(
-    issuer: AuthorizationServer, change: dict[str, str]
-) -> None:
-    query = {"client_id": registered(issuer), "redirect_uri": BACK, **change}
-    address = f"{issuer.issuer}/authorize"
-    answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
-    assert answer.status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "error"),
-    [
+def test_what_makes_no_sense_is_an_error_of_oauth(issuer: AuthorizationServer) -> None:
+    for path, body, error in (
         ("/token", "grant_type=password", "unsupported_grant_type"),
         ("/token", "", "invalid_request"),
         ("/token", "grant_type=authorization_code", "invalid_request"),
         ("/revoke", "", "invalid_request"),
         ("/register", "{", "invalid_request"),
         ("/register", "{}", "invalid_request"),
-    ],
-)
-def test_what_makes_no_sense_is_an_error_of_oauth(
-    issuer: AuthorizationServer, path: str, body: str, error: str
-) -> None:
-    answer = requests.post(f"{issuer.issuer}{path}", data=body, timeout=WAIT)
-    assert (answer.status_code, answer.json()) == (400, {"error": error})
-
-
-@pytest.mark.parametrize("path", ["/", "/resources/7", "/resources/x", "/nothing"])
-def test_other_addresses_are_not_there(issuer: AuthorizationServer, path: str) -> None:
-    assert requests.get(f"{issuer.issuer}{path}", timeout=WAIT).status_code == 404
-    assert requests.post(f"{issuer.issuer}{path}", timeout=WAIT).status_code == 404
+    ):
+        answer = requests.post(f"{issuer.issuer}{path}", data=body, timeout=WAIT)
+        assert (answer.status_code, answer.json()) == (400, {"error": error})
+    for path in ("/", "/resources/7", "/resources/x", "/nothing"):
+        for ask in (requests.get, requests.post):
+            assert ask(f"{issuer.issuer}{path}", timeout=WAIT).status_code == 404

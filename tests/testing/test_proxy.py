@@ -7,7 +7,8 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,6 +67,15 @@ def stream(one: Request) -> None:
     one.connection.end_events()
 
 
+@contextmanager
+def between(
+    script: Callable[[Request], None] = say, tls: ssl.SSLContext | None = None
+) -> Iterator[FaultProxy]:
+    """A proxy before a server that answers by a script."""
+    with serving(script) as server, FaultProxy(server.url, tls=tls) as proxy:
+        yield proxy
+
+
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
     made = Server()
@@ -122,17 +132,6 @@ def test_an_answer_passes_as_it_was_and_the_connections_are_kept(answer: bytes) 
         assert proxy.connections == len(server.connections) == 1
 
 
-def test_an_answer_that_ends_with_its_connection_ends_that_of_the_client() -> None:
-    def script(one: Request) -> None:
-        one.connection.write(b"HTTP/1.1 200 OK\r\n\r\nbody")
-        one.connection.close()
-
-    with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        assert client.raw().endswith(b"\r\n\r\nbody")
-        [exchange] = proxy.exchanges
-        assert exchange.ended == "complete"
-
-
 def test_chunks_pass_both_ways() -> None:
     got: list[bytes] = []
     answer = (
@@ -169,7 +168,7 @@ def test_what_the_client_does_to_its_connection_happens_to_the_one_of_the_server
         assert one.connection.wait_for_end()
         gone.set()
 
-    with serving(script) as server, FaultProxy(server.url) as proxy:
+    with between(script) as proxy:
         with Client(proxy) as client:
             client.http.request("POST", "/mcp", HELLO)
             assert reached.wait(WAIT)
@@ -178,26 +177,30 @@ def test_what_the_client_does_to_its_connection_happens_to_the_one_of_the_server
         assert proxy.wait_for(lambda seen: not seen.open_connections)
 
 
-@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234"])
+@pytest.mark.parametrize(
+    ("before", "ended"),
+    [
+        (b"", "server left"),
+        # What had come of a head that nothing follows passes, too.
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234", "server left"),
+        (b"HTTP/1.1 200 OK\r\n\r\nbody", "complete"),
+    ],
+)
 def test_what_the_server_does_to_its_connection_happens_to_the_one_of_the_client(
-    before: bytes,
+    before: bytes, ended: str
 ) -> None:
     def script(one: Request) -> None:
         one.connection.write(before)
         one.connection.close()
 
-    with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        # What had come of a head that nothing follows passes, too.
+    with between(script) as proxy, Client(proxy) as client:
         assert client.raw() == before
-        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "server left")
-
-
-def test_an_idle_connection_ends_when_the_server_ends_it() -> None:
+        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == ended)
     with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
         assert client.ask() == b"0123456789"
         sock = client.http.sock
         assert sock is not None
-        server.connections[0].sock.shutdown(socket.SHUT_RDWR)
+        server.connections[0].sock.shutdown(socket.SHUT_RDWR)  # while it is idle
         assert sock.recv(1) == b""
 
 
@@ -249,43 +252,36 @@ def test_a_cut_lets_pass_what_comes_before_it_and_nothing_else(
 
 @pytest.mark.parametrize("place", ["connect", "request", "sent", "head", "body"])
 def test_a_reset_is_one(place: Any) -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        planned = proxy.queue(Cut(place, reset=True))
-        with pytest.raises(ConnectionResetError):
-            client.raw()
-        planned.wait()
-        assert proxy.wait_for(lambda seen: not seen.open_connections)
-        assert [one.ended for one in proxy.exchanges] == ([] if place == "connect" else ["reset"])
-
-
-def test_a_connection_can_be_cut_before_a_byte_is_read() -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy:
-        proxy.queue(Cut("connect"))
+    with between() as proxy:
+        with Client(proxy) as client:
+            planned = proxy.queue(Cut(place, reset=True))
+            with pytest.raises(ConnectionResetError):
+                client.raw()
+            planned.wait()
+            assert proxy.wait_for(lambda seen: not seen.open_connections)
+            ends = [one.ended for one in proxy.exchanges]
+            assert ends == ([] if place == "connect" else ["reset"])
+        proxy.queue(Cut("connect"))  # before a byte is read
         with Client(proxy) as client:
             assert client.raw() == b""
         with Client(proxy) as client:
             assert client.ask() == b"0123456789"
-        assert len(proxy.exchanges) == 1
-        assert proxy.connections == 2
+        assert (len(proxy.exchanges), proxy.connections) == (len(ends) + 1, 3)
 
 
-@pytest.mark.parametrize(("after", "whole"), [(0, 0), (1, 1), (2, 2)])
-def test_a_cut_in_an_event_lets_half_of_it_pass(after: int, whole: int) -> None:
-    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        proxy.queue(Cut("event", after=after))
-        got = client.raw()
-        assert got.count(b": hello\n\n") == 1
-        assert got.count(b"\n\n\r\n") == whole + 1
-        assert got.count(b"event:") == whole + 1
-        assert b"id: %d" % whole in got or b"event: message" in got
-        assert not got.endswith(b"\n\n")
-        assert b"data: %d" % whole not in got
-
-
-def test_a_cut_in_a_chunk_leaves_the_chunk_short() -> None:
-    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        proxy.queue(Cut("body", after=3))
-        assert client.raw().endswith(b"\r\n\r\n9\r\n: h")
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_cut_in_an_event_lets_half_of_it_pass(after: int) -> None:
+    with between(stream) as proxy:
+        with Client(proxy) as client:
+            proxy.queue(Cut("event", after=after))
+            got = client.raw()
+            assert got.count(b": hello\n\n") == 1
+            assert got.count(b"\n\n\r\n") == got.count(b"event:") == after + 1
+            assert not got.endswith(b"\n\n")
+            assert b"data: %d" % after not in got
+        with Client(proxy) as client:
+            proxy.queue(Cut("body", after=3))
+            assert client.raw().endswith(b"\r\n\r\n9\r\n: h")  # the chunk is short
 
 
 # Which exchange
@@ -304,7 +300,7 @@ def test_faults_are_met_in_order_by_the_exchanges_that_they_are_for() -> None:
             except ConnectionResetError:
                 return "reset"
 
-    with serving(say) as server, FaultProxy(server.url) as proxy:
+    with between() as proxy:
         proxy.queue(Cut("head"), method="b", nth=2)
         proxy.queue(Cut("head", reset=True), method="b")
         proxy.queue(Cut("head"), verb="DELETE")
@@ -355,23 +351,17 @@ def test_a_fault_that_never_happened_hides_no_other_failure() -> None:
         fail()
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
+def test_a_fault_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
+    rows: list[tuple[type[Fault], dict[str, Any]]] = [
         (Cut, {"at": "nowhere"}),
         (Cut, {"at": "sent", "after": 1}),
         (Hold, {"at": "body", "after": -1}),
         (Drip, {"at": "request"}),
         (Drip, {"at": "body", "size": 0}),
-    ],
-    ids=str,
-)
-def test_a_fault_that_makes_no_sense_is_refused(kind: type[Fault], given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        kind(**given)
-
-
-def test_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
+    ]
+    for kind, given in rows:
+        with pytest.raises(ValueError, match=r"\w"):
+            kind(**given)
     with pytest.raises(ValueError, match="http://"):
         FaultProxy("https://127.0.0.1/mcp")
     with FaultProxy("http://127.0.0.1:1/mcp") as proxy:
@@ -389,18 +379,14 @@ def test_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Hold("connect"),
-        Hold("request"),
-        Hold("sent"),
-        Hold("head", after=9),
-        Hold("body"),
-        Hold("body", after=9),
+        *(Hold("connect"), Hold("request"), Hold("sent")),
+        *(Hold("head", after=9), Hold("body"), Hold("body", after=9)),
     ],
     ids=str,
 )
 def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
     answers: list[bytes] = []
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+    with between() as proxy, Client(proxy) as client:
         planned = proxy.queue(fault)
         asking = threading.Thread(target=lambda: answers.append(client.ask()), daemon=True)
         asking.start()
@@ -409,11 +395,13 @@ def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
         assert not (planned.exchange and planned.exchange.ended)
         planned.release()
         asking.join(WAIT)
-    assert answers == [b"0123456789"]
+        assert answers == [b"0123456789"]
+        proxy.queue(Hold("head", seconds=0.01))  # goes on by itself
+        assert client.ask() == b"0123456789"
 
 
 def test_a_hold_in_an_event_shows_half_of_it_first() -> None:
-    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+    with between(stream) as proxy, Client(proxy) as client:
         planned = proxy.queue(Hold("event", after=1))
         client.http.request("POST", "/mcp", HELLO)
         answer = client.http.getresponse()
@@ -427,14 +415,8 @@ def test_a_hold_in_an_event_shows_half_of_it_first() -> None:
         assert b"data: 2" in body[before:]
 
 
-def test_a_hold_for_seconds_goes_on_by_itself() -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        proxy.queue(Hold("head", seconds=0.01))
-        assert client.ask() == b"0123456789"
-
-
 def test_a_hold_ends_when_the_client_goes_or_the_proxy_is_closed() -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy:
+    with between() as proxy:
         for place in ("sent", "head", "body"):
             planned = proxy.queue(Hold(place))
             with Client(proxy) as client:
@@ -455,24 +437,20 @@ def test_a_hold_ends_when_the_client_goes_or_the_proxy_is_closed() -> None:
 
 
 def test_a_drip_passes_a_piece_for_each_release() -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+    with between() as proxy, Client(proxy) as client:
         planned = proxy.queue(Drip("body", after=2, size=3))
         client.http.request("POST", "/mcp", HELLO)
         answer = client.http.getresponse()
         assert answer.read(2) == b"01"
         planned.wait()
-        sock = client.http.sock
-        assert sock is not None
+        assert client.http.sock is not None
         for piece in (b"234", b"567"):
             planned.release()
             assert answer.read1(10) == piece
         planned.release()
         assert answer.read() == b"89"
-
-
-def test_a_drip_may_have_a_rate() -> None:
-    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
-        proxy.queue(Drip("head", every=0))
+    with between(stream) as proxy, Client(proxy) as client:
+        proxy.queue(Drip("head", every=0))  # or by a rate
         assert client.ask().count(b"data: ") == 3
 
 
@@ -501,7 +479,7 @@ def test_later_exchanges_go_to_the_new_target() -> None:
 
 
 def test_a_proxy_that_is_down_refuses_and_comes_back_at_the_same_address() -> None:
-    with serving(say) as server, FaultProxy(server.url) as proxy:
+    with between() as proxy:
         with Client(proxy) as client:
             assert client.ask() == b"0123456789"
             with proxy.down():
@@ -556,45 +534,26 @@ def test_it_can_speak_tls(certificates: Certificates, server: HttpServer) -> Non
             syncmcp.connect(proxy.url, mode="2025-11-25")
 
 
-@pytest.mark.parametrize("fault", [Cut("connect"), Cut("connect", reset=True)], ids=str)
-def test_tls_can_be_cut_before_the_handshake(certificates: Certificates, fault: Cut) -> None:
-    with (
-        serving(say) as server,
-        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
-        Client(proxy, trusting(certificates)) as client,
-    ):
-        proxy.queue(fault)
-        with pytest.raises(OSError, match=r"EOF|reset"):
-            client.ask()
-        assert not proxy.exchanges
-
-
-@pytest.mark.parametrize("fault", [Cut("body", 4), Cut("body", 4, reset=True)], ids=str)
-def test_tls_can_be_cut_in_the_middle_without_a_farewell(
-    certificates: Certificates, fault: Cut
-) -> None:
-    with (
-        serving(say) as server,
-        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
-        Client(proxy, trusting(certificates)) as client,
-    ):
-        proxy.queue(fault)
-        client.http.request("POST", "/mcp", HELLO)
-        answer = client.http.getresponse()
-        assert answer.read(4) == b"0123"
-        # Which of the two a reset looks like depends on the version of Python.
-        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
-            answer.read()
-
-
-def test_a_hold_over_tls_notices_that_the_client_goes(certificates: Certificates) -> None:
-    with (
-        serving(say) as server,
-        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
-    ):
+@pytest.mark.parametrize("reset", [False, True])
+def test_tls_can_be_cut_and_held(certificates: Certificates, reset: bool) -> None:
+    with between(tls=certificates.server_context()) as proxy:
+        with Client(proxy, trusting(certificates)) as client:
+            proxy.queue(Cut("connect", reset=reset))  # before the handshake
+            with pytest.raises(OSError, match=r"EOF|reset"):
+                client.ask()
+            assert not proxy.exchanges
+        with Client(proxy, trusting(certificates)) as client:
+            proxy.queue(Cut("body", 4, reset=reset))  # without a farewell
+            client.http.request("POST", "/mcp", HELLO)
+            answer = client.http.getresponse()
+            assert answer.read(4) == b"0123"
+            # Which of the two a reset looks like depends on the version of Python.
+            with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+                answer.read()
         planned = proxy.queue(Hold("head", after=5))
         with Client(proxy, trusting(certificates)) as client:
             client.http.request("POST", "/mcp", HELLO)
             planned.wait()
+        # A hold notices that the client goes.
         assert proxy.wait_for(lambda seen: not seen.open_connections)
-        assert proxy.exchanges[0].ended == "client left"
+        assert proxy.exchanges[-1].ended == "client left"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from syncmcp.testing import (
     UrlElicitationRequired,
     Withdrawn,
 )
+from tests.support.stage import in_threads
 from tests.testing.talks import (
     ACCEPT,
     ANSWERS,
@@ -75,7 +75,7 @@ def test_several_questions_travel_together(server: Server, talk: Open, revision:
     assert server.stats.violations == []
 
 
-def test_requests_side_by_side_are_all_sent_before_one_is_answered(
+def test_requests_side_by_side_are_all_sent_and_one_refusal_withdraws_the_others(
     server: Server, line: Memory
 ) -> None:
     @server.tool()
@@ -84,22 +84,14 @@ def test_requests_side_by_side_are_all_sent_before_one_is_answered(
         return ",".join(found)
 
     line.start(roots={})
-    number = line.ask("tools/call", {"name": "both", "arguments": {}})
+    number = line.ask("tools/call", {"name": "both"})
     first, second = line.next(), line.next()
     for question in (second, first):
-        line.send({"jsonrpc": "2.0", "id": question["id"], "result": ROOTS})
-    assert (answer := line.next())["id"] == number
-    assert text_of(answer) == "a,b"
+        line.answer(question, ROOTS)
+    answer = line.next()
+    assert (answer["id"], text_of(answer)) == (number, "a,b")
 
-
-def test_one_refusal_withdraws_the_questions_beside_it(server: Server, line: Memory) -> None:
-    @server.tool()
-    def both(context: ToolContext) -> str:
-        context.ask_all({"a": ("roots/list", None), "b": ("roots/list", None)})
-        return "never"
-
-    line.start(roots={})
-    line.ask("tools/call", {"name": "both", "arguments": {}})
+    line.ask("tools/call", {"name": "both"})
     first, second = line.next(), line.next()
     error = {"code": -1, "message": "no"}
     line.send({"jsonrpc": "2.0", "id": first["id"], "error": error})
@@ -113,15 +105,7 @@ def test_one_refusal_withdraws_the_questions_beside_it(server: Server, line: Mem
 def test_threads_of_one_tool_may_ask_at_once(server: Server, talk: Open, revision: str) -> None:
     @server.tool()
     def crowd(context: ToolContext) -> int:
-        found: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threads = [
-            threading.Thread(target=lambda: found.put(context.list_roots())) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found.qsize()
+        return in_threads(*[context.list_roots] * 4).count(ROOTS["roots"])
 
     client = talk(revision)
     assert text_of(client.tool("crowd", answer=reply)) == "4"
@@ -195,25 +179,19 @@ def test_a_tool_can_tell_what_it_may_ask(
         ("elicitation/create", {}, {"elicitation": {"url": {}}}, "elicitation.form"),
     ],
 )
-@both_eras
 def test_no_more_is_asked_than_was_declared(
-    server: Server,
-    talk: Open,
-    revision: str,
-    method: str,
-    params: Any,
-    capabilities: Any,
-    feature: str,
+    server: Server, line: Memory, method: str, params: Any, capabilities: Any, feature: str
 ) -> None:
     @server.tool()
     def ask(context: ToolContext) -> str:
         context.ask_all({"a": (method, params)})
         return "never"
 
-    client = talk(revision, capabilities)
-    error = client.tool("ask")["error"]
-    assert error["message"] == f"The client did not declare {feature}"
-    assert client.asked == []
+    for revision in (MODERN, NEWEST_STATEFUL):
+        client = Talk(line, revision, capabilities)
+        error = client.tool("ask")["error"]
+        assert error["message"] == f"The client did not declare {feature}"
+        assert client.asked == []
     assert server.stats.questions == {}
 
 
@@ -221,21 +199,22 @@ def test_no_more_is_asked_than_was_declared(
 
 
 def test_an_error_of_the_client_is_raised_in_the_tool(server: Server, talk: Open) -> None:
-    caught: list[int] = []
-
     @server.tool()
     def ask(context: ToolContext) -> str:
+        assert context.can("roots")
         try:
-            context.sample("?", max_tokens=1)
+            return str(context.request("roots/list", timeout=PATIENCE) == ROOTS)
         except RpcError as error:
-            caught.append(error.code)
-        return "went on"
+            return f"went on after {error}"
 
     def refuse(method: str, params: Any) -> Any:
         raise Refusal(-1)
 
-    assert text_of(talk(NEWEST_STATEFUL).tool("ask", answer=refuse)) == "went on"
-    assert caught == [-1]
+    client = talk(NEWEST_STATEFUL)
+    assert text_of(client.tool("ask", answer=reply)) == "True"
+    assert text_of(client.tool("ask", answer=refuse)) == "went on after no (-1)"
+    # 2026-07-28 has no requests of servers.
+    assert text_of(talk(MODERN).tool("ask")).endswith("(-32603)")
 
 
 def test_an_unanswered_question_is_withdrawn_and_its_late_answer_dropped(
@@ -278,16 +257,7 @@ def test_a_tool_can_withdraw_its_question(server: Server, talk: Open) -> None:
     [note] = client.notes
     assert note["method"] == "notifications/cancelled"
     assert note["params"]["reason"] == "changed my mind"
-    assert server.stats.late_answers == 1
-    assert server.stats.violations == []
-
-
-def test_2026_has_no_questions_to_withdraw(server: Server, talk: Open) -> None:
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        context.ask("roots/list")
-        return "never"
-
+    assert (server.stats.late_answers, server.stats.violations) == (1, [])
     assert talk(MODERN).tool("ask")["error"]["code"] == -32603
 
 
@@ -361,7 +331,8 @@ def test_questions_end_with_the_session(server: Server) -> None:
 # Progress of the client
 
 
-def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Memory) -> None:
+def sampled(server: Server, line: Memory, *steps: dict[str, Any]) -> list[Any]:
+    """Have a tool ask a model that reports these steps; return what it heard of them."""
     reports: list[Any] = []
 
     @server.tool()
@@ -373,12 +344,16 @@ def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Me
     line.ask("tools/call", {"name": "ask", "arguments": {}})
     question = line.next()
     token = question["params"]["_meta"]["progressToken"]
-    for value in (1, 2.5):
-        told = {"progressToken": token, "progress": value, "total": 3, "message": f"at {value}"}
-        line.notify("notifications/progress", told)
-    line.send({"jsonrpc": "2.0", "id": question["id"], "result": MODEL})
+    for step in steps:
+        line.notify("notifications/progress", {"progressToken": token, **step})
+    line.answer(question, MODEL)
     assert text_of(line.next()) == "done"
-    assert reports == [(1, 3, "at 1"), (2.5, 3, "at 2.5")]
+    return reports
+
+
+def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Memory) -> None:
+    steps = [{"progress": value, "total": 3, "message": f"at {value}"} for value in (1, 2.5)]
+    assert sampled(server, line, *steps) == [(1, 3, "at 1"), (2.5, 3, "at 2.5")]
     assert server.stats.violations == []
 
 
@@ -386,19 +361,7 @@ def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Me
 def test_progress_that_does_not_grow_is_a_violation(
     server: Server, line: Memory, values: list[Any]
 ) -> None:
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        context.sample("?", max_tokens=1, progress=lambda *_: None)
-        return "done"
-
-    line.start(sampling={})
-    line.ask("tools/call", {"name": "ask", "arguments": {}})
-    question = line.next()
-    for value in values:
-        told = {"progressToken": question["params"]["_meta"]["progressToken"], "progress": value}
-        line.notify("notifications/progress", told)
-    line.send({"jsonrpc": "2.0", "id": question["id"], "result": MODEL})
-    assert text_of(line.next()) == "done"
+    sampled(server, line, *({"progress": value} for value in values))
     assert len(server.stats.violations) == 1
 
 
@@ -435,24 +398,18 @@ def test_a_tool_may_demand_a_visit_first(server: Server, talk: Open) -> None:
 
     client = talk(NEWEST_STATEFUL)
     error = client.tool("inbox")["error"]
-    entry = {
-        "mode": "url",
-        "elicitationId": "e1",
-        "message": "Sign in",
-        "url": "https://example.com/in",
-    }
+    entry = {"mode": "url", "elicitationId": "e1", "message": "Sign in"}
+    entry["url"] = "https://example.com/in"
     assert (error["code"], error["data"]) == (-32042, {"elicitations": [entry]})
     context = told.get(timeout=PATIENCE)
     if isinstance(client.wire, Http):
         # The call's own stream has ended; what comes later goes to the session's.
-        stream = Http(client.wire.parts.geturl())
-        stream.session, stream.version = client.wire.session, client.wire.version
-        response = stream.request("GET")
-        context.complete_elicitation("e1")
-        while "elicitation/complete" not in read_event(response).get("data", ""):
-            pass
-        response.close()
-        stream.close()
+        with client.wire.beside() as stream:
+            response = stream.request("GET")
+            context.complete_elicitation("e1")
+            while "elicitation/complete" not in read_event(response).get("data", ""):
+                pass
+            response.close()
     else:
         context.complete_elicitation("e1")
         assert client.wire.next()["params"] == {"elicitationId": "e1"}

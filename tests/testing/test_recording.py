@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import syncmcp
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
+from tests.support.stage import STATEFUL, STATELESS, WIRES, Stage, Wire, every_wire, in_threads
 from tests.testing.sessions import record, shop, target
 
 
@@ -25,6 +25,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def methods(path: Path, kind: str) -> list[str]:
     return [line[kind].get("method") for line in lines(path) if kind in line]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = shop()
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -63,30 +70,25 @@ def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> No
     server.close()
 
 
-def test_each_opening_is_a_connection_of_its_own_in_one_file(path: Path) -> None:
-    server = shop()
+def test_each_opening_is_a_connection_of_its_own_in_one_file(server: Server, path: Path) -> None:
     client = syncmcp.Client(Recording(server, path))
     for item in ("apple", "pear"):
         with client:
             client.call_tool("price", {"item": item})
     assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
-    server.close()
 
 
-def test_a_new_recording_replaces_the_old_one(path: Path) -> None:
+def test_a_new_recording_replaces_the_old_one(server: Server, path: Path) -> None:
     first = Wire("memory", STATEFUL)
     record(first, path)
     size = path.stat().st_size
-    server = shop()
     with syncmcp.connect(Recording(server, path)):
         pass
     assert path.stat().st_size < size
     assert lines(path)[0]["server"] == "shop"
-    server.close()
 
 
-def test_two_recordings_cannot_be_made_in_one_file_at_a_time(path: Path) -> None:
-    server = shop()
+def test_two_recordings_cannot_be_made_in_one_file_at_a_time(server: Server, path: Path) -> None:
     with syncmcp.connect(Recording(server, path)) as client:
         with pytest.raises(syncmcp.UsageError, match="being recorded by another"):
             syncmcp.connect(Recording(server, path))
@@ -94,11 +96,9 @@ def test_two_recordings_cannot_be_made_in_one_file_at_a_time(path: Path) -> None
     assert "tools/call" in methods(path, "sent")
     with syncmcp.connect(Recording(server, path)):
         pass
-    server.close()
 
 
-def test_clients_of_one_recording_share_its_file(path: Path) -> None:
-    server = shop()
+def test_clients_of_one_recording_share_its_file(server: Server, path: Path) -> None:
     recording = Recording(server, path)
 
     def call(item: str) -> str | None:
@@ -107,11 +107,9 @@ def test_clients_of_one_recording_share_its_file(path: Path) -> None:
 
     assert in_threads(lambda: call("apple"), lambda: call("pear")) == ["30", "45"]
     assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
-    server.close()
 
 
-def test_many_threads_write_whole_lines(path: Path) -> None:
-    server = shop()
+def test_many_threads_write_whole_lines(server: Server, path: Path) -> None:
     with syncmcp.connect(Recording(server, path)) as client:
 
         def calls() -> list[str | None]:
@@ -119,7 +117,6 @@ def test_many_threads_write_whole_lines(path: Path) -> None:
 
         assert in_threads(*[calls] * 4) == [["45"] * 20] * 4
     assert methods(path, "sent").count("tools/call") == 80
-    server.close()
 
 
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
@@ -184,63 +181,48 @@ def test_variables_of_the_environment_and_what_the_program_names_are_masked(path
         assert "and ***" in (client.call_tool("x", {"say": "open sesame"}).text or "")
 
 
-def test_a_secret_too_short_to_be_told_from_text_is_refused(path: Path) -> None:
-    with pytest.raises(syncmcp.UsageError, match="at least 6"):
-        Recording("http://localhost/mcp", path, secrets=["1234"])
-    with pytest.raises(syncmcp.UsageError, match="several"):
-        Recording("http://localhost/mcp", path, secrets="secret")
-
-
-@pytest.mark.parametrize(
-    "wrong", [42, "no-url", syncmcp.Http("http://localhost/mcp", session_id="theirs")]
-)
-def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(
-    wrong: Any, path: Path
-) -> None:
-    with pytest.raises(syncmcp.UsageError):
-        Recording(wrong, path)
+def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(path: Path) -> None:
+    url = "http://localhost/mcp"
+    for wrong in (42, "no-url", syncmcp.Http(url, session_id="theirs")):
+        with pytest.raises(syncmcp.UsageError):
+            Recording(wrong, path)  # type: ignore[arg-type]
     with pytest.raises(syncmcp.UsageError, match="cannot be recorded"):
-        Recording(Recording("http://localhost/mcp", path), path)
+        Recording(Recording(url, path), path)
+    # A secret too short to be told from text, and one that is no list.
+    with pytest.raises(syncmcp.UsageError, match="at least 6"):
+        Recording(url, path, secrets=["1234"])
+    with pytest.raises(syncmcp.UsageError, match="several"):
+        Recording(url, path, secrets="secret")
+    made = Recording(syncmcp.Stdio("echo"), path, secrets=["secret-one"])
+    assert repr(pickle.loads(pickle.dumps(made))) == repr(made)
+    assert "secret-one" not in repr(made)
 
 
-def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(tmp_path: Path) -> None:
-    server = shop()
+def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(
+    server: Server, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(syncmcp.ConnectFailed, match="recording cannot be written"):
         syncmcp.connect(Recording(server, tmp_path / "file" / "below.jsonl"))
-    server.close()
 
 
-def test_a_disk_that_was_full_at_first_may_have_room_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_ends_the_session_and_says_so(
+    server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    server = shop()
     client = syncmcp.Client(Recording(server, path))
     with monkeypatch.context() as patch:
         patch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.ConnectFailed, match="No space left"):
             client.open()
-    with client:
+    with client:  # later there may be room
         client.call_tool("price", {"item": "pear"})
-    assert lines(path)[0]["syncmcp-recording"] == 1
-    server.close()
-
-
-def test_a_full_disk_ends_the_session_and_says_so(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    server = shop()
-    with syncmcp.connect(Recording(server, path)) as client, monkeypatch.context() as patch:
-        patch.setattr("syncmcp.testing.recording.os.write", full)
+        assert lines(path)[0]["syncmcp-recording"] == 1
+        monkeypatch.setattr("syncmcp.testing.recording.os.write", full)
         with pytest.raises(syncmcp.TransportError, match="No space left"):
             client.call_tool("price", {"item": "pear"})
-    server.close()
 
 
 def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
@@ -279,7 +261,9 @@ with syncmcp.connect(Recording(demo_server(), {str(path)!r})) as client:
         assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
 
 
-def test_a_process_that_is_killed_leaves_what_has_happened_and_no_lock(path: Path) -> None:
+def test_a_process_that_is_killed_leaves_what_has_happened_and_no_lock(
+    server: Server, path: Path
+) -> None:
     program = f"""
 import os, signal, syncmcp
 from syncmcp.testing import Recording, demo_server
@@ -289,10 +273,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
     assert methods(path, "sent")[-1] == "tools/call"
-    server = shop()
     with syncmcp.connect(Recording(server, path)):
         pass
-    server.close()
 
 
 def test_a_child_process_cannot_write_into_the_recording_of_its_parent(path: Path) -> None:
@@ -319,39 +301,19 @@ with syncmcp.connect(recording) as client:
     assert methods(path, "sent").count("tools/call") == 2
 
 
-def test_a_recording_travels_to_another_process_as_what_it_was_made_of(path: Path) -> None:
-    made = Recording(syncmcp.Stdio("echo"), path, secrets=["secret-one"])
-    copy = pickle.loads(pickle.dumps(made))
-    assert repr(copy) == repr(made)
-    assert "secret-one" not in repr(made)
-
-
 def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -> None:
-    server = Server("slow")
-    begun, go, done = threading.Event(), threading.Event(), threading.Event()
-
-    @server.tool()
-    def wait() -> str:
-        begun.set()
-        go.wait(PATIENCE)
-        return "late"
-
-    with syncmcp.connect(Recording(server, path), mode=STATEFUL) as client:
-        call = client.call_tool.future("wait")
-        assert begun.wait(PATIENCE)
+    stage = Stage()
+    with syncmcp.connect(Recording(stage.server, path), mode=STATEFUL) as client:
+        call = client.call_tool.future("hold")
+        stage.inside("")
         call.cancel()
-        go.set()
+        stage.gate.set()
         client.ping()
-        done.set()
     told = [line["withdrawn"] for line in lines(path) if "withdrawn" in line]
-    sent = [line["sent"]["id"] for line in lines(path) if methods_of(line) == "tools/call"]
-    assert told == sent
+    sent = [line["sent"] for line in lines(path) if "sent" in line]
+    assert told == [one["id"] for one in sent if one["method"] == "tools/call"]
     assert "notifications/cancelled" in methods(path, "sent")
-    server.close()
-
-
-def methods_of(line: dict[str, Any]) -> Any:
-    return line.get("sent", {}).get("method")
+    stage.server.close()
 
 
 def test_only_its_owner_can_read_a_recording(path: Path) -> None:
@@ -359,8 +321,7 @@ def test_only_its_owner_can_read_a_recording(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_recording_offers_what_its_transport_does(path: Path) -> None:
-    server = shop()
+def test_a_recording_offers_what_its_transport_does(server: Server, path: Path) -> None:
     http = Wire("http", STATEFUL)
     with (
         target(http, server) as url,
@@ -370,4 +331,3 @@ def test_a_recording_offers_what_its_transport_does(path: Path) -> None:
         server.list_changed("tools")
         assert next(iter(changes)).kind == "tools"
     assert "notifications/tools/list_changed" in methods(path, "got")
-    server.close()

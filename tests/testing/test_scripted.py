@@ -294,14 +294,11 @@ def test_a_script_without_sense_fails_loudly() -> None:
         peer.close()
 
 
-def test_a_process_may_write_to_stderr(process: Open) -> None:
+def test_a_process_may_write_to_stderr_and_stop_reading(process: Open) -> None:
     client = process(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]))
     assert client.process is not None
     assert client.process.stderr is not None
     assert client.process.stderr.read() == b"\xffoops\n"
-
-
-def test_a_process_may_stop_reading(process: Open) -> None:
     peer = ScriptedPeer([s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()])
     client = process(peer)
     assert client.next()["method"] == "ready"
@@ -322,30 +319,22 @@ def _fill(pipe_end: int) -> None:
 
 
 def test_over_http_an_answer_is_a_whole_response(http: Callable[[ScriptedPeer], Http]) -> None:
-    peer = ScriptedPeer([s.expect("a"), s.reply("A"), s.expect("b"), s.error(-3, "B")])
+    said = [s.expect("a"), s.reply("A"), s.expect("b"), s.error(-3, "B")]
+    peer = ScriptedPeer([*said, s.expect("hello"), s.progress(1), s.reply("end")])
     client = http(peer)
     assert client.post("a", X_Mine="yes")[2] == {"jsonrpc": "2.0", "id": 1, "result": "A"}
     assert client.post("b")[2]["error"]["code"] == -3
     (received,) = peer.transcript.wait_received("a")
     assert (received.http, received.headers["x-mine"]) == ("POST /mcp", "yes")
-    assert peer.connections == 1
-
-
-def test_over_http_the_rest_is_answered_as_usual(http: Callable[[ScriptedPeer], Http]) -> None:
-    peer = ScriptedPeer([])
-    client = http(peer)
+    # What precedes an answer makes it a stream.
+    found = decoded(client.request("POST", HELLO))
+    assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
+    # The rest is answered as usual.
     for verb, body, status in (("POST", NOTE, 202), ("GET", None, 405), ("DELETE", None, 200)):
         response = client.request(verb, body)
         assert (response.status, response.read()) == (status, b"")
-    assert peer.transcript.methods() == ["note", "GET", "DELETE"]
-
-
-def test_over_http_what_precedes_an_answer_makes_it_a_stream(
-    http: Callable[[ScriptedPeer], Http],
-) -> None:
-    client = http(ScriptedPeer([s.expect("hello"), s.progress(1), s.reply("end")]))
-    found = decoded(client.request("POST", HELLO))
-    assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
+    assert peer.transcript.methods()[-3:] == ["note", "GET", "DELETE"]
+    assert peer.connections == 1
 
 
 def test_over_http_a_response_is_written_byte_for_byte(

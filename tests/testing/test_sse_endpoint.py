@@ -99,44 +99,26 @@ def request(method: str, params: Any = None, id: int = 1) -> dict[str, Any]:
 
 
 @every_half
-def test_a_stream_names_the_address_and_brings_the_answers(serve: Serve) -> None:
+def test_a_stream_names_the_address_and_brings_the_answers_until_it_ends(serve: Serve) -> None:
     server = a_server()
-    with serve(server) as url:
+    with serve(server) as url, talking(url) as other:
         with talking(url) as talk:
             assert talk.response.headers.get_content_type() == "text/event-stream"
             assert talk.address.lstrip("/").startswith("messages?session=")
+            assert talk.address != other.address
             assert talk.post(request("initialize", initialize("2024-11-05"))) == 202
             answer = json.loads(talk.next()["data"])
             assert answer["result"]["protocolVersion"] == "2024-11-05"
-            assert server.stats.streams == server.stats.sessions == 1
-        assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 0)
-
-
-@every_half
-def test_each_stream_is_a_session_of_its_own(serve: Serve) -> None:
-    with serve(a_server()) as url, talking(url) as one, talking(url) as other:
-        assert one.address != other.address
-        for talk in (other, one):
-            assert talk.post(request("ping", id=7)) == 202
-        assert [json.loads(talk.next()["data"])["id"] for talk in (one, other)] == [7, 7]
-
-
-@every_half
-def test_a_session_ends_with_its_stream(serve: Serve) -> None:
-    server = a_server()
-    with serve(server) as url, talking(url) as kept:
-        with talking(url) as talk:
-            assert talk.post(request("ping")) == 202
-        assert server.stats.wait_for(lambda stats: stats.sessions == 1)
-        assert kept.post(request("ping"), talk.address) == 404
-
-
-@every_half
-def test_what_is_no_message_for_a_session_is_refused(serve: Serve) -> None:
-    with serve(a_server()) as url, talking(url) as talk:
-        assert talk.post(request("ping"), "/messages") == 404
-        assert talk.post(request("ping"), "/messages?session=unknown") == 404
-        assert talk.post(request("ping"), Content_Type="text/plain") == 415
+            for number, one in enumerate((other, talk)):
+                assert one.post(request("ping", id=number)) == 202
+            ids = [json.loads(one.next()["data"])["id"] for one in (talk, other)]
+            assert ids == [1, 0]
+            assert server.stats.streams == server.stats.sessions == 2
+            assert talk.post(request("ping"), "/messages") == 404
+            assert talk.post(request("ping"), "/messages?session=unknown") == 404
+            assert talk.post(request("ping"), Content_Type="text/plain") == 415
+        assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 1)
+        assert other.post(request("ping"), talk.address) == 404
 
 
 @every_half
@@ -155,9 +137,7 @@ def test_a_post_to_the_stream_is_refused_so_that_clients_fall_back() -> None:
         assert talk.post(request("initialize"), "/sse") == 405
         with syncmcp.connect(http.sse_url) as client:
             assert client.call_tool("add", {"a": 2, "b": 3}).text == "5"
-
-
-def test_a_server_without_sessions_has_no_such_stream() -> None:
+    # A server without sessions has no such stream.
     server = Server("new", revisions=["2026-07-28"])
     with serve_http(server) as http, talking(http.sse_url) as talk:
         assert talk.response.status == 405

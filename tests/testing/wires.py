@@ -12,11 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from syncmcp.testing import HttpEndpoint, Server, SseEndpoint, wsgi_app
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PATIENCE = 10.0
 MODERN = "2026-07-28"
@@ -47,6 +50,10 @@ class Line:
 
     def send(self, message: Any) -> None:
         raise NotImplementedError
+
+    def answer(self, question: Any, result: Any) -> None:
+        """Answer a question of the server."""
+        self.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
 
     def next(self) -> Any:
         raise NotImplementedError
@@ -94,6 +101,12 @@ class Memory(Line):
 
     def close(self) -> None:
         self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Child(Line):
@@ -179,19 +192,36 @@ class Http:
         assert (response.status, response.read()) == (202, b"")
         return answer
 
-    def modern(self, method: str, params: Any = None, **meta: Any) -> Any:
+    def open_modern(
+        self, method: str, params: Any = None, identifier: Any = None, **meta: Any
+    ) -> http.client.HTTPResponse:
+        """Send a request of 2026-07-28 and return the response, its body unread."""
         given = params or {}
+        number = next(self._ids) if identifier is None else identifier
+        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": modern(given, **meta)}
         name = given.get("name", given.get("uri"))
-        return self.post(
-            method,
-            modern(given, **meta),
-            MCP_Protocol_Version=MODERN,
-            Mcp_Method=method,
-            Mcp_Name=name,
-        )
+        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": name}
+        return self.request("POST", body, headers)
+
+    def modern(self, method: str, params: Any = None, **meta: Any) -> Any:
+        """Do the same; return `(status, headers, decoded body or event list)`."""
+        response = self.open_modern(method, params, **meta)
+        return response.status, response.headers, decoded(response)
+
+    def beside(self) -> Http:
+        """Another connection to the same session."""
+        other = Http(self.parts.geturl())
+        other.session, other.version = self.session, self.version
+        return other
 
     def close(self) -> None:
         self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def decoded(response: http.client.HTTPResponse) -> Any:
