@@ -34,6 +34,7 @@ from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
 from syncmcp._protocol.steps import Send
+from syncmcp._protocol.subscription import read_event
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -552,10 +553,11 @@ class ClientCore:
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
         """The server sent a notification of a change. Never blocks."""
-        if self.cache is not None:
-            self.cache.on_notification(method, dict(params))
-        if stateful:
-            self.session_state.notify_listeners(method, dict(params))
+        event = read_event(method, params)
+        if event is not None and self.cache is not None:
+            self.cache.on_change(event)
+        if event is not None and stateful:
+            self.session_state.on_change(event)
 
     def server_stream_closed(self) -> None:
         """The stream for messages outside of requests has ended. Never blocks."""

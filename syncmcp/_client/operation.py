@@ -1,6 +1,6 @@
 """Operations: generators of steps as methods that block, return a future, or return a stream.
 
-The `operation` decorator makes a method of a generator function. `client.ping()` blocks,
+The decorator `operation` makes a method of a generator function. `client.ping()` blocks,
 `client.ping.future()` returns a `RequestFuture`, and `client.ping.stream()` a `ResultStream`.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
-from syncmcp._client.background import FutureDrive, submit
+from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
@@ -41,7 +41,10 @@ _log = logging.getLogger("syncmcp.callbacks")
 
 
 class Operation(Generic[P, R]):
-    """An operation as a class attribute; on an instance of a client it is a `BoundOperation`."""
+    """An operation as a class attribute; on an instance of a client it is a `BoundOperation`.
+
+    Decorates a generator function whose first argument is the client's core.
+    """
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[R]]) -> None:
         self.steps = steps
@@ -71,6 +74,9 @@ class Operation(Generic[P, R]):
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""
         return BoundOperation(self, client)(*args, **kwargs)
+
+
+operation = Operation
 
 
 class BoundOperation(Generic[P, R]):
@@ -103,9 +109,8 @@ class BoundOperation(Generic[P, R]):
         items = StreamBuffer()
         options = options.but(observer=items.put)
         steps = self._operation.steps(core, *args, **kwargs)
-        return ResultStream(
-            submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
-        )
+        drive = FutureDrive(steps, core, options, Deadline(options.timeout), self._client)
+        return ResultStream(drive.future, items)
 
     def __get__(self, instance: object, owner: type) -> BoundOperation[P, R]:
         # With this, `help()` and editors treat it as a method.
@@ -134,10 +139,6 @@ def take_options(
     """Move the options of the call out of `kwargs`; the arguments of the operation stay.
 
     `undeclared` stays, too: operations that are repeated in each new session need it.
-
-    Raises:
-        TypeError: A keyword is neither an option nor an argument.
-        UsageError: An option is invalid.
     """
     given: Any = {name: kwargs.pop(name) for name in OPTION_NAMES.intersection(kwargs)}
     unknown = kwargs.keys() - operation.names
@@ -148,11 +149,6 @@ def take_options(
     if "undeclared" in given:
         kwargs["undeclared"] = given["undeclared"]
     return core.resolve(given)
-
-
-def operation(steps: Callable[Concatenate[Any, P], Steps[R]]) -> Operation[P, R]:
-    """Make an operation of a generator function, whose first argument is the client's core."""
-    return Operation(steps)
 
 
 class ResultStream(Generic[R]):
@@ -253,7 +249,6 @@ class StreamBuffer:
             self._changed.notify()
 
     def close(self) -> None:
-        """End the queue: no more items are put."""
         with self.lock:
             self._closed = True
             self._changed.notify_all()

@@ -150,7 +150,7 @@ def list_tools(
             request; or it ended before the page at `cursor` was fetched (until 2025-11-25).
         InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
     """
-    return (yield from pages("tools/list", types.ListToolsResult, "tools", core, cursor, max_pages))
+    return (yield from pages("tools/list", types.ListToolsResult, core, cursor, max_pages))
 
 
 def iter_tools(
@@ -169,7 +169,7 @@ def iter_tools(
     id). The iterator cannot take back a tool that is missing in the new list, or return a tool
     again that has changed; `list_tools` returns one consistent list.
     """
-    return iterate("tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options)
+    return iterate("tools/list", types.ListToolsResult, self, max_pages, options)
 
 
 # -- resources
@@ -184,26 +184,14 @@ def list_resources(
     **options: Unpack[CallOptions],
 ) -> Steps[ListResourcesResult]:
     """List the server's resources: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "resources/list", types.ListResourcesResult, "resources", core, cursor, max_pages
-        )
-    )
+    return (yield from pages("resources/list", types.ListResourcesResult, core, cursor, max_pages))
 
 
 def iter_resources(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Resource]:
     """Iterate over the server's resources, page by page; see `iter_tools`."""
-    return iterate(
-        "resources/list",
-        types.ListResourcesResult,
-        "resources",
-        "uri",
-        self,
-        max_pages,
-        options,
-    )
+    return iterate("resources/list", types.ListResourcesResult, self, max_pages, options)
 
 
 @operation
@@ -215,31 +203,16 @@ def list_resource_templates(
     **options: Unpack[CallOptions],
 ) -> Steps[ListResourceTemplatesResult]:
     """List the server's resource templates: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "resources/templates/list",
-            types.ListResourceTemplatesResult,
-            "resource_templates",
-            core,
-            cursor,
-            max_pages,
-        )
-    )
+    method, model = "resources/templates/list", types.ListResourceTemplatesResult
+    return (yield from pages(method, model, core, cursor, max_pages))
 
 
 def iter_resource_templates(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[ResourceTemplate]:
     """Iterate over the server's resource templates, page by page; see `iter_tools`."""
-    return iterate(
-        "resources/templates/list",
-        types.ListResourceTemplatesResult,
-        "resource_templates",
-        "uri_template",
-        self,
-        max_pages,
-        options,
-    )
+    method, model = "resources/templates/list", types.ListResourceTemplatesResult
+    return iterate(method, model, self, max_pages, options)
 
 
 @operation
@@ -317,20 +290,14 @@ def list_prompts(
     **options: Unpack[CallOptions],
 ) -> Steps[ListPromptsResult]:
     """List the server's prompts: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "prompts/list", types.ListPromptsResult, "prompts", core, cursor, max_pages
-        )
-    )
+    return (yield from pages("prompts/list", types.ListPromptsResult, core, cursor, max_pages))
 
 
 def iter_prompts(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Prompt]:
     """Iterate over the server's prompts, page by page; see `iter_tools`."""
-    return iterate(
-        "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
-    )
+    return iterate("prompts/list", types.ListPromptsResult, self, max_pages, options)
 
 
 @operation

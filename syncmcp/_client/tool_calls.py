@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text
-from syncmcp._client.pages import all_pages
+from syncmcp._client.pages import pages
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
 from syncmcp._protocol.tasks import AUGMENTED
@@ -26,11 +26,6 @@ _log = logging.getLogger("syncmcp.schema")
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of `tools/call`.
-
-    Raises:
-        UsageError: An argument is invalid.
-    """
     # The types are compared first: this is on the way of every call.
     if type(name) is not str or not name:
         text(name, "name")
@@ -71,13 +66,11 @@ def task_support(core: ClientCore, name: str) -> Steps[str | None]:
 def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
     """List the tools, after which a call that the server rejected may be sent once more.
 
-    The server has not processed the call (spec: transports, "Client Behavior").
-
-    Raises:
-        HeaderMismatch: The tools cannot be listed.
+    The server has not processed the call (spec: transports, "Client Behavior"). If the tools cannot
+    be listed, `mismatch` is raised.
     """
     try:
-        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
+        yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except (RequestCancelled, RequestTimeout):
         raise  # the call itself was cancelled or timed out
     except McpError as error:
@@ -85,12 +78,7 @@ def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
 
 
 def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None) -> Steps[None]:
-    """Validate arguments before they are sent, unless the tool is not listed.
-
-    Raises:
-        InvalidArguments: The arguments do not match the input schema.
-        UnsupportedSchema: The tool's input schema cannot be used for validation.
-    """
+    """Validate arguments by their schema before they are sent, unless the tool is not listed."""
     given: Mapping[str, Any] = arguments or {}
     known = core.schemas.by_name.get(name)
     error: McpError | None = None
@@ -117,10 +105,6 @@ def check_output(
 
     A mismatch may mean that the schema is outdated, so the tools are listed again, once. If that
     fails, the known schema counts: the tool has run, and its result must not be lost.
-
-    Raises:
-        InvalidOutput: The result does not match; the error has the result.
-        UnsupportedSchema: The schema cannot be used for validation; the error has the result.
     """
     if checks.output == "off" or result.is_error:
         return
@@ -150,7 +134,7 @@ def check_output(
 def _relist_tools(core: ClientCore) -> Steps[bool]:
     """List the tools to learn their schemas; return whether that succeeded."""
     try:
-        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
+        yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except McpError as error:
         _log.debug("[%s] its tools cannot be listed: %s", core.label, error)
         return False

@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "kept-whatever-the-news",
         "change notifications outdate nothing that is kept",
-        f"{KEPT}.on_notification",
+        f"{KEPT}.on_change",
         always(None),
         ("CCH-06",),
     ),
