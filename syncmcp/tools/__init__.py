@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
@@ -29,7 +29,7 @@ from syncmcp.errors import (
 )
 from syncmcp.handlers import SamplingHandler
 from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
-from syncmcp.tools.source import error_result, error_text, tool_result, tool_source
+from syncmcp.tools.source import ToolSource, error_result, error_text, tool_result
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -194,7 +194,7 @@ class ToolLoop:
             if callback is not None:
                 refuse_coroutines(callback, name)
         self._llm = llm
-        self._source = tool_source(tools_of)
+        self._source = ToolSource(tools_of)
         self._max_iterations = whole_number(max_iterations, "max_iterations")
         self._timeout = seconds(timeout, "timeout")
         self._max_parallel = whole_number(max_parallel, "max_parallel")
@@ -273,13 +273,6 @@ def _request(
     return request.model_copy(
         update={name: value for name, value in replaced.items() if value is not None}
     )
-
-
-class _RunningTool(NamedTuple):
-    """A running tool call: its tool use and its client."""
-
-    use: ToolUseContent
-    client: Client
 
 
 class _Run:
@@ -422,13 +415,13 @@ class _Run:
     def _run_tools(self, uses: list[ToolUseContent]) -> SamplingMessage:
         """Make tool calls, `max_parallel` at a time; return the message with their results."""
         results: dict[str, ToolResultContent] = {}
-        running: dict[RequestFuture[CallToolResult], _RunningTool] = {}
+        running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]] = {}
         for use in uses:
             if len(running) == self._loop._max_parallel:
                 self._collect(running, results)
             try:
                 future, client = self._start_call(use)
-                running[future] = _RunningTool(use, client)
+                running[future] = use, client
             except McpError as error:
                 results[use.id] = self._finish_call(use, self._error_for_model(use, error))
             else:
@@ -469,7 +462,7 @@ class _Run:
 
     def _collect(
         self,
-        running: dict[RequestFuture[CallToolResult], _RunningTool],
+        running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]],
         results: dict[str, ToolResultContent],
     ) -> None:
         """Wait until at least one of the calls has ended, and store the results."""
