@@ -32,13 +32,7 @@ from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import (
-    HeaderMismatch,
-    McpError,
-    NotSupported,
-    ResourceNotFound,
-    ServerError,
-)
+from syncmcp.errors import HeaderMismatch, McpError, NotSupported, ResourceNotFound, ServerError
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:

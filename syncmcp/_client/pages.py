@@ -120,11 +120,7 @@ def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> St
 
 def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCore) -> SessionLost:
     return SessionLost(
-        text,
-        delivery=error.delivery,
-        attempts=error.attempts,
-        method=method,
-        server=core.label,
+        text, delivery=error.delivery, attempts=error.attempts, method=method, server=core.label
     )
 
 

@@ -78,9 +78,7 @@ def _ping(client: Client, timeout: float | None) -> None:
 
 
 def iterate_completed(
-    clients: Mapping[str, Client],
-    start: Callable[[Client], RequestFuture[R]],
-    deadline: Deadline,
+    clients: Mapping[str, Client], start: Callable[[Client], RequestFuture[R]], deadline: Deadline
 ) -> Iterator[tuple[str, RequestFuture[R]]]:
     """Start a call on each client; iterate over names and futures as they complete.
 

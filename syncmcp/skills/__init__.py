@@ -122,9 +122,7 @@ class Skills:
         skill = result.skill
         if skill.uri != uri:
             raise InvalidOutput(
-                "the entry is that of another skill",
-                method="skills/get",
-                server=self._core.label,
+                "the entry is that of another skill", method="skills/get", server=self._core.label
             )
         types.set_server(skill, self._core.label)
         return skill
@@ -181,8 +179,7 @@ class Skills:
         settings, resolved = self._settings(options), self._core.resolve(options)
         if settings.get("directoryRead") is not True and resolved.undeclared != "try":
             raise NotSupported(
-                not_declared(("extensions", EXTENSION, "directoryRead")),
-                server=self._core.label,
+                not_declared(("extensions", EXTENSION, "directoryRead")), server=self._core.label
             )
         found: builtins.list[Resource] = self._pages(
             "resources/directory/read",
