@@ -19,7 +19,7 @@ from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._client.tool_calls import (
     check_input,
-    check_output,
+    checked_result,
     get_negotiated,
     learn_headers,
     task_support,
@@ -241,11 +241,9 @@ class _TaskFollower:
         assert self._poller is not None
         # No limit for the task; each poll has the timeout of a call.
         raw = yield from self._poller.poll_until_done(self._options.timeout)
-        result = validate(types.CallToolResult, raw, AUGMENTED)
-        if self.tool is not None:
-            types.set_origin(result, self.tool, self._core.label)
-            yield from check_output(self._core, self.tool, result, self._core.validation)
-        return result
+        if self.tool is None:
+            return validate(types.CallToolResult, raw, AUGMENTED)
+        return (yield from checked_result(self._core, self.tool, raw, self._core.validation))
 
     def cancel_following(self) -> None:
         """Stop following the task; the task goes on. Never blocks."""
@@ -436,9 +434,7 @@ def _start(
     if isinstance(outcome, TaskState):
         poller = TaskPoller(outcome.id, params, outcome, most)
         return ToolTask(_TaskFollower(client, poller, name, options))
-    result = validate(types.CallToolResult, outcome, AUGMENTED)
-    types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, core.validation)
+    result = yield from checked_result(core, name, outcome, core.validation)
     return ToolTask(_TaskFollower(client, None, name, options, result))
 
 

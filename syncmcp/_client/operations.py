@@ -19,17 +19,17 @@ from syncmcp._base.checks import text, validate
 from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
-from syncmcp._client.requests import result_or_questions
+from syncmcp._client.requests import ask
 from syncmcp._client.tool_calls import (
     ask_for_task,
     check_input,
-    check_output,
+    checked_result,
     get_negotiated,
     learn_headers,
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
-from syncmcp._protocol.exchange import exchange, single_exchange
+from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import HeaderMismatch, McpError, NotSupported, ResourceNotFound, ServerError
@@ -109,10 +109,7 @@ def call_tool(
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         raw = yield from call()
-    result = validate(types.CallToolResult, raw, "tools/call")
-    types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, checks)
-    return result
+    return (yield from checked_result(core, name, raw, checks))
 
 
 @operation
@@ -349,15 +346,13 @@ def begin_tool(
     connection = core.connection
     if connection is None or connection.agreed.tasks is not None:
         yield from ask_for_task(core, name, params)
-    call = partial(_begin, "tools/call", params, can, core)
+    call = partial(ask, core, "tools/call", params, params, as_offer(can))
     result: CallToolResult | InputRequired[CallToolResult]
     try:
         result = yield from call()
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         result = yield from call()
-    if isinstance(result, types.CallToolResult):
-        yield from check_output(core, name, result, core.validation)
     return result
 
 
@@ -371,9 +366,9 @@ def begin_prompt(
     **options: Unpack[CallOptions],
 ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
     """Get a prompt, or return the server's questions; see `begin_tool`."""
-    result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
-        "prompts/get", prompt_params(name, arguments), can, core
-    )
+    params = prompt_params(name, arguments)
+    result: GetPromptResult | InputRequired[GetPromptResult]
+    result = yield from ask(core, "prompts/get", params, params, as_offer(can))
     return result
 
 
@@ -386,9 +381,9 @@ def begin_read(
     **options: Unpack[CallOptions],
 ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
     """Read a resource, or return the server's questions; see `begin_tool`."""
-    result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
-        "resources/read", {"uri": uri_of(uri)}, can, core
-    )
+    params = {"uri": uri_of(uri)}
+    result: ReadResourceResult | InputRequired[ReadResourceResult]
+    result = yield from ask(core, "resources/read", params, params, as_offer(can))
     return result
 
 
@@ -453,11 +448,3 @@ def set_log_level(
     except ServerError:
         core.remember_log_level(*earlier)
         raise
-
-
-def _begin(
-    method: str, params: dict[str, Any], can: tuple[Answerable, ...], core: ClientCore
-) -> Steps[Any]:
-    offer = as_offer(can)
-    reply = yield from single_exchange(method, params, offer, max_rounds=core.settings.max_rounds)
-    return result_or_questions(method, params, reply, offer, core.label)

@@ -12,7 +12,7 @@ from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._client.pages import one_page
-from syncmcp._client.tool_calls import check_output
+from syncmcp._client.tool_calls import checked_result
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
@@ -249,32 +249,27 @@ def _resume(
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
     check_mapping(answers, "answers")
     params = retry_params(pending, answers)
-    reply = yield from single_exchange(
-        pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
-    )
-    result: R | InputRequired[R] = result_or_questions(
-        pending.method, pending._params, reply, pending._offer, core.label
-    )
-    if isinstance(result, types.CallToolResult):
-        name: str = pending._params["name"]
-        yield from check_output(core, name, result, core.validation)
+    result: R | InputRequired[R]
+    result = yield from ask(core, pending.method, pending._params, params, pending._offer)
     return result
 
 
-def result_or_questions(
+def ask(
+    core: ClientCore,
     method: str,
     params: dict[str, Any],
-    reply: dict[str, Any] | InputRound,
+    sent: dict[str, Any],
     offer: OfferedCapabilities,
-    server: str,
-) -> Any:
-    """The model of a result, or an `InputRequired` with the questions of the server."""
+) -> Steps[Any]:
+    """The checked result of a call, or an `InputRequired` with the questions of the server.
+
+    `params` are those of the call, and `sent` those of this request.
+    """
+    reply = yield from single_exchange(method, sent, offer, max_rounds=core.settings.max_rounds)
     if isinstance(reply, InputRound):
         return InputRequired(method, params, reply, offer)
     if method == "prompts/get":
         return validate(types.GetPromptResult, reply, method)
     if method == "resources/read":
         return validate(types.ReadResourceResult, reply, method)
-    result = validate(types.CallToolResult, reply, method)
-    types.set_origin(result, params["name"], server)
-    return result
+    return (yield from checked_result(core, params["name"], reply, core.validation))

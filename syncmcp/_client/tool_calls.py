@@ -1,4 +1,4 @@
-"""Steps that validate the arguments and results of tools against their listed schemas."""
+"""Steps that validate the arguments and results of tools by their listed schemas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._base.checks import check_mapping, text
+from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._client.pages import pages
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
@@ -98,37 +98,39 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
         raise error
 
 
-def check_output(
-    core: ClientCore, name: str, result: CallToolResult, checks: ValidationOptions
-) -> Steps[None]:
-    """Validate a result against its tool's output schema; results with `is_error` are skipped.
+def checked_result(
+    core: ClientCore, name: str, raw: dict[str, Any], checks: ValidationOptions
+) -> Steps[CallToolResult]:
+    """The result of a tool, validated by its output schema; results with `is_error` are not.
 
     A mismatch may mean that the schema is outdated, so the tools are listed again, once. If that
     fails, the known schema counts: the tool has run, and its result must not be lost.
     """
+    result = validate(types.CallToolResult, raw, "tools/call")
+    types.set_origin(result, name, core.label)
     if checks.output == "off" or result.is_error:
-        return
+        return result
     schemas = core.schemas
     known = schemas.by_name.get(name)
     error: McpError | None = None
     if known is None:
         if not result.has_data or schemas.complete:
-            return
+            return result
     else:
         if known.output is None:
-            return
+            return result
         error = yield Compute(partial(known.output_error, result, core.label))
         if error is None:
-            return
+            return result
     if (yield from _relist_tools(core)):
         newer = schemas.by_name.get(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
-    if error is None:
-        return
-    if checks.output == "raise":
+    if error is not None and checks.output == "raise":
         raise error
-    _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
+    if error is not None:
+        _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
+    return result
 
 
 def _relist_tools(core: ClientCore) -> Steps[bool]:

@@ -347,10 +347,7 @@ class LoadedSkill:
                 raise refusal(self.skill, "content", error.message, uri) from error
             self._verify(data, uri, file)
         except SkillRefused as error:
-            with self._lock:
-                if self._refused is None:
-                    self._refused = error
-                self._cache.clear()
+            self._refuse_all(error)
             raise
         # Dynamic files may change, and are not cached; except for the manifest, which was verified.
         if file is not None or path == MANIFEST:
@@ -358,6 +355,11 @@ class LoadedSkill:
                 if self._refused is None:
                     self._cache[path] = data
         return data
+
+    def _refuse_all(self, error: SkillRefused) -> None:
+        with self._lock:
+            self._refused = self._refused or error
+            self._cache.clear()
 
     def _verify(self, data: bytes, uri: str, file: SkillResource | None) -> None:
         if file is None:
