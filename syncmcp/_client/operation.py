@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
@@ -18,9 +16,9 @@ from typing_extensions import ParamSpec
 
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
-from syncmcp._concurrency.budget import Budget
-from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
-from syncmcp._concurrency.pool import BACKLOG, lending_handler
+from syncmcp._concurrency import budget
+from syncmcp._concurrency.futures import ItemQueue, Progress, RequestFuture, wake_when_done
+from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
 from syncmcp._protocol.jsonrpc import size_of
@@ -107,7 +105,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.but(observer=items.put)
+        options = options.but(observer=items.put_item)
         steps = self._operation.steps(core, *args, **kwargs)
         drive = FutureDrive(steps, core, options, Deadline(options.timeout), self._client)
         return ResultStream(drive.future, items)
@@ -224,42 +222,13 @@ class ResultStream(Generic[R]):
         self.close()
 
 
-class StreamBuffer:
-    """The queue of items between the reader thread and the iterating threads."""
+class StreamBuffer(ItemQueue["Progress | dict[str, Any]"]):
+    """Progress and log messages between the reader thread and the iterating threads."""
 
     def __init__(self) -> None:
-        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
-        self.lock = threading.RLock()
-        self.dropped = 0
-        self._changed = threading.Condition(self.lock)
-        # With the size of each.
-        self._items: deque[tuple[Progress | dict[str, Any], int]] = deque()
-        self._budget = Budget()
-        self._closed = False
+        super().__init__(budget.MAX_BYTES)
 
-    def put(self, item: Progress | dict[str, Any]) -> None:
+    def put_item(self, item: Progress | dict[str, Any]) -> None:
         """Queue progress, or the parameters of a log message. Never blocks."""
         params = item._asdict() if isinstance(item, Progress) else item
-        size = size_of(params)
-        with self.lock:
-            while len(self._items) == BACKLOG or not self._budget.take_if_fits(size):
-                self._budget.give(self._items.popleft()[1])
-                self.dropped += 1
-            self._items.append((item, size))
-            self._changed.notify()
-
-    def close(self) -> None:
-        with self.lock:
-            self._closed = True
-            self._changed.notify_all()
-
-    def next(self) -> Progress | dict[str, Any] | None:
-        """Wait for an item; `None` after the last one."""
-        with self.lock:
-            while not self._items:
-                if self._closed:
-                    return None
-                self._changed.wait()
-            item, size = self._items.popleft()
-            self._budget.give(size)
-            return item
+        self.put(item, size_of(params) + budget.ITEM_OVERHEAD)

@@ -23,9 +23,9 @@ PAGINATION = "syncmcp._client.pages"
 
 
 def _newest_first(original: Function) -> Function:
-    def put(self: Any, item: Any) -> None:
+    def put(self: Any, item: Any, size: int) -> None:
         with self._changed:
-            self._items.appendleft(item)
+            self._items.appendleft((item, size))
             self._changed.notify()
 
     return put
@@ -122,7 +122,7 @@ CLIENTS = (
     Mutant(
         "progress-backwards",
         "the newest progress of a future comes first",
-        f"{FUTURES}:_ProgressQueue.put",
+        f"{FUTURES}:ItemQueue.put",
         _newest_first,
         ("M-16",),
     ),
