@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._protocol.dialect import Reply
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -39,6 +41,11 @@ def meta(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Function
 
 def meta_without(key: str) -> Callable[[Function], Function]:
     return meta(lambda meta: {name: meta[name] for name in meta if name != key})
+
+
+def of_replies(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Leave alone what comes of a look into the cache."""
+    return lambda outcome: answer(outcome) if isinstance(outcome, Reply) else outcome
 
 
 def effects(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp.errors import InvalidOutput
 from tests.contract.mutant import Mutant
-from tests.contract.mutant_switches.change import always, effects
+from tests.contract.mutant_switches.change import always, effects, of_replies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,7 @@ def _without_debug(original: Function) -> Function:
     return log_message
 
 
+@of_replies
 def _refuse_null_cursors(reply: Any) -> Any:
     if "nextCursor" in reply.result and reply.result["nextCursor"] is None:
         raise InvalidOutput("a cursor is no string")

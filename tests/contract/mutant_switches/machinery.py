@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
 from tests.contract.mutant import Mutant
-from tests.contract.mutant_switches.change import always, effects
+from tests.contract.mutant_switches.change import always, effects, of_replies
 
 if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
@@ -172,29 +172,33 @@ def _resume_old_lists(original: Function) -> Function:
         return [step]
 
     def change(original: Function) -> Function:
-        def pages(method: str, *args: Any) -> Any:
+        def pages(method: str, *args: Any, **named: Any) -> Any:
+            @of_replies
             def remember(reply: Any) -> Any:
                 left.pop(method, None)
                 if "nextCursor" in reply.result:
                     left[method] = reply.result["nextCursor"]
                 return reply
 
-            return effects(begin, remember)(original)(method, *args)
+            return effects(begin, remember)(original)(method, *args, **named)
 
         return pages
 
     return change(original)
 
 
+@of_replies
 def _end_at_once(reply: Any) -> Any:
     kept = {name: value for name, value in reply.result.items() if name != "nextCursor"}
     return reply._replace(result=kept)
 
 
+@of_replies
 def _end_at_an_empty_cursor(reply: Any) -> Any:
     return _end_at_once(reply) if reply.result.get("nextCursor") == "" else reply
 
 
+@of_replies
 def _end_at_an_empty_page(reply: Any) -> Any:
     return _end_at_once(reply) if [] in reply.result.values() else reply
 
@@ -208,8 +212,8 @@ def _forget_cursors(original: Function) -> Function:
 
 
 def _let_refusals_be(original: Function) -> Function:
-    def init(self: Any, *args: Any) -> None:
-        original(self, *args)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        original(self, *args, **named)
         self._refusals_left = 0
 
     return init
