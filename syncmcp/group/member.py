@@ -92,7 +92,8 @@ class GroupMember:
             self.client = self.source
         else:
             entry_options = self.source.options if isinstance(self.source, ServerEntry) else {}
-            options = {**self._shared, **entry_options, **self.own, "name": self.name}
+            options: dict[str, Any] = {**self._shared, **entry_options, **self.own}
+            options["name"] = self.name
             self.client = Client(self.source, **options)
         return self.client
 

@@ -185,6 +185,21 @@ class HandlerContext:
             Otherwise the server expects only the consent.
     """
 
+    __slots__ = (
+        "_cancel",
+        "_client",
+        "_deadline",
+        "_progress",
+        "_provisional",
+        "_server",
+        "_show",
+        "_visit",
+        "_visit_set",
+        "call",
+        "method",
+        "resumes_call",
+    )
+
     def __init__(
         self,
         client: Client | None,

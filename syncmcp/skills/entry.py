@@ -225,7 +225,7 @@ def _parse_yaml(frontmatter: str) -> Node | None:
                 raise BadFrontmatter("has a YAML alias")
             return super().compose_node(parent, index)
 
-        def descend_resolver(self, parent: Node | None, index: Any) -> None:
+        def descend_resolver(self, current_node: Node | None, current_index: Any) -> None:
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise BadFrontmatter(f"has more than {MAX_DEPTH} values within each other")
