@@ -105,7 +105,7 @@ class BoundOperation(Generic[P, R]):
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = StreamBuffer()
-        options = options.but(observer=items.put_item)
+        options = options.but(observer=items.put)
         steps = self._operation.steps(core, *args, **kwargs)
         drive = FutureDrive(steps, core, options, Deadline(options.timeout), self._client)
         return ResultStream(drive.future, items)
@@ -228,7 +228,7 @@ class StreamBuffer(ItemQueue["Progress | dict[str, Any]"]):
     def __init__(self) -> None:
         super().__init__(budget.MAX_BYTES)
 
-    def put_item(self, item: Progress | dict[str, Any]) -> None:
+    def put(self, item: Progress | dict[str, Any]) -> None:
         """Queue progress, or the parameters of a log message. Never blocks."""
         params = item._asdict() if isinstance(item, Progress) else item
-        self.put(item, size_of(params) + budget.ITEM_OVERHEAD)
+        self.add(item, size_of(params) + budget.ITEM_OVERHEAD)

@@ -274,7 +274,7 @@ def count_attempts(future: RequestFuture[Any], attempts: int) -> None:
 def add_progress(future: RequestFuture[Any], item: Progress | dict[str, Any]) -> None:
     """Queue a progress report; log messages go to the client's own callback instead."""
     if isinstance(item, Progress):
-        future._get_progress_queue().put(item, len(item.message or ""))
+        future._get_progress_queue().add(item, len(item.message or ""))
 
 
 def collect(future: RequestFuture[Any], thread: int | None) -> None:
@@ -339,7 +339,7 @@ class ItemQueue(Generic[T]):
         self._size = 0
         self._closed = closed
 
-    def put(self, item: T, size: int) -> None:
+    def add(self, item: T, size: int) -> None:
         """Queue an item. Never blocks."""
         with self.lock:
             full = len(self._items) == BACKLOG

@@ -192,7 +192,7 @@ def test_every_operation_streams() -> None:
 def test_what_nobody_reads_is_dropped_and_counted_the_oldest_first() -> None:
     items = StreamBuffer()
     for number in range(BACKLOG + 3):
-        items.put_item(Progress(number, None, None))
+        items.put(Progress(number, None, None))
     items.close()
     assert items.dropped == 3
     assert items.next() == Progress(3, None, None)
@@ -223,8 +223,8 @@ def test_a_reader_that_waits_is_woken_by_each_item() -> None:
 
     def write() -> None:
         assert ready.wait(PATIENCE)
-        items.put_item(Progress(1, None, None))
-        items.put_item({"data": "x"})
+        items.put(Progress(1, None, None))
+        items.put({"data": "x"})
         items.close()
 
     in_threads(read, write)

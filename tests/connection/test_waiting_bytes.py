@@ -222,8 +222,8 @@ def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(
 def test_a_stream_keeps_the_newest_items_within_the_bound_and_counts_the_others() -> None:
     buffer = StreamBuffer()
     for step in range(1, 7):
-        buffer.put_item(Progress(step, None, LONG))
-    buffer.put_item({"level": "info", "data": LONG})
+        buffer.put(Progress(step, None, LONG))
+    buffer.put({"level": "info", "data": LONG})
     buffer.close()
     assert [type(item) for item in iter(buffer.next, None)] == [Progress] * 3 + [dict]
     assert buffer.dropped == 3

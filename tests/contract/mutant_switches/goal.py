@@ -23,12 +23,12 @@ PAGINATION = "syncmcp._client.pages"
 
 
 def _newest_first(original: Function) -> Function:
-    def put(self: Any, item: Any, size: int) -> None:
+    def add(self: Any, item: Any, size: int) -> None:
         with self._changed:
             self._items.appendleft((item, size))
             self._changed.notify()
 
-    return put
+    return add
 
 
 def _without_total(original: Function) -> Function:
@@ -123,7 +123,7 @@ CLIENTS = (
     Mutant(
         "progress-backwards",
         "the newest progress of a future comes first",
-        f"{FUTURES}:ItemQueue.put",
+        f"{FUTURES}:ItemQueue.add",
         _newest_first,
         ("M-16",),
     ),
