@@ -13,13 +13,13 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import seconds, text, validate
-from syncmcp._client.background import submit
+from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._client.tool_calls import (
     check_input,
-    check_output,
+    checked_result,
     get_negotiated,
     learn_headers,
     task_support,
@@ -228,8 +228,8 @@ class _TaskFollower:
         with self._start_lock:
             future = self._future
             if future is None or (future.done() and not self.over):
-                future = submit(self._steps(), self._core, self._options, Deadline(None))
-                self._future = future
+                drive = FutureDrive(self._steps(), self._core, self._options, Deadline(None))
+                self._future = future = drive.future
                 future.add_done_callback(self._on_future_done)
             return future
 
@@ -241,11 +241,9 @@ class _TaskFollower:
         assert self._poller is not None
         # No limit for the task; each poll has the timeout of a call.
         raw = yield from self._poller.poll_until_done(self._options.timeout)
-        result = validate(types.CallToolResult, raw, AUGMENTED)
-        if self.tool is not None:
-            types.set_origin(result, self.tool, self._core.label)
-            yield from check_output(self._core, self.tool, result, self._core.validation)
-        return result
+        if self.tool is None:
+            return validate(types.CallToolResult, raw, AUGMENTED)
+        return (yield from checked_result(self._core, self.tool, raw, self._core.validation))
 
     def cancel_following(self) -> None:
         """Stop following the task; the task goes on. Never blocks."""
@@ -402,9 +400,10 @@ class StartTask:
         resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
         # A task reports progress for longer than the future lasts. Reports to the future would keep
         # the future alive, and with it the handle.
-        resolved.observer = _ignore_report
+        resolved.observer = lambda _: None
         steps = _start(self._client, name, arguments, ttl, inherited)
-        return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
+        deadline = Deadline(resolved.timeout)
+        return FutureDrive(steps, self._core, resolved, deadline, self._client).future
 
 
 def _start(
@@ -435,14 +434,8 @@ def _start(
     if isinstance(outcome, TaskState):
         poller = TaskPoller(outcome.id, params, outcome, most)
         return ToolTask(_TaskFollower(client, poller, name, options))
-    result = validate(types.CallToolResult, outcome, AUGMENTED)
-    types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, core.validation)
+    result = yield from checked_result(core, name, outcome, core.validation)
     return ToolTask(_TaskFollower(client, None, name, options, result))
-
-
-def _ignore_report(_: object) -> None:
-    """The progress of a task goes to `on_progress`, and not to the future of the handle."""
 
 
 def _inherited(options: CallOptions) -> CallOptions:
@@ -483,13 +476,11 @@ def list_tasks(
     **options: Unpack[CallOptions],
 ) -> Steps[ListTasksResult]:
     """List the tasks of this client at the server (2025-11-25 only); see `list_tools`."""
-    return (yield from pages("tasks/list", types.ListTasksResult, "tasks", core, cursor, max_pages))
+    return (yield from pages("tasks/list", types.ListTasksResult, core, cursor, max_pages))
 
 
 def iter_tasks(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Task]:
     """Iterate over the tasks of this client at the server, page by page; see `iter_tools`."""
-    return iterate(
-        "tasks/list", types.ListTasksResult, "tasks", "task_id", self, max_pages, options
-    )
+    return iterate("tasks/list", types.ListTasksResult, self, max_pages, options)

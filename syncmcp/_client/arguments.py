@@ -101,9 +101,6 @@ def _named(ref: str) -> PromptReference | ResourceTemplateReference:
 
     A string that begins with a scheme is a URI template if ``//`` follows the scheme, or if it has
     an expression in braces.
-
-    Raises:
-        UsageError: The string is empty or ambiguous.
     """
     text(ref, "ref")
     if _URI.match(ref):

@@ -1,4 +1,4 @@
-"""Operations behind futures: `submit`, and the driver that leaves no thread waiting."""
+"""Operations behind futures: the driver that leaves no thread waiting."""
 
 from __future__ import annotations
 
@@ -47,33 +47,6 @@ _log = logging.getLogger("syncmcp.tasks")
 _RETURN_SECONDS = 0.25
 
 
-def submit(
-    steps: Steps[R],
-    core: ClientCore,
-    options: ResolvedOptions,
-    deadline: Deadline,
-    *,
-    owner: object = None,
-    runs_user_code: bool = False,
-) -> RequestFuture[R]:
-    """Start `steps` and return the future of their result. Never blocks.
-
-    Args:
-        steps: The operation.
-        core: The core of the client.
-        options: The options of the call.
-        deadline: The deadline of the whole operation.
-        owner: The client; the running operation keeps it alive.
-        runs_user_code: True if the steps run code of the program (a model with validators).
-
-    Raises:
-        UsageError: An argument is invalid.
-        NotSupported: The server lacks the feature.
-        ClosedError: The client is not open.
-    """
-    return FutureDrive(steps, core, options, deadline, owner, runs_user_code=runs_user_code).future
-
-
 def send_and_forget(
     core: ClientCore, method: str, params: dict[str, Any] | None, undeclared: Undeclared
 ) -> None:
@@ -83,7 +56,7 @@ def send_and_forget(
     )
     options.nested = True  # not queued: it may cancel a request that the queue waits for
     try:
-        submit(exchange(method, params), core, options, Deadline(POST_SECONDS))
+        FutureDrive(exchange(method, params), core, options, Deadline(POST_SECONDS))
     except McpError as error:
         _log.debug("[%s] was not sent %s: %s", core.label, method, error)
 
@@ -97,19 +70,8 @@ class FutureDrive(Drive[R]):
     thread for each request if the request blocks a thread: over HTTP, with interceptors, or to open
     the connection.
 
-    Args:
-        steps: The operation.
-        core: The core of the client.
-        options: The options of the call.
-        deadline: The deadline of the operation.
-        owner: The client; the running operation keeps it alive.
-        runs_user_code: See `submit`.
-        collected: Send nothing before `start` is called.
-
-    Raises:
-        UsageError: An argument is invalid.
-        NotSupported: The server lacks the feature.
-        ClosedError: The client is not open.
+    The running operation keeps its `owner`, the client, alive. `runs_user_code` says that the steps
+    run code of the program. A `collected` operation sends nothing before `start` is called.
     """
 
     def __init__(
@@ -160,14 +122,9 @@ class FutureDrive(Drive[R]):
             raise
 
     def start(self, deadline: Deadline, frames: Frames | None = None) -> None:
-        """Send the first request of a collected call, unless its future is done. Never blocks.
+        """Send the first request of a collected call, or add it to `frames` if it may share one.
 
-        Args:
-            deadline: The deadline of the operation from now on.
-            frames: If given, a first request that may share a frame is added here instead.
-
-        Raises:
-            ClosedError: The client was closed meanwhile.
+        Does nothing if the future is done. Never blocks.
         """
         first = self._first
         if first is None:
@@ -239,14 +196,7 @@ class FutureDrive(Drive[R]):
         *,
         may_block: bool = False,
     ) -> None:
-        """Go on, on this thread; exceptions settle the future.
-
-        Args:
-            value: The outcome of the pending effect.
-            error: Its error.
-            effect: An effect that is not performed yet, instead of an outcome.
-            may_block: True on a pool thread.
-        """
+        """Go on with an outcome, or an effect that is not performed yet, on this thread."""
         store_reply, self._store_reply = self._store_reply, None
         if is_claimed(self.future):
             self.abort_steps(RequestCancelled("cancelled by the caller", delivery="unknown"))
@@ -267,7 +217,6 @@ class FutureDrive(Drive[R]):
             settle(self.future, None, failure)
 
     def resume(self, value: Any, error: McpError | None) -> None:
-        """See `Drive`."""
         if self._needs_thread:
             self._queue(value, error)
         elif self._runs_user_code:
@@ -377,7 +326,6 @@ class FutureDrive(Drive[R]):
     # -- on exchange threads -----------------------------------------------------------------------
 
     def _start_on_thread(self, first: Effect) -> None:
-        """Have an exchange thread perform the first effect."""
         # A token of its own: through it, `future.cancel()` reaches the thread of the exchange.
         cancel = self.options.cancel
         token = CancelToken() if cancel is None else cancel.child()

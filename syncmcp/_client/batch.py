@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from typing_extensions import Self
 
-    from syncmcp._client.core import ClientCore, HasCore
+    from syncmcp._client.core import HasCore
     from syncmcp._concurrency.pool import DaemonPool
 
 __all__ = ["Batch", "Oversize"]
@@ -101,6 +101,7 @@ class Batch:
         oversize: Oversize,
     ) -> None:
         self._client = client
+        self._core = client._core
         self._parallel = parallel
         self._timeout = seconds(timeout, "timeout")
         self._max_size = whole_number(max_size, "max_size")
@@ -112,10 +113,6 @@ class Batch:
         self._collector: int | None = None
         self._closed = False
         self._calls: list[FutureDrive[Any]] = []
-
-    @property
-    def _core(self) -> ClientCore:
-        return self._client._core
 
     @property
     def futures(self) -> tuple[RequestFuture[Any], ...]:
@@ -152,9 +149,8 @@ class Batch:
             if self._parallel:
                 self._send(calls)
             else:
-                _SequentialRun(
-                    calls, Deadline(self._timeout), self._core.pools.workers
-                ).start_next()
+                deadline, workers = Deadline(self._timeout), self._core.pools.workers
+                _start_in_turn(deque(calls), deadline, workers)
         except BaseException:  # Ctrl-C, mostly: no future may stay open for ever
             _cancel_all(calls)
             raise
@@ -247,37 +243,25 @@ class Batch:
                     send()
 
 
-class _SequentialRun:
-    """Starts each call after the call before it has ended."""
-
-    def __init__(
-        self, calls: list[FutureDrive[Any]], deadline: Deadline, workers: DaemonPool
-    ) -> None:
-        self._waiting = deque(calls)
-        self._deadline = deadline
-        self._workers = workers
-
-    def start_next(self) -> None:
-        """Start the next call. The call before it has ended."""
-        if not self._waiting:
-            return
-        call = self._waiting.popleft()
-        if self._deadline.expired:
-            call.fail(self._timeout_error(call))
-        else:
-            _start(call, self._deadline.remaining())
-        # On a pool thread: the thread that settles the future may be one that must not send.
-        call_when_done(call.future, partial(self._workers.run, self.start_next))
-
-    def _timeout_error(self, call: FutureDrive[Any]) -> RequestTimeout:
-        seconds = self._deadline.seconds
-        return RequestTimeout(
-            f"not sent: the batch has taken {seconds:g} s",
-            seconds=seconds,
+def _start_in_turn(calls: deque[FutureDrive[Any]], deadline: Deadline, workers: DaemonPool) -> None:
+    """Start the first of the calls, and each other one when the call before it has ended."""
+    if not calls:
+        return
+    call = calls.popleft()
+    if deadline.expired:
+        late = RequestTimeout(
+            f"not sent: the batch has taken {deadline.seconds:g} s",
+            seconds=deadline.seconds,
             server=call.future._server,
             method=call.future._method,
             delivery="not_sent",
         )
+        call.fail(late)
+    else:
+        _start(call, deadline.remaining())
+    # On a pool thread: the thread that settles the future may be one that must not send.
+    next_one = partial(_start_in_turn, calls, deadline, workers)
+    call_when_done(call.future, partial(workers.run, next_one))
 
 
 def _cancel_all(calls: list[FutureDrive[Any]]) -> None:

@@ -30,7 +30,7 @@ from syncmcp._protocol.caching import (
 )
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.steps import CacheLookup, Send
-from syncmcp._protocol.subscription import ChangeEvent, read_event
+from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
 from syncmcp.errors import McpError, NotSupported, UsageError
@@ -49,12 +49,8 @@ _log = logging.getLogger("syncmcp.cache")
 class ResultCache:
     """The cached results of one client, and the changes that invalidate them.
 
-    Args:
-        store: The store, which other clients may share.
-        target: The server.
-        extensions: The extensions that the client declares.
-        offer: Returns the capabilities that the client offers at the moment.
-        shared: Whether other clients may use the store.
+    Other clients may use the store if it is `shared`. `offer` returns the capabilities that the
+    client offers at the moment.
 
     Attributes:
         runs_user_code: True if the store is code of the program, which the reader thread must not
@@ -93,11 +89,7 @@ class ResultCache:
         extensions: Mapping[str, Any],
         offer: Callable[[], OfferedCapabilities],
     ) -> ResultCache | None:
-        """The cache for a client's option ``cache``; `None` for no cache.
-
-        Raises:
-            UsageError: The option is invalid.
-        """
+        """The cache for a client's option ``cache``; `None` for no cache."""
         if given is False:
             return None
         store = MemoryCache() if given is True else given
@@ -106,12 +98,6 @@ class ResultCache:
         return cls(store, target, extensions=extensions, offer=offer, shared=given is not True)
 
     # -- invalidation ------------------------------------------------------------------------
-
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Invalidate what a notification says has changed. Never blocks."""
-        event = read_event(method, params)
-        if event is not None:
-            self.on_change(event)
 
     def on_change(self, event: ChangeEvent) -> None:
         """Invalidate what has changed, or may have. Never blocks."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from syncmcp._base.checks import text
+from syncmcp._base.checks import seconds, text, whole_number
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
-
-V = TypeVar("V")
 
 DEBOUNCE = 0.1
 """How long, in seconds, to wait for more changes before a list is fetched again."""
@@ -55,21 +53,21 @@ def listen(
         McpError: The request failed.
     """
     with delaying_forks():
-        from syncmcp._client.subscriptions import subscribe
+        from syncmcp._client.subscriptions import Subscription, open_subscription
+        from syncmcp._concurrency.event_queue import EventQueue
 
     if isinstance(uris, str):
         raise UsageError("uris is a list of URIs, not one")
     each = tuple(dict.fromkeys(uris))
     for uri in each:
         text(uri, "uri")
+    timeout = seconds(timeout, "timeout")
+    if stop_after is not None:
+        whole_number(stop_after, "stop_after")
     wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources), each)
-    return subscribe(
-        self,
-        wanted,
-        timeout=timeout,
-        stop_after=stop_after,
-        undeclared=undeclared,
-    )
+    inbox = EventQueue(limit=stop_after)
+    backend = open_subscription(self._core, wanted, inbox, undeclared=undeclared)
+    return Subscription(self, backend, timeout)
 
 
 def on_tools_changed(
@@ -97,15 +95,7 @@ def on_tools_changed(
         NotSupported: The server does not declare these changes.
         McpError: The request failed.
     """
-    return _refresh(
-        self._core,
-        ChangeFilter(tools=True),
-        lambda client: client.list_tools(undeclared=undeclared).tools,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
+    return _refresh_list(self._core, "tools", handler, debounce, on_error, undeclared)
 
 
 def on_prompts_changed(
@@ -117,15 +107,7 @@ def on_prompts_changed(
     undeclared: Undeclared | None = None,
 ) -> Listener:
     """Fetch the list of prompts whenever it has changed; see `on_tools_changed`."""
-    return _refresh(
-        self._core,
-        ChangeFilter(prompts=True),
-        lambda client: client.list_prompts(undeclared=undeclared).prompts,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
+    return _refresh_list(self._core, "prompts", handler, debounce, on_error, undeclared)
 
 
 def on_resources_changed(
@@ -140,15 +122,7 @@ def on_resources_changed(
 
     `handler` is also called when only the templates have changed: the notification is the same.
     """
-    return _refresh(
-        self._core,
-        ChangeFilter(resources=True),
-        lambda client: client.list_resources(undeclared=undeclared).resources,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
+    return _refresh_list(self._core, "resources", handler, debounce, on_error, undeclared)
 
 
 def on_resource_updated(
@@ -165,22 +139,19 @@ def on_resource_updated(
     A change of a resource below `uri` counts as a change of `uri`, too.
     """
     text(uri, "uri")
-    return _refresh(
-        self._core,
-        ChangeFilter(uris=(uri,)),
-        lambda client: client.read_resource(uri, undeclared=undeclared),
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
+    from syncmcp._client.subscriptions import refresh
+
+    def fetch(client: Any) -> Any:
+        return client.read_resource(uri, undeclared=undeclared)
+
+    wanted = ChangeFilter(uris=(uri,))
+    return refresh(self._core, wanted, fetch, handler, debounce, on_error, undeclared=undeclared)
 
 
-def _refresh(
+def _refresh_list(
     core: ClientCore,
-    wanted: ChangeFilter,
-    fetch: Callable[[Any], V],
-    handler: Callable[[V], object],
+    kind: str,
+    handler: Callable[[Any], object],
     debounce: float,
     on_error: Callable[[SubscriptionLost], object] | None,
     undeclared: Undeclared | None,
@@ -188,4 +159,8 @@ def _refresh(
     with delaying_forks():
         from syncmcp._client.subscriptions import refresh
 
+    def fetch(client: Any) -> Any:
+        return getattr(getattr(client, f"list_{kind}")(undeclared=undeclared), kind)
+
+    wanted = ChangeFilter(kind == "tools", kind == "prompts", kind == "resources")
     return refresh(core, wanted, fetch, handler, debounce, on_error, undeclared=undeclared)

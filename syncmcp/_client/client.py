@@ -386,12 +386,6 @@ class Client:
         }
         return settings.target, options, (dict(table.requests), dict(table.notifications))
 
-    def _mark_shared(self) -> None:
-        self._shared = True
-
-    def _may_open(self) -> bool:
-        return self._core.may_open
-
     # -- the server and the session --------------------------------------------------------------
 
     @property
@@ -503,12 +497,7 @@ class Client:
         self._handlers.set_handler(self._handlers.notifications, method, handler)
 
     def _change_handlers(self, **changed: Any) -> None:
-        """Replace some of the handlers.
-
-        Raises:
-            UsageError: A value is no handler; or the client is open, and its handshake did not
-                declare the capability (until 2025-11-25).
-        """
+        """Replace some of the handlers, if the handshake declared what they can answer."""
 
         def check(offer: OfferedCapabilities) -> None:
             connection = self._core.connection
@@ -525,23 +514,19 @@ class Client:
 
         def changed() -> None:
             core = reference()
-            if core is not None:
-                _notify_roots_changed(core)
-            else:
+            connection = None if core is None else core.connection
+            if core is None:
                 unsubscribe()
+            elif connection is not None and connection.close_error is None:
+                connection.notifier.roots_changed()
 
         unsubscribe = roots.on_change(changed)
 
 
-def _notify_roots_changed(core: ClientCore) -> None:
-    connection = core.connection
-    if connection is not None and connection.close_error is None:
-        connection.notifier.roots_changed()
-
-
 def twin(client: Client) -> Client:
     """Make another client of the same configuration, which opens at its first call."""
-    return make_client(Client, *client._configuration())
+    copy: Client = make_client(Client, *client._configuration())
+    return copy
 
 
 def _situation(core: ClientCore) -> str:

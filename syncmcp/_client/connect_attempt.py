@@ -27,13 +27,9 @@ class ConnectAttempt:
     If the call that makes the attempt is cancelled, it ends, and one of the waiting threads makes
     the next one.
 
-    Args:
-        label: The name of the server.
-        cancel: The token of the call that makes the attempt.
-
     Attributes:
         thread: The thread that makes the attempt, by its id.
-        cancel: As above.
+        cancel: The token of the call that makes the attempt.
         failure: The error of the attempt, once it has failed for all threads.
     """
 
@@ -49,11 +45,7 @@ class ConnectAttempt:
         return self.cancel is not None and self.cancel.cancelled
 
     def check_wanted(self) -> None:
-        """Check that the call which makes the attempt was not cancelled.
-
-        Raises:
-            RequestCancelled: It was.
-        """
+        """Raise `RequestCancelled` if the call that makes the attempt was cancelled."""
         if self.cancel is not None:
             self.cancel.raise_if_cancelled()
 
@@ -77,18 +69,10 @@ class ConnectAttempt:
     def wait(
         self, changed: threading.Condition, deadline: Deadline, cancel: CancelToken | None
     ) -> None:
-        """Wait for a change, on a thread that needs the connection, too.
+        """Wait for a change, on a thread that needs the connection, too; raise the failure, if any.
 
-        Args:
-            changed: Notified when the attempt has ended, and when `cancel` is cancelled; held.
-            deadline: When the connection must be open.
-            cancel: Ends the wait.
-
-        Raises:
-            RequestTimeout: `deadline` passed.
-            RequestCancelled: `cancel` was cancelled.
-            McpError: The attempt has failed.
-            UsageError: It is this thread's: an interceptor called the client.
+        `changed`, which is held, is notified when the attempt has ended, and when `cancel` is
+        cancelled.
         """
         if self.thread == threading.get_ident():
             raise UsageError(

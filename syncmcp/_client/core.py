@@ -34,6 +34,7 @@ from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
 from syncmcp._protocol.steps import Send
+from syncmcp._protocol.subscription import read_event
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from syncmcp._connection.options import CallOptions
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
-    from syncmcp._protocol.steps import RegisterCallback
 
 _log = logging.getLogger("syncmcp.client")
 
@@ -75,12 +75,6 @@ class ClientCore:
     """Opens the connection at the first use, replaces a lost connection, and closes it.
 
     Any thread may call any method.
-
-    Args:
-        settings: The checked options of the client.
-        handlers: The handlers and callbacks of the program.
-        lazy: True if the first call may open the connection.
-        send_and_forget: Sends a request in the background; never blocks.
 
     Attributes:
         label: The name of the server in logs and errors.
@@ -159,14 +153,7 @@ class ClientCore:
     # -- opening ---------------------------------------------------------------------------------
 
     def open(self, deadline: Deadline | None = None) -> None:
-        """Open a connection; retry as the client's `retry` says.
-
-        Args:
-            deadline: When the connection must be open; `open_timeout` from now by default.
-
-        Raises:
-            McpError: No connection could be opened.
-        """
+        """Open a connection within `open_timeout`, or until `deadline`; retry as `retry` says."""
         if deadline is None:
             deadline = Deadline(self.settings.open_timeout)
         options = ResolvedOptions(None, None)
@@ -186,14 +173,7 @@ class ClientCore:
             self.sleep(pause, options, deadline)
 
     def open_or_close(self, close: Callable[[], object]) -> None:
-        """Open; close again if an exception prevents the caller from getting the client.
-
-        Args:
-            close: Closes the client.
-
-        Raises:
-            McpError: See `open`.
-        """
+        """Open; close again if an exception prevents the caller from getting the client."""
         with self.lock:
             self.may_open, before = True, self.connection
         try:
@@ -209,11 +189,7 @@ class ClientCore:
             self.may_open = True
 
     def live_connection(self) -> Connection | None:
-        """The connection if it is alive, else `None`; never blocks.
-
-        Raises:
-            ClosedError: The client is not open.
-        """
+        """The connection if it is alive, else `None`; `ClosedError` if not open. Never blocks."""
         connection = self.connection
         if connection is not None and connection.close_error is None:
             return connection
@@ -227,13 +203,7 @@ class ClientCore:
     ) -> Connection:
         """The live connection; opens one if there is none, or replaces a dead one.
 
-        Args:
-            deadline: When the connection must be open.
-            cancel: Ends the opening by this thread, or the wait for another one that opens.
-
-        Raises:
-            RequestCancelled: `cancel` was cancelled.
-            McpError: No connection could be opened, or a dead server must not be started again.
+        `cancel` ends the opening by this thread, or the wait for another one that opens.
         """
         connection = self.connection
         if connection is not None and connection.close_error is None:
@@ -464,18 +434,12 @@ class ClientCore:
                     )
         return pools
 
-    def sleep(
-        self,
-        seconds: float,
-        options: ResolvedOptions,
-        deadline: Deadline,
-        ends_on: RegisterCallback | None = None,
-    ) -> None:
-        """Sleep; ends early if the call is cancelled or expires, on `ends_on`, or on `close`."""
+    def sleep(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
+        """Sleep; ends early if the call is cancelled or expires, or on `close`."""
         if not seconds:
             return
         over = Latch()
-        pause = self.pools.pause(seconds, ends_on, deadline, options.cancel)
+        pause = self.pools.pause(seconds, None, deadline, options.cancel)
         call_when_cancelled(pause, over.set)
         try:
             over.wait(None)
@@ -516,11 +480,7 @@ class ClientCore:
 
     @property
     def server(self) -> ConnectedServer:
-        """The server's description of itself.
-
-        Raises:
-            ClosedError: The client is not open.
-        """
+        """The server's description of itself."""
         if (negotiated := self.negotiated) is None:
             raise self.not_open()
         return self.settings.connected_server(negotiated)
@@ -538,11 +498,7 @@ class ClientCore:
         return self._fork_generation == timing.fork_generation
 
     def check_process(self) -> None:
-        """Check that the client belongs to this process.
-
-        Raises:
-            ForkedError: It belongs to the parent process.
-        """
+        """Raise `ForkedError` if the client belongs to the parent process."""
         if not self.of_this_process:
             raise forked_error(self.label)
 
@@ -554,10 +510,11 @@ class ClientCore:
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
         """The server sent a notification of a change. Never blocks."""
-        if self.cache is not None:
-            self.cache.on_notification(method, dict(params))
-        if stateful:
-            self.session_state.notify_listeners(method, dict(params))
+        event = read_event(method, params)
+        if event is not None and self.cache is not None:
+            self.cache.on_change(event)
+        if event is not None and stateful:
+            self.session_state.on_change(event)
 
     def server_stream_closed(self) -> None:
         """The stream for messages outside of requests has ended. Never blocks."""

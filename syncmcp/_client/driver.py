@@ -68,17 +68,7 @@ class Attempt(NamedTuple):
 
 
 def run(steps: Steps[R], core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> R:
-    """Perform `steps` on this thread until they return.
-
-    Args:
-        steps: The operation.
-        core: The core of the client.
-        options: The options of the call.
-        deadline: The deadline of the whole operation.
-
-    Raises:
-        McpError: What the steps raise.
-    """
+    """Perform `steps` on this thread until they return."""
     drive = BlockingDrive(steps, core, options, deadline)
     if options.nested:
         with slot_released():
@@ -90,12 +80,6 @@ class Drive(ABC, Generic[R]):
     """One running operation.
 
     At any time either one thread performs its steps (`advance`), or one effect is pending.
-
-    Args:
-        steps: The operation.
-        core: The core of the client.
-        options: The options of the call.
-        deadline: The deadline of the whole operation.
     """
 
     def __init__(
@@ -122,12 +106,7 @@ class Drive(ABC, Generic[R]):
         """Take steps until an effect is pending.
 
         Begins with the outcome of the last effect, or with an `effect` that is not performed yet.
-
-        Returns:
-            The result of the operation, or `PENDING`.
-
-        Raises:
-            McpError: What the steps raise.
+        Returns the result of the operation, or `PENDING`, and raises what the steps raise.
         """
         while True:
             if effect is None:
@@ -239,8 +218,7 @@ class Drive(ABC, Generic[R]):
     def _failed(self, error: McpError) -> McpError | None:
         """The effect failed: begin to repeat it, if it is a request that failed for the first time.
 
-        Returns:
-            The error to throw into the steps; `None` if the steps of the retries begin instead.
+        Returns the error to throw into the steps; `None` if those of the retries begin instead.
         """
         self._abort_pending = None  # also breaks a cycle with a request that was not sent
         effect = self._effect
@@ -291,21 +269,11 @@ class Drive(ABC, Generic[R]):
         return cache.look_up(lookup, self._core.live_connection(), self.options)
 
     def _compute(self, work: Compute) -> Any:
-        """Call the function of a `Compute` on this thread, until something ends the call.
-
-        Raises:
-            McpError: What the function, or `_check_wanted`, raises.
-        """
+        """Call the function of a `Compute` on this thread, until something ends the call."""
         return work.function(partial(self._check_wanted, work))
 
     def _check_wanted(self, work: Compute) -> None:
-        """Check that nothing has ended the call meanwhile.
-
-        Raises:
-            RequestCancelled: The token of the call was cancelled.
-            RequestTimeout: Its deadline has passed.
-            ClosedError: The client was closed.
-        """
+        """Raise an error if a cancel, the deadline or a close has ended the call meanwhile."""
         token, deadline, delivery = self.options.cancel, self._deadline, work.delivery
         if token is not None and token.cancelled:
             raise RequestCancelled("cancelled", reason=token.reason, delivery=delivery)
@@ -361,11 +329,7 @@ class BlockingDrive(Drive[R]):
     _resumed: Latch
 
     def run(self) -> R:
-        """Perform the operation and return its result.
-
-        Raises:
-            McpError: What the steps raise.
-        """
+        """Perform the operation and return its result."""
         try:
             outcome = self.advance()
             while outcome is PENDING:
@@ -385,7 +349,6 @@ class BlockingDrive(Drive[R]):
         return result
 
     def resume(self, value: Any, error: McpError | None) -> None:
-        """See `Drive`."""
         self._outcome = value, error
         self._resumed.set()
 

@@ -35,18 +35,11 @@ _TYPES: Final[Mapping[str, Any]] = {
 
 
 # Keywords of a schema that may define arguments outside of its `properties`.
-_ELSEWHERE: Final = frozenset(
-    (
-        "$dynamicRef",
-        "$ref",
-        "allOf",
-        "anyOf",
-        "dependentSchemas",
-        "if",
-        "oneOf",
-        "patternProperties",
-    )
-)
+# fmt: off
+_ELSEWHERE: Final = frozenset((
+    "$dynamicRef", "$ref", "allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternProperties",
+))
+# fmt: on
 
 
 class NotGiven:

@@ -10,7 +10,7 @@ import threading
 import warnings
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import DaemonPool
@@ -46,7 +46,6 @@ def prepare_shutdown() -> None:
 
 
 def close_at_exit(connection: Connection) -> None:
-    """Register a connection to be closed at exit."""
     with _open_connections_lock:
         _open_connections.add(connection)
 
@@ -103,28 +102,20 @@ def _warm_up_encoder() -> None:
 # at that moment can be used by parent and child.
 
 
-class Inheritable(Protocol):
-    """An object that a forked child may use if it is not open."""
-
-    def reset_after_fork(self) -> None:
-        """In the child: belong to this process, unless the parent had it open."""
-        ...
+_inheritable: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-_inheritable: weakref.WeakSet[Inheritable] = weakref.WeakSet()
-
-
-def register_for_fork(client: Inheritable) -> None:
-    """Register a client to be reset in forked children."""
-    _inheritable.add(client)
+def register_for_fork(core: Any) -> None:
+    """Have `core.reset_after_fork` called in forked children."""
+    _inheritable.add(core)
 
 
 def _after_fork_in_child() -> None:
     global _open_connections, _open_connections_lock
     # The connections are the parent's: to close one would end its session, and its exchanges.
     _open_connections, _open_connections_lock = weakref.WeakSet(), threading.RLock()
-    for client in list(_inheritable):
-        client.reset_after_fork()
+    for core in list(_inheritable):
+        core.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -143,12 +134,8 @@ _MISSES = 2
 class Heartbeat:
     """Pings the server of a connection; ends the connection after two unanswered pings in a row.
 
-    Pings run on pool threads. The next ping is due an interval after the end of the last one.
-
-    Args:
-        connection: The connection.
-        interval: The time between two pings, and the time limit of a response, in seconds.
-        workers: The pool for the pings.
+    Pings run on pool threads. The next ping is due an interval (in seconds) after the end of the
+    last one, and an answer within an interval.
     """
 
     def __init__(self, connection: Connection, interval: float, workers: DaemonPool) -> None:
@@ -166,7 +153,6 @@ class Heartbeat:
             self._entry.cancel()
 
     def stop(self) -> None:
-        """Send no more pings."""
         self._stopped = True
         if self._entry is not None:
             self._entry.cancel()
@@ -236,17 +222,10 @@ class Pools:
         deadline: Deadline,
         cancel: CancelToken | None,
     ) -> CancelToken:
-        """Begin a pause. Never blocks.
+        """Begin a pause of `seconds`, which `ends_on`, `deadline` and `cancel` end; never blocks.
 
-        Args:
-            seconds: The length of the pause.
-            ends_on: An event that ends it.
-            deadline: The deadline of the call, which ends it, too.
-            cancel: The token of the call, which ends it, too.
-
-        Returns:
-            A token that is cancelled after `seconds`, or as soon as something ends the pause, by
-            the thread that ends it, perhaps the timer's. Cancelling it ends the pause, too.
+        Returns a token that is cancelled as soon as the pause is over, by the thread that ends it,
+        perhaps the timer's. Cancelling it ends the pause, too.
         """
         over = CancelToken(self.closing, *(() if cancel is None else (cancel,)))
         entry = timer.at(deadline.sooner(seconds).at or 0.0, over.cancel)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._client.driver import Attempt, run
-from syncmcp._client.session_state import UNSUBSCRIBE
+from syncmcp._client.session_state import UNSUBSCRIBE, ChangeListener
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Backoff, Deadline
@@ -50,16 +50,13 @@ _log = logging.getLogger("syncmcp.subscriptions")
 _UNSUBSCRIBE_SECONDS = 30.0
 
 
-class SubscriptionBackend(ABC):
+class SubscriptionBackend(ChangeListener, ABC):
     """Opens, restores and ends one subscription at the server. Refers to the core weakly.
 
     Attributes:
-        wanted: The changes that were asked for.
         granted: The changes that the server accepted.
         inbox: The queue of events.
     """
-
-    stateful: bool
 
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
@@ -72,23 +69,11 @@ class SubscriptionBackend(ABC):
 
     @abstractmethod
     def open(self, deadline: Deadline) -> None:
-        """Subscribe; returns when the server has accepted.
-
-        Raises:
-            McpError: The server did not accept.
-        """
+        """Subscribe; returns when the server has accepted, or raises an `McpError`."""
 
     @abstractmethod
     def unsubscribe(self, deadline: Deadline) -> None:
         """Unsubscribe at the server; idempotent. Raises nothing."""
-
-    @abstractmethod
-    def on_reconnect(self, *, stateful: bool) -> None:
-        """There is a new connection or session. Never blocks."""
-
-    @abstractmethod
-    def on_change(self, event: ChangeEvent) -> None:
-        """The session got a notification of a change (until 2025-11-25). Never blocks."""
 
     def put(self, event: ChangeEvent) -> None:
         """Queue an event; a full queue ends the subscription. Never blocks."""
@@ -96,11 +81,6 @@ class SubscriptionBackend(ABC):
             self.fail("backlog")
 
     def start(self, core: ClientCore, deadline: Deadline) -> None:
-        """Register as a listener and subscribe.
-
-        Raises:
-            McpError: The server did not accept the subscription.
-        """
         # Registered first: notifications may arrive as soon as the server accepts.
         core.session_state.add_listener(self)
         try:
@@ -168,7 +148,6 @@ class SessionSubscription(SubscriptionBackend):
         self._acquired_uris: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
-        """See `SubscriptionBackend`."""
         core = self._core()
         assert core is not None
         connection = core.ensure_connection(deadline)
@@ -193,13 +172,11 @@ class SessionSubscription(SubscriptionBackend):
                 run(exchange("ping"), core, ResolvedOptions(None, None), deadline)
 
     def on_client_closed(self) -> None:
-        """See `SubscriptionBackend`."""
         with self._lock:
             self._acquired_uris.clear()
         self.detach()
 
     def unsubscribe(self, deadline: Deadline) -> None:
-        """See `SubscriptionBackend`."""
         core = self._core()
         with self._lock:
             held, self._acquired_uris = self._acquired_uris, []
@@ -213,12 +190,10 @@ class SessionSubscription(SubscriptionBackend):
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
     def on_change(self, event: ChangeEvent) -> None:
-        """See `SubscriptionBackend`."""
         if self.wanted.covers(event):
             self.put(event)
 
     def on_reconnect(self, *, stateful: bool) -> None:
-        """See `SubscriptionBackend`."""
         if not stateful:
             self.fail("connection", ConnectionLost("the server speaks another revision now"))
             return
@@ -260,12 +235,6 @@ class StreamSubscription(SubscriptionBackend):
         self._connection: Connection | None = None
 
     def open(self, deadline: Deadline) -> None:
-        """See `SubscriptionBackend`.
-
-        Raises:
-            SubscriptionLost: The server ended the request without an acknowledgement.
-            NotSupported: The server accepted none of the changes.
-        """
         core = self._core()
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
@@ -387,10 +356,9 @@ class StreamSubscription(SubscriptionBackend):
             self.put(event)
 
     def on_change(self, event: ChangeEvent) -> None:
-        """See `SubscriptionBackend`. Does nothing: only its own request's notifications count."""
+        """Does nothing: only its own request's notifications count."""
 
     def unsubscribe(self, deadline: Deadline) -> None:
-        """See `SubscriptionBackend`. Never blocks."""
         with self._lock:
             call, connection = self._call, self._connection
             self._call = self._connection = None
@@ -398,11 +366,9 @@ class StreamSubscription(SubscriptionBackend):
             connection.cancel(call, RequestCancelled("the subscription was closed"))
 
     def close_in_background(self) -> None:
-        """See `SubscriptionBackend`."""
         self.detach()
         self.unsubscribe(Deadline(None))
 
     def on_reconnect(self, *, stateful: bool) -> None:
-        """See `SubscriptionBackend`. With an older revision the subscription ends."""
         if stateful:
             self.fail("connection", ConnectionLost("the server speaks another revision now"))

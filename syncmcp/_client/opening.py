@@ -98,7 +98,6 @@ class RevisionMemory:
                 self._found.pop(key, None)
 
     def forget(self, command: Stdio) -> None:
-        """Forget a command, as its entry may be wrong."""
         with self._lock:
             self._found.pop(_key(command), None)
 
@@ -164,6 +163,7 @@ class _Probe:
     Attributes:
         refused: True if the late answer to the probe proved that the server is an older one, while
             it is being initialized as such.
+        late_answer: The answer that arrived after the timeout of the probe, if any.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -172,7 +172,7 @@ class _Probe:
         # whether the probe timed out, and the token that cancels the request in flight.
         self._lock = threading.RLock()
         self._ids: set[int | None] = set()
-        self._late_answer: Any = None
+        self.late_answer: Any = None
         self._timed_out = False
         self._cancel_token: CancelToken | None = None
         self._sent_twice = False
@@ -181,12 +181,6 @@ class _Probe:
         connection.agreed.on_late_response = self._on_late_answer
 
     def send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
-        """Send the probe, and wait for its answer.
-
-        Raises:
-            RequestTimeout: There was no answer by `limit`.
-            McpError: The request failed in another way.
-        """
         try:
             result = self._send_with_repeat(ask, options, limit)
         except McpError as error:
@@ -220,7 +214,7 @@ class _Probe:
         """End the wait for the answer; return an answer that came meanwhile."""
         with self._lock:
             self._ended_at = monotonic()
-            late, self._late_answer = self._late_answer, None
+            late, self.late_answer = self.late_answer, None
             self._timed_out = timed_out and late is None
             if not self._timed_out:
                 self._ids.clear()  # a second answer has no new information
@@ -231,7 +225,7 @@ class _Probe:
         token = CancelToken()
         with self._lock:
             self._cancel_token = token
-            answered = self._late_answer is not None
+            answered = self.late_answer is not None
         if answered:
             token.cancel()
         return token
@@ -244,21 +238,16 @@ class _Probe:
         """
         return self._sent_twice and monotonic() - self._ended_at > _REPROBE_SECONDS
 
-    @property
-    def late_answer(self) -> Any:
-        """The answer that arrived after the timeout of the probe, if any."""
-        return self._late_answer
-
     def _on_late_answer(self, id: object, answer: Any) -> None:
         """A response without an open request arrived. Runs on the reader thread."""
         with self._lock:
-            if own_id(id) not in self._ids or self._late_answer is not None:
+            if own_id(id) not in self._ids or self.late_answer is not None:
                 return
             found = interpret_probe(answer)
             if self._timed_out and not isinstance(found, McpError) and found.stateful:
                 self.refused = True
                 return  # it is being initialized as an older server already
-            self._late_answer, token = answer, self._cancel_token
+            self.late_answer, token = answer, self._cancel_token
         if token is not None:
             token.cancel("the probe was answered")
 
@@ -276,25 +265,11 @@ def open_connection(
 ) -> tuple[Connection, Negotiated, TransportChoice]:
     """Make a connection with `connect` and agree on a revision with the server.
 
-    Args:
-        connect: Makes an unopened connection, over the older transport if its argument is true.
-            Called again when the server has to be restarted.
-        choice: The transport to begin with.
-        mode: See `negotiate`.
-        hello: The client's description of itself.
-        known_revision: The revision that this server spoke last; `None` if it is unknown.
-        deadline: The deadline of the opening.
-        probe_timeout: How long to wait for the answer to the probe, in seconds.
-        command: The command, if the server is a child process.
-        option: The option that has set the deadline, for its error.
+    `connect` makes an unopened connection, over the older transport if its argument is true; it is
+    called again when the server has to be restarted. `known_revision` is what this server spoke
+    last. `option` is the name of the option that has set the deadline, for the error.
 
-    Returns:
-        The connection, the result of the handshake, and the transport that reached the server.
-
-    Raises:
-        ConnectFailed: The server cannot be reached or started, or exited before it was ready.
-        RequestTimeout: `deadline` passed.
-        McpError: The negotiation failed in another way.
+    Returns the connection, the result of the handshake, and the transport that reached the server.
     """
     remembered = None if command is None or mode != "auto" else revision_memory.find(command)
     if known_revision is None and remembered is not None:
@@ -498,7 +473,6 @@ def _perform_request(
 
 
 def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
-    """The deadline of the probe."""
     left = deadline.remaining()
     if left is not None and not connection.transport.blocking:
         # The other half is for the handshake. A late answer to the probe still counts until the
@@ -522,11 +496,10 @@ Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
 def resolve_target(
     target: str | Target | ServerEntry, name: str | None
 ) -> tuple[Target, str | None, float | None]:
-    """Resolve the `target` and `name` of a client to a target, a name and a time limit.
+    """Resolve the `target` and `name` of a client to a target, a name and a time limit in seconds.
 
     Raises:
-        UsageError: `target` is no target, or an unusable entry of a servers file.
-        NotApproved: The entry needs approval and did not get it.
+        NotApproved: The entry of a servers file needs approval and did not get it.
     """
     if isinstance(target, str):
         return Http(target), name, None
@@ -567,11 +540,7 @@ def underlying_target(target: Target) -> Stdio | Http | InProcessServer | None:
 
 
 def initial_transport(target: Target, mode: str) -> TransportChoice:
-    """The transport to begin with.
-
-    Raises:
-        UsageError: The revision `mode` does not exist over HTTP+SSE.
-    """
+    """The transport to begin with; a `UsageError` if it does not have the revision `mode`."""
     server = underlying_target(target)
     if not isinstance(server, Http):
         return TransportChoice(older=False, fixed=True)
@@ -583,14 +552,7 @@ def initial_transport(target: Target, mode: str) -> TransportChoice:
 
 @delaying_forks()
 def make_transport(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
-    """Make an unopened transport.
-
-    Args:
-        target: The server.
-        older: True for HTTP+SSE.
-        rejoin: True to resume the session that the target names, if it names one.
-        max_in_flight: The most requests in flight.
-    """
+    """Make an unopened transport: `older` for HTTP+SSE, `rejoin` to resume the named session."""
     if isinstance(target, TransportSource):
         if target.behind is None:
             return target.transport(None)

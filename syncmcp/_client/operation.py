@@ -1,6 +1,6 @@
 """Operations: generators of steps as methods that block, return a future, or return a stream.
 
-The `operation` decorator makes a method of a generator function. `client.ping()` blocks,
+The decorator `operation` makes a method of a generator function. `client.ping()` blocks,
 `client.ping.future()` returns a `RequestFuture`, and `client.ping.stream()` a `ResultStream`.
 """
 
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
-from syncmcp._client.background import FutureDrive, submit
+from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
-from syncmcp._concurrency.budget import Budget
-from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
-from syncmcp._concurrency.pool import BACKLOG, lending_handler
+from syncmcp._concurrency import budget
+from syncmcp._concurrency.futures import ItemQueue, Progress, RequestFuture, wake_when_done
+from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
 from syncmcp._protocol.jsonrpc import size_of
@@ -41,7 +39,10 @@ _log = logging.getLogger("syncmcp.callbacks")
 
 
 class Operation(Generic[P, R]):
-    """An operation as a class attribute; on an instance of a client it is a `BoundOperation`."""
+    """An operation as a class attribute; on an instance of a client it is a `BoundOperation`.
+
+    Decorates a generator function whose first argument is the client's core.
+    """
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[R]]) -> None:
         self.steps = steps
@@ -71,6 +72,9 @@ class Operation(Generic[P, R]):
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it as a function of the class, `Client.call_tool(client, ...)`; blocks."""
         return BoundOperation(self, client)(*args, **kwargs)
+
+
+operation = Operation
 
 
 class BoundOperation(Generic[P, R]):
@@ -103,9 +107,8 @@ class BoundOperation(Generic[P, R]):
         items = StreamBuffer()
         options = options.but(observer=items.put)
         steps = self._operation.steps(core, *args, **kwargs)
-        return ResultStream(
-            submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
-        )
+        drive = FutureDrive(steps, core, options, Deadline(options.timeout), self._client)
+        return ResultStream(drive.future, items)
 
     def __get__(self, instance: object, owner: type) -> BoundOperation[P, R]:
         # With this, `help()` and editors treat it as a method.
@@ -134,10 +137,6 @@ def take_options(
     """Move the options of the call out of `kwargs`; the arguments of the operation stay.
 
     `undeclared` stays, too: operations that are repeated in each new session need it.
-
-    Raises:
-        TypeError: A keyword is neither an option nor an argument.
-        UsageError: An option is invalid.
     """
     given: Any = {name: kwargs.pop(name) for name in OPTION_NAMES.intersection(kwargs)}
     unknown = kwargs.keys() - operation.names
@@ -148,11 +147,6 @@ def take_options(
     if "undeclared" in given:
         kwargs["undeclared"] = given["undeclared"]
     return core.resolve(given)
-
-
-def operation(steps: Callable[Concatenate[Any, P], Steps[R]]) -> Operation[P, R]:
-    """Make an operation of a generator function, whose first argument is the client's core."""
-    return Operation(steps)
 
 
 class ResultStream(Generic[R]):
@@ -228,43 +222,13 @@ class ResultStream(Generic[R]):
         self.close()
 
 
-class StreamBuffer:
-    """The queue of items between the reader thread and the iterating threads."""
+class StreamBuffer(ItemQueue["Progress | dict[str, Any]"]):
+    """Progress and log messages between the reader thread and the iterating threads."""
 
     def __init__(self) -> None:
-        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
-        self.lock = threading.RLock()
-        self.dropped = 0
-        self._changed = threading.Condition(self.lock)
-        # With the size of each.
-        self._items: deque[tuple[Progress | dict[str, Any], int]] = deque()
-        self._budget = Budget()
-        self._closed = False
+        super().__init__(budget.MAX_BYTES)
 
     def put(self, item: Progress | dict[str, Any]) -> None:
         """Queue progress, or the parameters of a log message. Never blocks."""
         params = item._asdict() if isinstance(item, Progress) else item
-        size = size_of(params)
-        with self.lock:
-            while len(self._items) == BACKLOG or not self._budget.take_if_fits(size):
-                self._budget.give(self._items.popleft()[1])
-                self.dropped += 1
-            self._items.append((item, size))
-            self._changed.notify()
-
-    def close(self) -> None:
-        """End the queue: no more items are put."""
-        with self.lock:
-            self._closed = True
-            self._changed.notify_all()
-
-    def next(self) -> Progress | dict[str, Any] | None:
-        """Wait for an item; `None` after the last one."""
-        with self.lock:
-            while not self._items:
-                if self._closed:
-                    return None
-                self._changed.wait()
-            item, size = self._items.popleft()
-            self._budget.give(size)
-            return item
+        self.add(item, size_of(params) + budget.ITEM_OVERHEAD)

@@ -19,26 +19,20 @@ from syncmcp._base.checks import text, validate
 from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
-from syncmcp._client.requests import result_or_questions
+from syncmcp._client.requests import ask
 from syncmcp._client.tool_calls import (
     ask_for_task,
     check_input,
-    check_output,
+    checked_result,
     get_negotiated,
     learn_headers,
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
-from syncmcp._protocol.exchange import exchange, single_exchange
+from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import (
-    HeaderMismatch,
-    McpError,
-    NotSupported,
-    ResourceNotFound,
-    ServerError,
-)
+from syncmcp.errors import HeaderMismatch, McpError, NotSupported, ResourceNotFound, ServerError
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
@@ -115,10 +109,7 @@ def call_tool(
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         raw = yield from call()
-    result = validate(types.CallToolResult, raw, "tools/call")
-    types.set_origin(result, name, core.label)
-    yield from check_output(core, name, result, checks)
-    return result
+    return (yield from checked_result(core, name, raw, checks))
 
 
 @operation
@@ -150,7 +141,7 @@ def list_tools(
             request; or it ended before the page at `cursor` was fetched (until 2025-11-25).
         InvalidParams: The server rejected `cursor`, or rejected two of its own cursors.
     """
-    return (yield from pages("tools/list", types.ListToolsResult, "tools", core, cursor, max_pages))
+    return (yield from pages("tools/list", types.ListToolsResult, core, cursor, max_pages))
 
 
 def iter_tools(
@@ -169,7 +160,7 @@ def iter_tools(
     id). The iterator cannot take back a tool that is missing in the new list, or return a tool
     again that has changed; `list_tools` returns one consistent list.
     """
-    return iterate("tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options)
+    return iterate("tools/list", types.ListToolsResult, self, max_pages, options)
 
 
 # -- resources
@@ -184,26 +175,14 @@ def list_resources(
     **options: Unpack[CallOptions],
 ) -> Steps[ListResourcesResult]:
     """List the server's resources: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "resources/list", types.ListResourcesResult, "resources", core, cursor, max_pages
-        )
-    )
+    return (yield from pages("resources/list", types.ListResourcesResult, core, cursor, max_pages))
 
 
 def iter_resources(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Resource]:
     """Iterate over the server's resources, page by page; see `iter_tools`."""
-    return iterate(
-        "resources/list",
-        types.ListResourcesResult,
-        "resources",
-        "uri",
-        self,
-        max_pages,
-        options,
-    )
+    return iterate("resources/list", types.ListResourcesResult, self, max_pages, options)
 
 
 @operation
@@ -215,31 +194,16 @@ def list_resource_templates(
     **options: Unpack[CallOptions],
 ) -> Steps[ListResourceTemplatesResult]:
     """List the server's resource templates: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "resources/templates/list",
-            types.ListResourceTemplatesResult,
-            "resource_templates",
-            core,
-            cursor,
-            max_pages,
-        )
-    )
+    method, model = "resources/templates/list", types.ListResourceTemplatesResult
+    return (yield from pages(method, model, core, cursor, max_pages))
 
 
 def iter_resource_templates(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[ResourceTemplate]:
     """Iterate over the server's resource templates, page by page; see `iter_tools`."""
-    return iterate(
-        "resources/templates/list",
-        types.ListResourceTemplatesResult,
-        "resource_templates",
-        "uri_template",
-        self,
-        max_pages,
-        options,
-    )
+    method, model = "resources/templates/list", types.ListResourceTemplatesResult
+    return iterate(method, model, self, max_pages, options)
 
 
 @operation
@@ -317,20 +281,14 @@ def list_prompts(
     **options: Unpack[CallOptions],
 ) -> Steps[ListPromptsResult]:
     """List the server's prompts: all of them, or one page; see `list_tools`."""
-    return (
-        yield from pages(
-            "prompts/list", types.ListPromptsResult, "prompts", core, cursor, max_pages
-        )
-    )
+    return (yield from pages("prompts/list", types.ListPromptsResult, core, cursor, max_pages))
 
 
 def iter_prompts(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Prompt]:
     """Iterate over the server's prompts, page by page; see `iter_tools`."""
-    return iterate(
-        "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
-    )
+    return iterate("prompts/list", types.ListPromptsResult, self, max_pages, options)
 
 
 @operation
@@ -388,15 +346,13 @@ def begin_tool(
     connection = core.connection
     if connection is None or connection.agreed.tasks is not None:
         yield from ask_for_task(core, name, params)
-    call = partial(_begin, "tools/call", params, can, core)
+    call = partial(ask, core, "tools/call", params, params, as_offer(can))
     result: CallToolResult | InputRequired[CallToolResult]
     try:
         result = yield from call()
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         result = yield from call()
-    if isinstance(result, types.CallToolResult):
-        yield from check_output(core, name, result, core.validation)
     return result
 
 
@@ -410,9 +366,9 @@ def begin_prompt(
     **options: Unpack[CallOptions],
 ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
     """Get a prompt, or return the server's questions; see `begin_tool`."""
-    result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
-        "prompts/get", prompt_params(name, arguments), can, core
-    )
+    params = prompt_params(name, arguments)
+    result: GetPromptResult | InputRequired[GetPromptResult]
+    result = yield from ask(core, "prompts/get", params, params, as_offer(can))
     return result
 
 
@@ -425,9 +381,9 @@ def begin_read(
     **options: Unpack[CallOptions],
 ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
     """Read a resource, or return the server's questions; see `begin_tool`."""
-    result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
-        "resources/read", {"uri": uri_of(uri)}, can, core
-    )
+    params = {"uri": uri_of(uri)}
+    result: ReadResourceResult | InputRequired[ReadResourceResult]
+    result = yield from ask(core, "resources/read", params, params, as_offer(can))
     return result
 
 
@@ -492,11 +448,3 @@ def set_log_level(
     except ServerError:
         core.remember_log_level(*earlier)
         raise
-
-
-def _begin(
-    method: str, params: dict[str, Any], can: tuple[Answerable, ...], core: ClientCore
-) -> Steps[Any]:
-    offer = as_offer(can)
-    reply = yield from single_exchange(method, params, offer, max_rounds=core.settings.max_rounds)
-    return result_or_questions(method, params, reply, offer, core.label)

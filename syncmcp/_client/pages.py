@@ -44,71 +44,66 @@ ALL_PAGES: Final = AllPages()
 """As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
 
 
-def cached_result(
-    core: ClientCore,
-    method: str,
-    params: dict[str, Any] | None,
-    *,
-    session: SessionPin | None = None,
-) -> Steps[dict[str, Any] | None]:
-    """The cached result of a request; `None` without one, or without a cache.
-
-    With the same `session`, all cached pages are of one listing.
-    """
-    if core.cache is None:
-        return None
-    cached: dict[str, Any] | None = yield CacheLookup(method, params, session)
-    return cached
+# Of each list: the attribute of its pages that has the items, and that which identifies an item.
+_ITEMS: Final = {
+    "prompts/list": ("prompts", "name"),
+    "resources/directory/read": ("resources", "uri"),
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resource_templates", "uri_template"),
+    "skills/list": ("skills", "uri"),
+    "tasks/list": ("tasks", "task_id"),
+    "tools/list": ("tools", "name"),
+}
 
 
 def cached_or_exchange(
     core: ClientCore, method: str, params: dict[str, Any] | None
 ) -> Steps[dict[str, Any]]:
     """The cached result of a request, or else the result of the server; see `exchange`."""
-    cached = yield from cached_result(core, method, params)
-    if cached is not None:
-        return cached
+    if core.cache is not None:
+        cached: dict[str, Any] | None = yield CacheLookup(method, params, None)
+        if cached is not None:
+            return cached
     return (yield from exchange(method, params, max_rounds=core.settings.max_rounds))
 
 
 def pages(
     method: str,
     model: type[L],
-    items: str,
     core: ClientCore,
-    cursor: str | AllPages | None,
-    max_pages: int | None,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
     params: dict[str, Any] | None = None,
+    *,
+    use_cache: bool = True,
 ) -> Steps[L]:
-    """One page, or all pages in one result; from the cache, or else from the server."""
+    """One page, or all pages in one result; each request has `params`.
+
+    From the cache, or else from the server; one page is always looked up in the cache.
+    """
     if not isinstance(cursor, AllPages):
         generation = core.schemas.generation
         raw = yield from one_page(method, _page_params(cursor, params), core)
         PageGuard(method, 1).count(raw)
         return _learn_tools(validate(model, raw, method), core, generation)
-    return (yield from _join_pages(Paginator(method, model, items, core, max_pages, params), core))
-
-
-def all_pages(
-    method: str,
-    model: type[L],
-    items: str,
-    core: ClientCore,
-    max_pages: int | None = None,
-    params: dict[str, Any] | None = None,
-) -> Steps[L]:
-    """All pages in one result, not from the cache; each request has `params`."""
-    paginator = Paginator(method, model, items, core, max_pages, params, use_cache=False)
-    return (yield from _join_pages(paginator, core))
+    paginator = Paginator(method, model, core, max_pages, params, use_cache=use_cache)
+    whole: L | None = None
+    generation = 0
+    while whole is None or paginator.cursor is not None:
+        page = yield from paginator.next_page()
+        if whole is None or paginator.first:
+            whole, generation = page, paginator.generation
+        else:
+            items = _ITEMS[method][0]
+            getattr(whole, items).extend(getattr(page, items))
+    whole.next_cursor = None
+    return _learn_tools(whole, core, generation, whole=True)
 
 
 def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> Steps[dict[str, Any]]:
     """The raw result of one request; see `cached_or_exchange`.
 
     The cursor of a page is sent in the current session only.
-
-    Raises:
-        SessionLost: The session of the cursor has ended (until 2025-11-25).
     """
     known = core.connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
@@ -125,11 +120,7 @@ def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> St
 
 def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCore) -> SessionLost:
     return SessionLost(
-        text,
-        delivery=error.delivery,
-        attempts=error.attempts,
-        method=method,
-        server=core.label,
+        text, delivery=error.delivery, attempts=error.attempts, method=method, server=core.label
     )
 
 
@@ -144,11 +135,7 @@ class Paginator(Generic[L]):
     session in the middle of the list, restarts are limited: the list is started as many times as
     `Retry` allows for a request, but at least twice.
 
-    Args:
-        use_cache: True if cached pages are acceptable.
-
     Attributes:
-        items: The name of the attribute of a page that has its items.
         cursor: The cursor of the next page; `None` before the first page and after the last.
         first: True if the newest page is the first page.
         generation: The generation of the schemas when the newest page was requested, or when the
@@ -159,14 +146,12 @@ class Paginator(Generic[L]):
         self,
         method: str,
         model: type[L],
-        items: str,
         core: ClientCore,
         max_pages: int | None,
         params: dict[str, Any] | None = None,
         *,
         use_cache: bool = True,
     ) -> None:
-        self.items = items
         self.cursor: str | None = None
         self.first = True
         self.generation = 0
@@ -180,15 +165,13 @@ class Paginator(Generic[L]):
         policy = core.retry_rules.policy
         self._session_losses_left = max(1, 0 if policy is None else policy.attempts - 1)
         self._refusals_left = 1
-        self._use_cache = use_cache
+        self._use_cache = use_cache and core.cache is not None
         self._cached_pages: list[L] = []
 
     def next_page(self) -> Steps[L]:
         """The next page; the first page after a restart.
 
         Raises:
-            ProtocolError: The cursor was used before.
-            LimitExceeded: The list has more pages, items or bytes than allowed.
             SessionLost: The session ended in the middle of the list too often.
             InvalidParams: The server rejected a second cursor.
         """
@@ -240,7 +223,8 @@ class Paginator(Generic[L]):
         session, cursor = SessionPin(), None
         while True:
             page_params = _page_params(cursor, self._params)
-            raw = yield from cached_result(self._core, self._method, page_params, session=session)
+            # With the same `session`, all cached pages are of one listing.
+            raw = yield CacheLookup(self._method, page_params, session)
             if raw is None:
                 return []
             guard.count(raw)
@@ -255,20 +239,6 @@ class Paginator(Generic[L]):
         self.cursor = None
         self._session = SessionPin()
         self._page_guard = PageGuard(self._method, self._limit)
-
-
-def _join_pages(paginator: Paginator[L], core: ClientCore) -> Steps[L]:
-    """All pages in one result."""
-    whole: L | None = None
-    generation = 0
-    while whole is None or paginator.cursor is not None:
-        page = yield from paginator.next_page()
-        if whole is None or paginator.first:
-            whole, generation = page, paginator.generation
-        else:
-            getattr(whole, paginator.items).extend(getattr(page, paginator.items))
-    whole.next_cursor = None
-    return _learn_tools(whole, core, generation, whole=True)
 
 
 def _page_params(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -295,12 +265,6 @@ class PageGuard:
         self._seen: set[str] = set()
 
     def check(self, cursor: str) -> None:
-        """Check the cursor of the page that is to be fetched next.
-
-        Raises:
-            ProtocolError: The page was fetched before.
-            LimitExceeded: The list has more pages than allowed.
-        """
         if cursor in self._seen:
             raise ProtocolError("the server repeated a cursor", method=self._method)
         self._seen.add(cursor)
@@ -311,11 +275,7 @@ class PageGuard:
             )
 
     def count(self, page: dict[str, Any]) -> None:
-        """Count the items, bytes and values of a page, before models are made of it.
-
-        Raises:
-            LimitExceeded: The list is too long as a whole.
-        """
+        """Count the items, bytes and values of a page, before models are made of it."""
         self._items += sum(len(value) for value in page.values() if type(value) is list)
         if self._items > MAX_ITEMS:
             raise self._too_long(f"{MAX_ITEMS:,} items")
@@ -339,20 +299,17 @@ class PageGuard:
 def iterate(
     method: str,
     model: type[PaginatedResult],
-    items: str,
-    name: str,
     client: HasCore,
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
     """Iterate over the items of a list; pages are fetched when they are needed.
 
-    After a restart of the list, items that were returned already are skipped. They are identified
-    by their attribute `name`.
+    After a restart of the list, items that were returned already are skipped.
     """
-    core = client._core
+    core, (items, name) = client._core, _ITEMS[method]
     core.resolve(options)  # checks the options now, not at the first page
-    paginator = Paginator(method, model, items, core, max_pages)
+    paginator = Paginator(method, model, core, max_pages)
 
     def next_page() -> Steps[Any]:
         page = yield from paginator.next_page()

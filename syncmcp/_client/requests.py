@@ -9,10 +9,10 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
-from syncmcp._client.background import submit
+from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._client.pages import one_page
-from syncmcp._client.tool_calls import check_output
+from syncmcp._client.tool_calls import checked_result
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M", bound="BaseModel")
+R = TypeVar("R")
 
 
 class Request:
@@ -84,9 +85,8 @@ class Request:
             McpError: The request failed in another way.
         """
         resolved = any_request_options(self._core, options)
-        deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
-        return run(steps, self._core, resolved, deadline)
+        return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     @overload
     def future(
@@ -116,31 +116,20 @@ class Request:
     ) -> RequestFuture[Any]:
         """Like `request(...)`, but returns a future at once."""
         resolved = any_request_options(self._core, options)
-        deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
-        owner = self._client
-        return submit(
-            steps, self._core, resolved, deadline, owner=owner, runs_user_code=result is not dict
-        )
+        deadline, own = Deadline(resolved.timeout), result is not dict
+        drive = FutureDrive(steps, self._core, resolved, deadline, self._client, runs_user_code=own)
+        return drive.future
 
 
 def any_request_options(core: ClientCore, options: CallOptions) -> ResolvedOptions:
-    """The options of a request of any method; `undeclared` is ``"try"`` by default.
-
-    Raises:
-        UsageError: An option is invalid.
-    """
+    """The options of a request of any method; `undeclared` is ``"try"`` by default."""
     return core.resolve({"undeclared": "try", **options})
 
 
 def any_request(
     core: ClientCore, method: str, params: Mapping[str, Any] | None, result: Any
 ) -> Steps[Any]:
-    """The steps of a request of any method.
-
-    Raises:
-        UsageError: An argument is invalid.
-    """
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")
@@ -148,9 +137,6 @@ def any_request(
     model: Any = result
     raw = yield from one_page(method, None if params is None else dict(params), core)
     return raw if model is dict else validate(model, raw, method)
-
-
-# Notifications from the client (until 2025-11-25).
 
 
 def notify(
@@ -207,12 +193,6 @@ def report_progress(
     client.notify("notifications/progress", params)
 
 
-# `client.resume`: continues a call with answers that the program gives.
-
-
-R = TypeVar("R")
-
-
 class Resume:
     """`client.resume`. A class for the sake of its typing."""
 
@@ -258,9 +238,8 @@ class Resume:
     ) -> RequestFuture[R | InputRequired[R]]:
         """Like `resume(...)`, but returns a future at once."""
         resolved = self._core.resolve(options)
-        steps = _resume(pending, answers, self._core)
-        owner = self._client
-        return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=owner)
+        steps, deadline = _resume(pending, answers, self._core), Deadline(resolved.timeout)
+        return FutureDrive(steps, self._core, resolved, deadline, self._client).future
 
 
 def _resume(
@@ -270,32 +249,27 @@ def _resume(
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
     check_mapping(answers, "answers")
     params = retry_params(pending, answers)
-    reply = yield from single_exchange(
-        pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
-    )
-    result: R | InputRequired[R] = result_or_questions(
-        pending.method, pending._params, reply, pending._offer, core.label
-    )
-    if isinstance(result, types.CallToolResult):
-        name: str = pending._params["name"]
-        yield from check_output(core, name, result, core.validation)
+    result: R | InputRequired[R]
+    result = yield from ask(core, pending.method, pending._params, params, pending._offer)
     return result
 
 
-def result_or_questions(
+def ask(
+    core: ClientCore,
     method: str,
     params: dict[str, Any],
-    reply: dict[str, Any] | InputRound,
+    sent: dict[str, Any],
     offer: OfferedCapabilities,
-    server: str,
-) -> Any:
-    """The model of a result, or an `InputRequired` with the questions of the server."""
+) -> Steps[Any]:
+    """The checked result of a call, or an `InputRequired` with the questions of the server.
+
+    `params` are those of the call, and `sent` those of this request.
+    """
+    reply = yield from single_exchange(method, sent, offer, max_rounds=core.settings.max_rounds)
     if isinstance(reply, InputRound):
         return InputRequired(method, params, reply, offer)
     if method == "prompts/get":
         return validate(types.GetPromptResult, reply, method)
     if method == "resources/read":
         return validate(types.ReadResourceResult, reply, method)
-    result = validate(types.CallToolResult, reply, method)
-    types.set_origin(result, params["name"], server)
-    return result
+    return (yield from checked_result(core, params["name"], reply, core.validation))

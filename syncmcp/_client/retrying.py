@@ -109,12 +109,7 @@ class Retry:
 
 
 def may_retry(error: McpError, *, idempotent: bool) -> bool:
-    """True if a failed request may be sent again.
-
-    Args:
-        error: The failure.
-        idempotent: True if the server may process the request twice.
-    """
+    """True if a request may be sent again; `idempotent`: the server may process it twice."""
     if isinstance(error, AuthError):
         return False
     if isinstance(error, HttpError):
@@ -138,13 +133,10 @@ _DYING_SECONDS = 0.2
 
 
 class RetryRules:
-    """Which requests one client sends again.
+    """Which requests one client sends again, by `policy`; `None` for none.
 
-    Args:
-        policy: How often and when; `None` for no retries.
-        trusted: True if the annotations of the server's tools are believed.
-        reopens: True if opening is tried again: for a URL, but not for a command that cannot be
-            started.
+    The annotations of tools are believed if the server is `trusted`. Opening is tried again if it
+    `reopens`: for a URL, but not for a command that cannot be started.
     """
 
     def __init__(self, policy: Retry | None, *, trusted: bool, reopens: bool) -> None:
@@ -170,7 +162,6 @@ class RetryRules:
         self._tools = {}
 
     def is_idempotent(self, send: Send, options: ResolvedOptions) -> bool:
-        """True if the server may process the request twice."""
         if options.idempotent or send.method in IDEMPOTENT_REQUESTS:
             return True
         name = (send.params or {}).get("name")
@@ -182,13 +173,7 @@ class RetryRules:
 class RetryState:
     """The retries of one request; made at its first failure.
 
-    Args:
-        send: The request.
-        options: The options of the call.
-        deadline: The deadline of the call.
-        retry_rules: The rules of the client.
-        label: The name of the server in the log.
-        on_attempt: Called with the number of attempts each time that the request is sent again.
+    `on_attempt` is called with the number of attempts each time that the request is sent again.
     """
 
     def __init__(
@@ -218,9 +203,7 @@ class RetryState:
     def next_delay(self, error: McpError, connection: Connection | None) -> float | None:
         """The pause before the next attempt, in seconds; `None` if there is no further attempt.
 
-        Args:
-            error: The failure of the last attempt.
-            connection: Its connection; `None` if the connection could not be opened.
+        `connection` is that of the failed attempt; `None` if it could not be opened.
         """
         if connection is None and self._method != "initialize":
             # The opening failed; the `delivery` of its error is not that of the request.
@@ -231,7 +214,6 @@ class RetryState:
         return pause
 
     def record_retry(self, error: McpError, pause: float) -> None:
-        """Count and log an attempt that is about to be made."""
         self._delivery_unknown = (
             self._delivery_unknown or getattr(error, "delivery", "") == "unknown"
         )
@@ -291,6 +273,5 @@ def can_reconnect(connection: Connection) -> bool:
 
 
 def _set_delivery(error: Any, delivery: Delivery) -> None:
-    """Set `delivery` in an error that has it."""
     if hasattr(error, "delivery"):
         error.delivery = delivery

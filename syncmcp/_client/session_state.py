@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter, read_event
+from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import (
     HttpError,
     McpError,
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
     from syncmcp._protocol.capabilities import Undeclared
 
-
-# Resource subscriptions with a count of their listeners (until 2025-11-25).
-
-
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
 
@@ -34,29 +31,20 @@ Ask = Callable[[str, str], object]
 """Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the answer."""
 
 
+@dataclass
 class _ResourceEntry:
     """The subscription to one URI: its listeners, and its state at the server."""
 
-    __slots__ = (
-        "explicit",
-        "listener_count",
-        "maybe_subscribed",
-        "request_pending",
-        "subscribed",
-        "undeclared",
-    )
-
-    def __init__(self) -> None:
-        self.listener_count = 0
-        # The program subscribed by `subscribe_resource`.
-        self.explicit = False
-        self.subscribed = False
-        # A request to subscribe was sent; its outcome may be unknown.
-        self.maybe_subscribed = False
-        # A thread is subscribing or unsubscribing at this moment.
-        self.request_pending = False
-        # "try" if one of the listeners, or the program, said so.
-        self.undeclared: Undeclared = "refuse"
+    listener_count: int = 0
+    # The program subscribed by `subscribe_resource`.
+    explicit: bool = False
+    subscribed: bool = False
+    # A request to subscribe was sent; its outcome may be unknown.
+    maybe_subscribed: bool = False
+    # A thread is subscribing or unsubscribing at this moment.
+    request_pending: bool = False
+    # "try" if one of the listeners, or the program, said so.
+    undeclared: Undeclared = "refuse"
 
     @property
     def needed(self) -> bool:
@@ -64,7 +52,7 @@ class _ResourceEntry:
 
 
 class ResourceSubscriptions:
-    """The resources that a client is subscribed to; listeners of one resource share it."""
+    """The resources that a client is subscribed to; listeners of one share it. Until 2025-11-25."""
 
     def __init__(self) -> None:
         # Guards the entries; held for changes only. The thread that found an entry idle makes the
@@ -95,11 +83,8 @@ class ResourceSubscriptions:
     ) -> None:
         """Count a listener of `uri`, and subscribe; returns when the subscription is active.
 
-        A new session is asked for it with the option `undeclared`.
-
-        Raises:
-            RequestTimeout: Another thread is subscribing, and was not done by `deadline`.
-            McpError: The request failed. The listener is counted nevertheless, until `release`.
+        A new session is asked for it with the option `undeclared`. If the request fails, the
+        listener is counted nevertheless, until `release`.
         """
         with self._lock:
             entry = self._ensure_entry(uri, undeclared)
@@ -124,11 +109,7 @@ class ResourceSubscriptions:
             self._request_ended(uri, entry)
 
     def release(self, uri: str, ask: Ask) -> None:
-        """Undo `acquire`; the last listener unsubscribes.
-
-        Raises:
-            McpError: The request failed. It is not repeated.
-        """
+        """Undo `acquire`; the last listener unsubscribes. A request that fails is not repeated."""
         with self._lock:
             entry = self._entries.get(uri)
             if entry is None:
@@ -175,7 +156,6 @@ class ResourceSubscriptions:
             return new
 
     def confirm_explicit(self, uri: str) -> None:
-        """The server accepted the subscription of the program."""
         with self._lock:
             entry = self._entries.get(uri)
             if entry is not None and entry.explicit:
@@ -196,7 +176,6 @@ class ResourceSubscriptions:
             return True
 
     def has_listeners(self, uri: str) -> bool:
-        """True if the resource has listeners."""
         with self._lock:
             entry = self._entries.get(uri)
             return entry is not None and entry.listener_count > 0
@@ -206,7 +185,7 @@ _log = logging.getLogger("syncmcp.client")
 
 
 class ChangeListener(Protocol):
-    """Is notified of changes, on any thread. None of its methods blocks."""
+    """Is notified of changes, on any thread. None of these methods blocks."""
 
     stateful: bool
     """True if notifications reach it only within a session (until 2025-11-25)."""
@@ -248,22 +227,18 @@ class SessionState:
 
     @property
     def has_subscriptions(self) -> bool:
-        """True if there are subscriptions or listeners."""
         return len(self.resources) > 0 or bool(self._listeners)
 
     @property
     def listeners(self) -> list[ChangeListener]:
-        """A copy of the registered listeners."""
         with self._lock:
             return list(self._listeners)
 
     def add_listener(self, listener: ChangeListener) -> None:
-        """Register a listener."""
         with self._lock:
             self._listeners[listener] = None
 
     def remove_listener(self, listener: ChangeListener) -> None:
-        """Unregister a listener; idempotent."""
         with self._lock:
             self._listeners.pop(listener, None)
 
@@ -276,12 +251,10 @@ class SessionState:
             listener.on_client_closed()
         self.resources.clear()
 
-    def notify_listeners(self, method: str, params: dict[str, Any]) -> None:
-        """Pass a notification of a change on to the listeners. Never blocks."""
-        event = read_event(method, params)
-        if event is not None:
-            for listener in self.listeners:
-                listener.on_change(event)
+    def on_change(self, event: ChangeEvent) -> None:
+        """Pass a change on to the listeners. Never blocks."""
+        for listener in self.listeners:
+            listener.on_change(event)
 
     def connection_lost(self, error: McpError) -> None:
         """End the stateful listeners: notifications will not arrive any more. Never blocks."""
@@ -293,9 +266,6 @@ class SessionState:
         """Restore the state in a new session, with requests until 2025-11-25.
 
         Refusals are logged only: the server may be another one than before.
-
-        Raises:
-            McpError: The connection failed.
         """
         connection.log_level = self.log_level
         listeners = self.listeners

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from syncmcp._base import __version__
 from syncmcp._base.checks import positive_seconds, seconds, text, whole_number
@@ -45,35 +45,7 @@ DEFAULT_RETRY: Final = Retry()
 """The default `retry` of a client."""
 
 
-class Shareable(Protocol):
-    """A client, as the table of unpickled clients uses it."""
-
-    def _mark_shared(self) -> None:
-        """Mark the client as shared by the whole process: `with` does not close it."""
-        ...
-
-    def _may_open(self) -> bool:
-        """True until the client is closed."""
-        ...
-
-    def on_request(self, method: str, handler: Any) -> None:
-        """See `Client.on_request`."""
-        ...
-
-    def on_notification(self, method: str, handler: Any) -> None:
-        """See `Client.on_notification`."""
-        ...
-
-
-C = TypeVar("C", bound=Shareable)
-
-
 def check_mode(mode: str) -> None:
-    """Check the `mode` of a client.
-
-    Raises:
-        UsageError: The mode is unknown.
-    """
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
 
@@ -125,15 +97,9 @@ class Settings:
         put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
         if self.ping_interval is not None:
             put("ping_interval", positive_seconds(self.ping_interval, "ping_interval"))
-        for bound in (
-            "max_in_flight",
-            "max_pages",
-            "max_handlers",
-            "max_questions",
-            "max_questions_per_call",
-            "max_rounds",
-        ):
-            put(bound, whole_number(getattr(self, bound), bound))
+        for field in fields(self):
+            if field.name.startswith("max_"):
+                put(field.name, whole_number(getattr(self, field.name), field.name))
         if self.client_info is not None and not hasattr(self.client_info, "to_wire"):
             raise UsageError(f"client_info is an Implementation, not {self.client_info!r}")
         put("extensions", check_extensions(self.extensions))
@@ -159,7 +125,6 @@ class Settings:
         return ClientHello(ours if info is None else info.to_wire(), offer, self.extensions)
 
     def connected_server(self, negotiated: Negotiated) -> ConnectedServer:
-        """The server's description of itself."""
         return ConnectedServer(
             negotiated,
             name=self.label,
@@ -173,23 +138,10 @@ HandlerTables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Handlers by method: of requests of the server, and of notifications."""
 
 
-class SharedClients:
-    """The unpickled clients of one process, by the digest of their configuration."""
-
-    def __init__(self) -> None:
-        # Guards the table. Reentrant: making a client may collect garbage, which may run any code.
-        self._lock = threading.RLock()
-        self._clients: dict[str, Any] = {}
-
-    def get(self, key: str, make: Callable[[], C]) -> C:
-        """The client of a configuration; made if there is none, or if the last one was closed."""
-        with self._lock:
-            client: C | None = self._clients.get(key)
-            if client is None or not client._may_open():
-                if not self._clients:
-                    _end_with_process()
-                client = self._clients[key] = make()
-            return client
+# The unpickled clients of this process, by the digest of their configuration.
+_shared: dict[str, Any] = {}
+# Guards the table. Reentrant: making a client may collect garbage, which may run any code.
+_shared_lock = threading.RLock()
 
 
 def _end_with_process() -> None:
@@ -203,13 +155,10 @@ def _end_with_process() -> None:
         Finalize(None, lifetime.close_all, exitpriority=0)
 
 
-_shared = SharedClients()
-
-
 def _after_fork_in_child() -> None:
     """Start with an empty table: the clients of the parent belong to the parent."""
-    global _shared
-    _shared = SharedClients()
+    global _shared, _shared_lock
+    _shared, _shared_lock = {}, threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -217,19 +166,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def reduce_client(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
+    make: Callable[..., Any], target: object, settings: dict[str, Any], tables: HandlerTables
 ) -> tuple[Any, ...]:
-    """The return value of `Client.__reduce__`.
-
-    Args:
-        make: Makes a client of a target and settings.
-        target: The server.
-        settings: The options of the client.
-        tables: The handlers of single methods.
-
-    Raises:
-        UsageError: A value cannot be pickled; the message names it.
-    """
+    """The return value of `Client.__reduce__`; the error names a value that cannot be pickled."""
     digest = hashlib.sha256()
     for name, value in _parts(target, settings, tables):
         digest.update(f"{name}\0".encode() + _pickled(name, value))
@@ -238,22 +177,25 @@ def reduce_client(
 
 def _shared_client(
     key: str,
-    make: Callable[..., C],
+    make: Callable[..., Any],
     target: object,
     settings: dict[str, Any],
     tables: HandlerTables,
-) -> C:
-    def shared() -> C:
-        client = make_client(make, target, settings, tables)
-        client._mark_shared()
+) -> Any:
+    """The client of a configuration; made if there is none, or if the last one was closed."""
+    with _shared_lock:
+        client = _shared.get(key)
+        if client is None or not client._core.may_open:
+            if not _shared:
+                _end_with_process()
+            client = _shared[key] = make_client(make, target, settings, tables)
+            client._shared = True
         return client
-
-    return _shared.get(key, shared)
 
 
 def make_client(
-    make: Callable[..., C], target: object, settings: dict[str, Any], tables: HandlerTables
-) -> C:
+    make: Callable[..., Any], target: object, settings: dict[str, Any], tables: HandlerTables
+) -> Any:
     """Make a client that opens at its first call; see `reduce_client`."""
     client = make(target, **{**settings, "lazy": True})
     requests, notifications = tables

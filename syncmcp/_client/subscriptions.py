@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
+from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.limited_log import LimitedLog
@@ -265,24 +265,6 @@ class _Refresher:
                 self.listener._call(self._handler, value)
 
 
-def subscribe(
-    client: HasCore,
-    wanted: ChangeFilter,
-    *,
-    timeout: float | None = None,
-    stop_after: int | None = None,
-    undeclared: Undeclared | None = None,
-) -> Subscription:
-    """Make a subscription; see `Client.listen`."""
-    timeout = seconds(timeout, "timeout")
-    if stop_after is not None:
-        whole_number(stop_after, "stop_after")
-    backend = open_subscription(
-        client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared
-    )
-    return Subscription(client, backend, timeout)
-
-
 def refresh(
     core: ClientCore,
     wanted: ChangeFilter,
@@ -315,9 +297,7 @@ def open_subscription(
     `undeclared` is the option of that name; that of the client by default.
 
     Raises:
-        UsageError: No change is asked for.
         NotSupported: The server does not declare these changes, or accepts none of them.
-        McpError: The request failed.
     """
     if wanted == ChangeFilter():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")

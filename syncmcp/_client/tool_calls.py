@@ -1,4 +1,4 @@
-"""Steps that validate the arguments and results of tools against their listed schemas."""
+"""Steps that validate the arguments and results of tools by their listed schemas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._base.checks import check_mapping, text
-from syncmcp._client.pages import all_pages
+from syncmcp._base.checks import check_mapping, text, validate
+from syncmcp._client.pages import pages
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
 from syncmcp._protocol.tasks import AUGMENTED
@@ -26,11 +26,6 @@ _log = logging.getLogger("syncmcp.schema")
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of `tools/call`.
-
-    Raises:
-        UsageError: An argument is invalid.
-    """
     # The types are compared first: this is on the way of every call.
     if type(name) is not str or not name:
         text(name, "name")
@@ -71,13 +66,11 @@ def task_support(core: ClientCore, name: str) -> Steps[str | None]:
 def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
     """List the tools, after which a call that the server rejected may be sent once more.
 
-    The server has not processed the call (spec: transports, "Client Behavior").
-
-    Raises:
-        HeaderMismatch: The tools cannot be listed.
+    The server has not processed the call (spec: transports, "Client Behavior"). If the tools cannot
+    be listed, `mismatch` is raised.
     """
     try:
-        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
+        yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except (RequestCancelled, RequestTimeout):
         raise  # the call itself was cancelled or timed out
     except McpError as error:
@@ -85,12 +78,7 @@ def learn_headers(core: ClientCore, mismatch: HeaderMismatch) -> Steps[None]:
 
 
 def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None) -> Steps[None]:
-    """Validate arguments before they are sent, unless the tool is not listed.
-
-    Raises:
-        InvalidArguments: The arguments do not match the input schema.
-        UnsupportedSchema: The tool's input schema cannot be used for validation.
-    """
+    """Validate arguments by their schema before they are sent, unless the tool is not listed."""
     given: Mapping[str, Any] = arguments or {}
     known = core.schemas.by_name.get(name)
     error: McpError | None = None
@@ -110,47 +98,45 @@ def check_input(core: ClientCore, name: str, arguments: Mapping[str, Any] | None
         raise error
 
 
-def check_output(
-    core: ClientCore, name: str, result: CallToolResult, checks: ValidationOptions
-) -> Steps[None]:
-    """Validate a result against its tool's output schema; results with `is_error` are skipped.
+def checked_result(
+    core: ClientCore, name: str, raw: dict[str, Any], checks: ValidationOptions
+) -> Steps[CallToolResult]:
+    """The result of a tool, validated by its output schema; results with `is_error` are not.
 
     A mismatch may mean that the schema is outdated, so the tools are listed again, once. If that
     fails, the known schema counts: the tool has run, and its result must not be lost.
-
-    Raises:
-        InvalidOutput: The result does not match; the error has the result.
-        UnsupportedSchema: The schema cannot be used for validation; the error has the result.
     """
+    result = validate(types.CallToolResult, raw, "tools/call")
+    types.set_origin(result, name, core.label)
     if checks.output == "off" or result.is_error:
-        return
+        return result
     schemas = core.schemas
     known = schemas.by_name.get(name)
     error: McpError | None = None
     if known is None:
         if not result.has_data or schemas.complete:
-            return
+            return result
     else:
         if known.output is None:
-            return
+            return result
         error = yield Compute(partial(known.output_error, result, core.label))
         if error is None:
-            return
+            return result
     if (yield from _relist_tools(core)):
         newer = schemas.by_name.get(name)
         if newer is not None and newer is not known:
             error = yield Compute(partial(newer.output_error, result, core.label))
-    if error is None:
-        return
-    if checks.output == "raise":
+    if error is not None and checks.output == "raise":
         raise error
-    _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
+    if error is not None:
+        _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
+    return result
 
 
 def _relist_tools(core: ClientCore) -> Steps[bool]:
     """List the tools to learn their schemas; return whether that succeeded."""
     try:
-        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
+        yield from pages("tools/list", types.ListToolsResult, core, use_cache=False)
     except McpError as error:
         _log.debug("[%s] its tools cannot be listed: %s", core.label, error)
         return False

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from syncmcp._concurrency.pool import (
     BACKLOG,
@@ -30,6 +30,7 @@ MAX_CHARACTERS = 256 * 1024
 """The most characters of the texts of progress reports that one future keeps."""
 
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any]")
 
 
@@ -79,7 +80,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._server: str | None = None
         self._method: str | None = None
         self._callback_executor: SerialExecutor | None = None
-        self._progress_queue: _ProgressQueue | None = None
+        self._progress_queue: ItemQueue[Progress] | None = None
         self._attempts = 1
 
     @property
@@ -211,10 +212,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         if self._waker is not None:
             self._waker()
 
-    def _get_progress_queue(self) -> _ProgressQueue:
+    def _get_progress_queue(self) -> ItemQueue[Progress]:
         with self._state_lock:
             if self._progress_queue is None:
-                self._progress_queue = _ProgressQueue(closed=self._finished)
+                self._progress_queue = ItemQueue(MAX_CHARACTERS, closed=self._finished)
             return self._progress_queue
 
 
@@ -273,7 +274,7 @@ def count_attempts(future: RequestFuture[Any], attempts: int) -> None:
 def add_progress(future: RequestFuture[Any], item: Progress | dict[str, Any]) -> None:
     """Queue a progress report; log messages go to the client's own callback instead."""
     if isinstance(item, Progress):
-        future._get_progress_queue().put(item)
+        future._get_progress_queue().add(item, len(item.message or ""))
 
 
 def collect(future: RequestFuture[Any], thread: int | None) -> None:
@@ -321,35 +322,44 @@ class _Waiters(list[Any]):
         super().append(waiter)
 
 
-class _ProgressQueue:
-    """Progress reports that `RequestFuture.progress` has not yielded yet."""
+class ItemQueue(Generic[T]):
+    """Items that a server sent and no thread has taken yet; several threads may wait for one.
 
-    def __init__(self, *, closed: bool) -> None:
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._items: deque[Progress] = deque()
-        # Of the texts of the reports.
-        self._characters = 0
+    Keeps at most `BACKLOG` items of at most `most` in all, whatever that counts; the oldest are
+    dropped for new ones. A single item may have any size.
+    """
+
+    def __init__(self, most: int, *, closed: bool = False) -> None:
+        # Guards the attributes below. Reentrant: a finalizer may run in a thread that holds it.
+        self.lock = threading.RLock()
+        self.dropped = 0
+        self._most = most
+        self._changed = threading.Condition(self.lock)
+        self._items: deque[tuple[T, int]] = deque()
+        self._size = 0
         self._closed = closed
 
-    def put(self, item: Progress) -> None:
-        with self._lock:
-            self._items.append(item)
-            self._characters += len(item.message or "")
-            while len(self._items) > BACKLOG or (
-                self._characters > MAX_CHARACTERS and len(self._items) > 1
-            ):
+    def add(self, item: T, size: int) -> None:
+        """Queue an item. Never blocks."""
+        with self.lock:
+            full = len(self._items) == BACKLOG
+            while self._items and (full or self._size + size > self._most):
                 self._take()
+                self.dropped, full = self.dropped + 1, False
+            self._items.append((item, size))
+            self._size += size
             self._changed.notify()
 
     def close(self) -> None:
-        with self._lock:
+        """End the queue: no more items are put."""
+        with self.lock:
             self._closed = True
             self._changed.notify_all()
 
-    def next(self, timeout: float | None) -> Progress | None:
+    def next(self, timeout: float | None = None) -> T | None:
+        """Wait for an item, at most `timeout` seconds; `None` after the last one."""
         deadline = Deadline(timeout)
-        with self._lock:
+        with self.lock:
             while not self._items:
                 if self._closed:
                     return None
@@ -358,9 +368,9 @@ class _ProgressQueue:
                 self._changed.wait(deadline.remaining())
             return self._take()
 
-    def _take(self) -> Progress:
-        item = self._items.popleft()
-        self._characters -= len(item.message or "")
+    def _take(self) -> T:
+        item, size = self._items.popleft()
+        self._size -= size
         return item
 
 

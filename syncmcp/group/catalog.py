@@ -6,16 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec
 
@@ -65,11 +56,8 @@ class Catalog:
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace their items.
 
-        Items keep the keys they have. `Assignment` says which ones others get.
-
-        Raises:
-            UsageError: The hook gives items of two servers the same key, whatever their servers, or
-                it failed for all items.
+        Items keep the keys they have. `Assignment` says which ones others get. Raises a
+        `UsageError` if it does, or if the hook failed for all items.
         """
         servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
@@ -103,12 +91,7 @@ class Catalog:
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
         """Find an item, and the argument with which to request it from its server.
 
-        Args:
-            kind: The kind of the item.
-            what: A key, a model in `shown`, or a model from elsewhere (a resource link, say).
-
-        Raises:
-            UsageError: No server has the item, or several do.
+        `what` is a key, a model in `shown`, or a model from elsewhere (a resource link, say).
         """
         for key, model in self.shown[kind].items():
             if model is what:
@@ -123,11 +106,7 @@ class Catalog:
         return found, what if kind == "resources" else found.model
 
     def find_with_model(self, kind: Kind, key: str) -> tuple[Offered, Any]:
-        """Find an item, and the model of it that its server sent.
-
-        Raises:
-            UsageError: No server has the item, or several do.
-        """
+        """Find an item, and the model of it that its server sent."""
         found = self.find(kind, key)
         return found, found.model
 
@@ -148,10 +127,8 @@ class Catalog:
     def find(self, kind: Kind, key: str) -> Offered:
         """Find an item by its key, or by its name at its server if that is unique.
 
-        A name that begins with another server's name is not enough.
-
-        Raises:
-            UsageError: No server has it, or several do; the message suggests similar keys.
+        A name that begins with another server's name is not enough. Raises a `UsageError` if no
+        server has the item, or several do.
         """
         offers = self.offers[kind]
         found = offers.get(key)
@@ -223,11 +200,7 @@ _COMPLETABLE: tuple[Kind, ...] = ("prompts", "resource_templates")
 
 def by_key(kind: Kind) -> Find:
     """Make a function that finds items of one kind; see `Catalog.route`."""
-
-    def find(catalog: Catalog, what: Any) -> tuple[Offered, Any]:
-        return catalog.route(kind, what)
-
-    return find
+    return lambda catalog, what: catalog.route(kind, what)
 
 
 def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
@@ -261,12 +234,7 @@ def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
 
 
 class Routed(Generic[P, R]):
-    """Descriptor of a group's operation, which is sent to the server of its first argument.
-
-    Args:
-        operation: The operation of a client.
-        find: Finds the item that the first argument names.
-    """
+    """Descriptor of a group's operation, which is sent to the server of its first argument."""
 
     def __init__(self, operation: Operation[P, R], find: Find) -> None:
         self.operation = operation

@@ -26,12 +26,7 @@ Kind = Literal["tools", "resources", "resource_templates", "prompts"]
 KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "resource_templates", "prompts")
 
 IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
-    {
-        "tools": "name",
-        "resources": "uri",
-        "resource_templates": "uri_template",
-        "prompts": "name",
-    }
+    {"tools": "name", "resources": "uri", "resource_templates": "uri_template", "prompts": "name"}
 )
 """The attribute that identifies an item within its server."""
 
@@ -103,12 +98,8 @@ class LeftOut(NamedTuple):
 class Assignment:
     """Assigns keys to the items of one kind.
 
-    Args:
-        kind: The kind.
-        before: The items with their keys up to now.
-        updates: The new lists of some servers, by the servers' names.
-        servers: The names of all servers of the group.
-        hook: Returns the keys; by default they are made from the names of items and servers.
+    `before` has the items with their keys up to now, `updates` the new lists of some servers, and
+    `servers` the names of all. Without a `hook`, keys are made from the names of items and servers.
 
     Attributes:
         left_out: The items of `updates` that get no key.
@@ -144,8 +135,8 @@ class Assignment:
     def run(self) -> dict[str, Offered]:
         """Return all items of the kind by key: those of other servers, and those of the updates.
 
-        Raises:
-            UsageError: The hook gives items of two servers the same key, whatever their servers.
+        Raises a `UsageError` if the hook gives items of two servers the same key, whatever their
+        servers.
         """
         offered = [*self._displaced, *self._usable()]
         given = self._by_hook(offered) if self._hook is not None else self._by_name(offered)

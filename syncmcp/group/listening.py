@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -42,11 +42,7 @@ class _Inboxes:
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
-        """Wait for an event, at most `limit` seconds; `None` once no more events can come.
-
-        Raises:
-            TimeoutError: No event came in time.
-        """
+        """Wait for an event; `None` once no more can come, `TimeoutError` after `limit` seconds."""
         deadline = Deadline(limit)
         for name in list(self._active):  # Ctrl-C may have interrupted an earlier call
             self._look_at(name)
@@ -170,17 +166,11 @@ class GroupSubscription:
         limit = seconds(timeout, "timeout")
         for inbox in self._inboxes.queues.values():
             inbox.close()
-        jobs = {
-            name: partial(
-                listening.close,
-                Deadline(
-                    core_of(self._clients[name]).settings.close_timeout
-                    if timeout is None
-                    else limit
-                ),
-            )
-            for name, listening in self._listenings.items()
-        }
+        jobs: dict[str, Callable[[], None]] = {}
+        for name, listening in self._listenings.items():
+            default = core_of(self._clients[name]).settings.close_timeout
+            deadline = Deadline(default if timeout is None else limit)
+            jobs[name] = partial(listening.close, deadline)
         for outcome in run_all(jobs, Deadline(None)).values():
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -207,16 +197,7 @@ def listen(
     stop_after: int | None,
     undeclared: Undeclared | None,
 ) -> GroupSubscription:
-    """Subscribe at all servers; see `ClientGroup.listen`.
-
-    Args:
-        clients: The clients of the open servers, by name.
-        lists: The requested lists, for all servers.
-        uris: The requested resources by server.
-        timeout: The longest time to wait for an event, in seconds.
-        stop_after: End after this number of events.
-        undeclared: Whether to ask servers for changes that they do not declare.
-    """
+    """Subscribe at all servers, to `lists` and by server to `uris`; see `ClientGroup.listen`."""
     limit = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")

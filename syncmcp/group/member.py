@@ -16,7 +16,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
-from syncmcp.group.keys import Lists
+from syncmcp.group.keys import KINDS, Lists
 from syncmcp.handlers.context import renamed
 from syncmcp.servers_file.entry import ServerEntry
 
@@ -62,11 +62,7 @@ class ServerStatus(NamedTuple):
 class GroupMember:
     """A server of a group. The group's lock guards its attributes.
 
-    Args:
-        name: The name of the server in the group.
-        source: The target, or the client.
-        shared: The options of all clients of the group.
-        own: The options of this server; they override `shared`.
+    Its own options override those that all clients of the group share.
     """
 
     def __init__(
@@ -91,22 +87,14 @@ class GroupMember:
         return self.client is not None and not self._closed
 
     def create_client(self) -> Client:
-        """Create the client. May ask a person for approval of a server named by a file.
-
-        Raises:
-            McpError: The client cannot be created.
-        """
+        """Create the client. May ask a person for approval of a server named by a file."""
         if isinstance(self.source, Client):
             self._owns_client = core_of(self.source).connection is None
             self.client = self.source
         else:
             entry_options = self.source.options if isinstance(self.source, ServerEntry) else {}
-            options: dict[str, Any] = {
-                **self._shared,
-                **entry_options,
-                **self.own,
-                "name": self.name,
-            }
+            options: dict[str, Any] = {**self._shared, **entry_options, **self.own}
+            options["name"] = self.name
             self.client = Client(self.source, **options)
         return self.client
 
@@ -131,20 +119,15 @@ class GroupMember:
     def open(self, changed: Callable[[Lists], object]) -> Lists:
         """Connect, subscribe to changes, and fetch the lists. Blocks.
 
-        Args:
-            changed: Called with the new lists after each change, on a pool thread.
-
-        Raises:
-            McpError: Connecting or fetching failed.
+        After each change, `changed` is called with the new lists, on a pool thread.
         """
-        assert self.client is not None
         client = self.client
+        assert client is not None
         core = core_of(client)
         deadline = Deadline(core.settings.open_timeout)
         core.open(deadline)
         # Before fetching, so that no later change is missed.
-        listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
-        self.listener = listener
+        self.listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         return fetch(self.name, client, deadline)
 
     def _listen(
@@ -177,23 +160,15 @@ class GroupMember:
             return None
 
     def fetch(self) -> Lists:
-        """Fetch the present lists of the server.
-
-        Raises:
-            McpError: A list could not be fetched.
-        """
+        """Fetch the present lists of the server."""
         assert self.client is not None
         return fetch(self.name, self.client)
 
-    def close_before(self, deadline: Deadline) -> None:
-        """Close the client as `close` does, until `deadline`."""
-        self.close(deadline.remaining())
-
-    def close(self, timeout: float | None) -> None:
-        """Close the client if the group opened it, or else its listener, in `timeout` seconds."""
+    def close(self, deadline: Deadline) -> None:
+        """Close the client if the group opened it, or else its listener, until `deadline`."""
         client, listener = self.client, self.listener
         if client is not None and self._owns_client:
-            client.close(timeout)
+            client.close(deadline.remaining())
         elif listener is not None:
             listener.stop(0)
         self._closed = True
@@ -213,27 +188,17 @@ class GroupMember:
 
 
 def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
-    """Fetch the present lists of the server with that name in the group.
+    """Fetch the present lists of the server with that name in the group."""
 
-    Raises:
-        McpError: A list could not be fetched.
-    """
-
-    def all_of(listing: Callable[..., Any], items: str) -> tuple[Any, ...]:
+    def all_of(kind: str) -> tuple[Any, ...]:
         options = {} if deadline is None else {"timeout": deadline.remaining()}
         try:
-            return tuple(getattr(listing(**options), items))
+            return tuple(getattr(getattr(client, f"list_{kind}")(**options), kind))
         except (NotSupported, MethodNotFound):
             return ()
 
-    return Lists(
-        # A client that the program created may have another name than the group's.
-        renamed(client.server, name),
-        all_of(client.list_tools, "tools"),
-        all_of(client.list_resources, "resources"),
-        all_of(client.list_resource_templates, "resource_templates"),
-        all_of(client.list_prompts, "prompts"),
-    )
+    # A client that the program created may have another name than the group's.
+    return Lists(renamed(client.server, name), *map(all_of, KINDS))
 
 
 def _log_lost(name: str, error: SubscriptionLost) -> None:
@@ -258,14 +223,9 @@ _NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
 
 class GroupOptions:
-    """The options of a group's clients.
+    """The options of a group's clients, which share stateful ones (`approval`, `roots`).
 
-    Args:
-        shared: Options for all clients, which share stateful ones (`approval`, `roots`).
-        per_server: Options for single servers; they override `shared`.
-
-    Raises:
-        UsageError: An option is invalid.
+    The options of a single server override the shared ones.
     """
 
     def __init__(
@@ -290,11 +250,7 @@ class GroupOptions:
         self._own = {name: dict(own) for name, own in per_server.items()}
 
     def check_known(self, servers: Container[str]) -> None:
-        """Check that all names in `per_server` are servers of the group.
-
-        Raises:
-            UsageError: A name is unknown.
-        """
+        """Check that all names in `per_server` are servers of the group."""
         unknown = [name for name in self._own if name not in servers]
         if unknown:
             raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
@@ -310,16 +266,7 @@ class GroupOptions:
     def create_member(
         self, name: str, source: Source, own: Mapping[str, Any] | None = None
     ) -> GroupMember:
-        """Create a member of the group.
-
-        Args:
-            name: The name of the server in the group.
-            source: The target, or the client.
-            own: The options of this server; by default the stored ones.
-
-        Raises:
-            UsageError: `own` contains a name, or has options for a client that exists already.
-        """
+        """Create a member of the group, with the stored options unless it has its `own`."""
         options = self._own.get(name, {}) if own is None else own
         _refuse_name(options)
         if options and isinstance(source, Client):
@@ -333,11 +280,7 @@ class GroupOptions:
 
 
 def check_server_name(name: object) -> None:
-    """Check the name of a server in a group: keys begin with it, which people and models read.
-
-    Raises:
-        UsageError: It is no string, it is empty, or it has control characters or hidden ones.
-    """
+    """Refuse a name that is no good begin of keys, which people and models read."""
     text(name, "the name of a server")
     if visible(str(name)) != name:
         raise UsageError(f"the name of a server has control characters or hidden ones: {name!a}")

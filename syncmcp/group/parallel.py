@@ -59,12 +59,7 @@ def run_all(
 
 
 def ping_all(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
-    """Ping servers in parallel; return the error of each, or `None`.
-
-    Args:
-        clients: The clients of the servers, by name.
-        timeout: The longest time for each, in seconds.
-    """
+    """Ping servers in parallel, each within `timeout` seconds; return the error of each, if any."""
     jobs = {name: partial(_ping, client, timeout) for name, client in clients.items()}
     errors: dict[str, McpError | None] = {}
     for name, outcome in run_all(jobs, Deadline(None)).items():
@@ -83,9 +78,7 @@ def _ping(client: Client, timeout: float | None) -> None:
 
 
 def iterate_completed(
-    clients: Mapping[str, Client],
-    start: Callable[[Client], RequestFuture[R]],
-    deadline: Deadline,
+    clients: Mapping[str, Client], start: Callable[[Client], RequestFuture[R]], deadline: Deadline
 ) -> Iterator[tuple[str, RequestFuture[R]]]:
     """Start a call on each client; iterate over names and futures as they complete.
 

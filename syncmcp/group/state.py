@@ -51,11 +51,7 @@ class RequiredServersFailed(ConnectFailed):
 
 
 def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[str, ...]:
-    """Validate the option `require`: ``"all"``, ``"any"`` or names.
-
-    Raises:
-        UsageError: The value is of another type, or names an unknown server.
-    """
+    """Validate the option `require`: ``"all"``, ``"any"`` or names of known servers."""
     if isinstance(require, str) and require in ("all", "any"):
         return require
     if isinstance(require, str) or not isinstance(require, Iterable):
@@ -68,11 +64,7 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
 
 
 def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -> None:
-    """Check that the required servers are open.
-
-    Raises:
-        RequiredServersFailed: One is not.
-    """
+    """Raise `RequiredServersFailed` unless the required servers are open."""
     errors = {member.name: member.error for member in members if member.error is not None}
     opened = {member.name for member in members if member.lists is not None}
     if require == "any":
@@ -91,12 +83,7 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
 class GroupState:
     """The servers of a group. Used from any thread.
 
-    Args:
-        sources: The targets or clients of the servers, by name.
-        options: The options of their clients.
-        require: The required servers; see `checked_requirement`.
-        hook: Returns the keys of items.
-        limit: The longest time to close a server whose opening failed, in seconds.
+    `limit` is the longest time to close a server whose opening failed, in seconds.
 
     Attributes:
         sources: The argument, with added servers and without removed ones.
@@ -246,17 +233,9 @@ class GroupState:
             }
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
-        """Find an item and the client of its server.
+        """Find an item; return the client and the name of its server, and what `find` adds.
 
-        Args:
-            find: Finds the item in the catalog.
-
-        Returns:
-            The client, the name of its server in the group, and the second result of `find`.
-
-        Raises:
-            ClosedError: The group is not open, or the server was just closed or removed.
-            UsageError: There is no such item.
+        Raises a `ClosedError` if the group is not open, or the server was just removed.
         """
         catalog = self.catalog
         with self._lock:
@@ -269,12 +248,7 @@ class GroupState:
             return member.client, found.server, argument
 
     def check_open(self) -> None:
-        """Check that the group is open.
-
-        Raises:
-            ClosedError: It is not.
-            ForkedError: It was opened in the parent process.
-        """
+        """Raise a `ClosedError` unless the group is open, and a `ForkedError` after a fork."""
         self._check_process()
         if self.state != "open":
             raise _closed_error()
@@ -291,7 +265,7 @@ class GroupState:
         with self._lock:
             member.state = "closed"
         if member.needs_close:
-            member.close(limit)
+            member.close(Deadline(limit))
         with self._lock:
             if self._members.get(member.name) is member:
                 del self._members[member.name]
@@ -351,7 +325,7 @@ class GroupState:
                 if member.lists is None:  # otherwise a notification has set newer ones already
                     member.lists = lists
         except BaseException:
-            member.close(self._limit)
+            member.close(Deadline(self._limit))
             raise
 
     def _publish(
@@ -359,13 +333,7 @@ class GroupState:
     ) -> None:
         """Merge the lists of members into the catalog atomically; skip members that were removed.
 
-        Args:
-            members: The members whose lists are new.
-            opening: All members, if this opens the group.
-
-        Raises:
-            UsageError: See `Catalog.with_servers`.
-            ClosedError: The group was closed.
+        `opening` has all members, if this opens the group.
         """
         while True:
             with self._lock:
@@ -439,7 +407,7 @@ def _close(members: list[GroupMember], limit: float | None) -> None:
     """Close servers in parallel, within `limit` seconds."""
     deadline = Deadline(limit)
     if len(members) == 1:
-        members[0].close(limit)  # in this thread
+        members[0].close(deadline)  # in this thread
         return
-    jobs = {member.name: partial(member.close_before, deadline) for member in members}
+    jobs = {member.name: partial(member.close, deadline) for member in members}
     run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))

@@ -12,7 +12,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from syncmcp._concurrency.forks import delaying_forks
+import idna
+
 from syncmcp.errors import UsageError
 
 __all__ = ["Link", "UnsafeLink"]
@@ -131,9 +132,6 @@ class _Label(NamedTuple):
     @classmethod
     def _international(cls, label: str) -> _Label:
         """Read a label in Unicode or Punycode, by the rules of IDNA 2008."""
-        with delaying_forks():
-            import idna
-
         try:
             read = idna.ulabel(label)
             return cls(idna.alabel(read).decode("ascii"), read)

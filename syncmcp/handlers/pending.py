@@ -84,17 +84,7 @@ class InputRequired(Generic[R]):
 
 
 def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of the request that resumes the call with `answers`.
-
-    Args:
-        pending: The suspended call.
-        answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-            `ListRootsResult`, or one of them as a dict. The server asks missing ones again.
-
-    Raises:
-        UsageError: A key is unknown, or an answer has a wrong type.
-        InvalidAnswer: An answer is not valid for its form.
-    """
+    """The parameters of the request that resumes the call with `answers`; see `Resume`."""
     wire = {}
     for key, answer in (answers or {}).items():
         if key not in pending.questions:
@@ -129,11 +119,7 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
 
 
 def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
-    """The capabilities for the kinds of questions that a program can answer.
-
-    Raises:
-        UsageError: A kind is unknown.
-    """
+    """The capabilities for these kinds of questions; a `UsageError` if one is unknown."""
     unknown = [kind for kind in kinds if kind not in OfferedCapabilities._fields]
     if unknown:
         raise UsageError(

@@ -389,11 +389,7 @@ def is_plain_list(handler: RootsHandler | None) -> bool:
 
 
 def as_roots(given: Iterable[RootLike] | RootsHandler | Roots) -> Roots:
-    """Convert the option `roots`.
-
-    Raises:
-        UsageError: The value has none of these types, or an item is not a valid root.
-    """
+    """Convert the option `roots`; a `UsageError` if it is none."""
     if isinstance(given, Roots):
         return given
     if callable(given):

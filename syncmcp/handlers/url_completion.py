@@ -107,11 +107,6 @@ class UrlVisits:
 
     Completed ids are kept until the session ends, whatever became of their questions: a server may
     ask again with the same id. No method blocks.
-
-    Args:
-        label: The server's name in logs.
-        run: Runs callbacks on another thread.
-        log: Logs what the server can provoke at will.
     """
 
     def __init__(self, label: str, run: Run, log: LimitedLog) -> None:

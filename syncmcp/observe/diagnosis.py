@@ -52,10 +52,8 @@ class Dump:
 def threads(label: str, waiting: CodeType) -> Iterator[dict[str, Any]]:
     """Yield the client's threads, threads that all clients share, and others that run library code.
 
-    Args:
-        label: The label of the client.
-        waiting: The code of the function in which threads wait for an answer; its local variable
-            ``call`` is the call.
+    In the function of the code `waiting` threads wait for an answer; its local variable ``call`` is
+    the call.
     """
     stacks: Mapping[int, FrameType] = sys._current_frames()
     me = threading.get_ident()

@@ -52,11 +52,7 @@ class LogRecords:
             return
         said = message.data if isinstance(message.data, str) else json.dumps(message.data)
         name = "" if message.logger is None else f"[{_one_line(message.logger)}] "
-        facts = {
-            "mcp_level": message.level,
-            "mcp_logger": message.logger,
-            "mcp_data": message.data,
-        }
+        facts = {"mcp_level": message.level, "mcp_logger": message.logger, "mcp_data": message.data}
         self._logger.log(level, "%s%s", name, _one_line(said), extra=facts)
 
     def __repr__(self) -> str:

@@ -52,6 +52,7 @@ from syncmcp.skills.entry import (
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
+    from syncmcp._client.core import ClientCore
     from syncmcp.types import Resource, Skill, SkillResource
 
 __all__ = ["EXTENSION", "LoadedSkill", "Problem", "SkillRefused", "Skills", "problem"]
@@ -74,6 +75,10 @@ class Skills:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    @property
+    def _core(self) -> ClientCore:
+        return core_of(self._client)
+
     def list(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> builtins.list[Skill]:
@@ -91,11 +96,9 @@ class Skills:
             LimitExceeded: There are more than `max_pages` pages.
             ProtocolError: The server repeats a cursor.
         """
-        result = self._pages(
-            "skills/list", types.ListSkillsResult, "skills", max_pages, None, options
-        )
+        result = self._pages("skills/list", types.ListSkillsResult, max_pages, None, options)
         for skill in result.skills:
-            types.set_server(skill, core_of(self._client).label)
+            types.set_server(skill, self._core.label)
         found: builtins.list[Skill] = result.skills
         return found
 
@@ -119,11 +122,9 @@ class Skills:
         skill = result.skill
         if skill.uri != uri:
             raise InvalidOutput(
-                "the entry is that of another skill",
-                method="skills/get",
-                server=core_of(self._client).label,
+                "the entry is that of another skill", method="skills/get", server=self._core.label
             )
-        types.set_server(skill, core_of(self._client).label)
+        types.set_server(skill, self._core.label)
         return skill
 
     def load(
@@ -146,10 +147,9 @@ class Skills:
         """
         check_installed()
         self._settings(options)
-        if skill.server not in (None, core_of(self._client).label):
+        if skill.server not in (None, self._core.label):
             raise UsageError(
-                f"the skill {skill.uri!r} is one of {skill.server}",
-                server=core_of(self._client).label,
+                f"the skill {skill.uri!r} is one of {skill.server}", server=self._core.label
             )
         files = files_of(skill)
         if files is None and not dynamic:
@@ -176,16 +176,14 @@ class Skills:
             InvalidParams: There is no such directory.
         """
         text(uri, "uri")
-        settings, resolved = self._settings(options), core_of(self._client).resolve(options)
+        settings, resolved = self._settings(options), self._core.resolve(options)
         if settings.get("directoryRead") is not True and resolved.undeclared != "try":
             raise NotSupported(
-                not_declared(("extensions", EXTENSION, "directoryRead")),
-                server=core_of(self._client).label,
+                not_declared(("extensions", EXTENSION, "directoryRead")), server=self._core.label
             )
         found: builtins.list[Resource] = self._pages(
             "resources/directory/read",
             types.ReadResourceDirectoryResult,
-            "resources",
             max_pages,
             {"uri": uri},
             options,
@@ -196,7 +194,7 @@ class Skills:
         return f"<Skills of {self._client!r}>"
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
-        client, core = self._client, core_of(self._client)
+        client, core = self._client, self._core
         resolved = core.resolve(options)
         if core.live_connection() is None:  # a lazy client opens now
             core.open(Deadline(resolved.timeout))
@@ -210,19 +208,14 @@ class Skills:
         self,
         method: str,
         model: Any,
-        items: str,
         max_pages: int | None,
         params: dict[str, Any] | None,
         options: CallOptions,
     ) -> Any:
-        core = core_of(self._client)
-        resolved = core.resolve(_idempotent(options))
+        resolved = self._core.resolve(_idempotent(options))
         self._settings(options)
-        steps: Any = pages(method, model, items, core, ALL_PAGES, max_pages, params)
-        return run(steps, core, resolved, Deadline(resolved.timeout))
-
-    def _read(self, uri: str, options: CallOptions) -> bytes:
-        return self._client.read_resource(uri, **options).blob
+        steps: Any = pages(method, model, self._core, ALL_PAGES, max_pages, params)
+        return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
 
 class LoadedSkill:
@@ -261,7 +254,7 @@ class LoadedSkill:
     @property
     def server(self) -> str:
         """The name that the program gave the server; pass it to a model along with `text`."""
-        return core_of(self._skills._client).label
+        return self._skills._core.label
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -338,8 +331,7 @@ class LoadedSkill:
     def _fetch(self, path: str, options: CallOptions) -> bytes:
         """Read and verify a file, or return it from the cache.
 
-        Raises:
-            SkillRefused: The file does not match the entry, or an earlier one did not.
+        Raises `SkillRefused` if the file does not match the entry, or an earlier one did not.
         """
         with self._lock:
             if self._refused is not None:
@@ -350,7 +342,7 @@ class LoadedSkill:
         uri = uri_below(self._root, path) if file is None else file.uri
         try:
             try:
-                data = self._skills._read(uri, options)
+                data = self._skills._client.read_resource(uri, **options).blob
             except InvalidOutput as error:
                 raise refusal(self.skill, "content", error.message, uri) from error
             self._verify(data, uri, file)
@@ -359,8 +351,15 @@ class LoadedSkill:
             raise
         # Dynamic files may change, and are not cached; except for the manifest, which was verified.
         if file is not None or path == MANIFEST:
-            self._store(path, data)
+            with self._lock:
+                if self._refused is None:
+                    self._cache[path] = data
         return data
+
+    def _refuse_all(self, error: SkillRefused) -> None:
+        with self._lock:
+            self._refused = self._refused or error
+            self._cache.clear()
 
     def _verify(self, data: bytes, uri: str, file: SkillResource | None) -> None:
         if file is None:
@@ -396,16 +395,6 @@ class LoadedSkill:
             return data.decode()
         except UnicodeDecodeError as error:
             raise refusal(self.skill, "content", f"has no text in {name[:200]!r}") from error
-
-    def _store(self, path: str, data: bytes) -> None:
-        with self._lock:
-            if self._refused is None:
-                self._cache[path] = data
-
-    def _refuse_all(self, error: SkillRefused) -> None:
-        with self._lock:
-            self._refused = self._refused or error
-            self._cache.clear()
 
 
 def _idempotent(options: CallOptions) -> CallOptions:

@@ -110,11 +110,7 @@ def files_of(skill: Skill) -> dict[str, SkillResource] | None:
 
 
 def root_of(skill: Skill) -> str:
-    """The URI of the skill's directory, without a trailing slash.
-
-    Raises:
-        SkillRefused: The URI of the skill does not end with ``/SKILL.md``.
-    """
+    """The URI of the skill's directory, without a trailing slash; `SkillRefused` if it has none."""
     root, _, last = skill.uri.rpartition("/")
     if last != MANIFEST or not root or root.endswith("/") or {"?", "#"} & set(root):
         raise refusal(skill, "entry", f"has a URI that does not end with a name and /{MANIFEST}")
@@ -190,21 +186,13 @@ class BadFrontmatter(ValueError):
 
 
 def check_installed() -> None:
-    """Check that PyYAML is installed.
-
-    Raises:
-        UsageError: PyYAML is not installed.
-    """
+    """Raise a `UsageError` unless PyYAML is installed."""
     if find_spec("yaml") is None:
         raise UsageError("loading skills needs PyYAML: install syncmcp-client[skills]")
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split a file into its frontmatter and the rest.
-
-    Raises:
-        BadFrontmatter: The file has no frontmatter, or it is longer than `MAX_CHARACTERS`.
-    """
+    """Split a file into its frontmatter and the rest; `BadFrontmatter` if it has none."""
     opening = _FENCE.match(text)
     if opening is None:
         raise BadFrontmatter("does not begin with frontmatter")
@@ -217,9 +205,8 @@ def split(text: str) -> tuple[str, str]:
 def difference(frontmatter: str, stated: dict[str, Any]) -> str | None:
     """Describe the first difference between the YAML and `stated`; `None` if they are equal.
 
-    Raises:
-        BadFrontmatter: It is not valid YAML, or has aliases, tags, duplicate keys, or more nesting
-            than `MAX_DEPTH`.
+    Raises `BadFrontmatter` for invalid YAML, and for aliases, tags, duplicate keys, or more nesting
+    than `MAX_DEPTH`.
     """
     node = _parse_yaml(frontmatter)
     return "it is no mapping" if node is None else _node_difference(node, stated, "")
@@ -227,27 +214,18 @@ def difference(frontmatter: str, stated: dict[str, Any]) -> str | None:
 
 def _parse_yaml(frontmatter: str) -> Node | None:
     import yaml
-    from yaml.composer import Composer
-    from yaml.parser import Parser
-    from yaml.reader import Reader
-    from yaml.scanner import Scanner
 
-    class Loader(Reader, Scanner, Parser, Composer):
-        """Composes nodes without constructing objects; limits the nesting."""
+    class Loader(yaml.SafeLoader):
+        """Composes nodes, and is never asked to construct objects; limits the nesting."""
 
-        def __init__(self, stream: str) -> None:
-            Reader.__init__(self, stream)
-            Scanner.__init__(self)
-            Parser.__init__(self)
-            Composer.__init__(self)
-            self._depth = 0
+        _depth = 0
 
         def compose_node(self, parent: Node | None, index: int) -> Node | None:
             if self.check_event(yaml.AliasEvent):
                 raise BadFrontmatter("has a YAML alias")
             return super().compose_node(parent, index)
 
-        def descend_resolver(self, parent: Node | None, index: Any) -> None:
+        def descend_resolver(self, current_node: Node | None, current_index: Any) -> None:
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise BadFrontmatter(f"has more than {MAX_DEPTH} values within each other")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
-from syncmcp._concurrency.pool import slot_released
+from syncmcp._concurrency.futures import done_futures
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.capabilities import SAMPLING
 from syncmcp._protocol.conversation import check_tool_results, tool_uses
@@ -29,7 +29,7 @@ from syncmcp.errors import (
 )
 from syncmcp.handlers import SamplingHandler
 from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
-from syncmcp.tools.source import error_result, error_text, tool_result, tool_source
+from syncmcp.tools.source import ToolSource, error_result, error_text, tool_result
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -194,7 +194,7 @@ class ToolLoop:
             if callback is not None:
                 refuse_coroutines(callback, name)
         self._llm = llm
-        self._source = tool_source(tools_of)
+        self._source = ToolSource(tools_of)
         self._max_iterations = whole_number(max_iterations, "max_iterations")
         self._timeout = seconds(timeout, "timeout")
         self._max_parallel = whole_number(max_parallel, "max_parallel")
@@ -273,13 +273,6 @@ def _request(
     return request.model_copy(
         update={name: value for name, value in replaced.items() if value is not None}
     )
-
-
-class _RunningTool(NamedTuple):
-    """A running tool call: its tool use and its client."""
-
-    use: ToolUseContent
-    client: Client
 
 
 class _Run:
@@ -422,19 +415,28 @@ class _Run:
     def _run_tools(self, uses: list[ToolUseContent]) -> SamplingMessage:
         """Make tool calls, `max_parallel` at a time; return the message with their results."""
         results: dict[str, ToolResultContent] = {}
-        running: dict[RequestFuture[CallToolResult], _RunningTool] = {}
-        for use in uses:
-            if len(running) == self._loop._max_parallel:
-                self._collect(running, results)
-            try:
-                future, client = self._start_call(use)
-                running[future] = _RunningTool(use, client)
-            except McpError as error:
-                results[use.id] = self._finish_call(use, self._error_for_model(use, error))
-            else:
-                self._report(ToolStarted(self._iteration, use))
-        while running:
-            self._collect(running, results)
+        running: dict[RequestFuture[CallToolResult], tuple[ToolUseContent, Client]] = {}
+
+        def starts() -> Iterator[Callable[[], RequestFuture[CallToolResult]]]:
+            for use in uses:
+                try:
+                    future, client = self._start_call(use)
+                except McpError as error:
+                    results[use.id] = self._finish_call(use, self._error_for_model(use, error))
+                else:
+                    running[future] = use, client
+                    self._report(ToolStarted(self._iteration, use))
+                    yield [future].pop  # a function that returns it: it has been started
+
+        with closing(done_futures(starts(), self._loop._max_parallel)) as done:
+            for future in done:
+                use, client = running.pop(future)
+                trusted = core_of(client).settings.trusted
+                try:
+                    result = tool_result(use, future.result(), trusted=trusted)
+                except McpError as error:
+                    result = self._error_for_model(use, error)
+                results[use.id] = self._finish_call(use, result)
         return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
 
     def _start_call(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
@@ -466,22 +468,6 @@ class _Run:
         as_approval(approval).before_call(
             name, use.input, tool.annotations, client.server, context=context
         )
-
-    def _collect(
-        self,
-        running: dict[RequestFuture[CallToolResult], _RunningTool],
-        results: dict[str, ToolResultContent],
-    ) -> None:
-        """Wait until at least one of the calls has ended, and store the results."""
-        with slot_released():
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in [future for future in running if future in done]:
-            use, client = running.pop(future)
-            try:
-                result = tool_result(use, future.result(), trusted=core_of(client).settings.trusted)
-            except McpError as error:
-                result = self._error_for_model(use, error)
-            results[use.id] = self._finish_call(use, result)
 
     def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
         """The result for the model of a failed call; re-raises errors that end the loop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from syncmcp import types
 from syncmcp.errors import Denied
@@ -17,79 +17,40 @@ if TYPE_CHECKING:
     from syncmcp.types import CallToolResult, Tool, ToolResultContent, ToolUseContent
 
 
-class ToolLocation(NamedTuple):
-    """The server of a tool.
-
-    Attributes:
-        client: The client of the server.
-        name: The name of the tool at the server.
-    """
-
-    client: Client
-    name: str
-
-
 class ToolSource:
-    """The tools of a client, for a tool loop.
+    """The tools of a client, or of a group by their keys, for a tool loop.
 
     Attributes:
         client: The client; `None` for a group.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client: Client | None = client
-        self._only = client
+    def __init__(self, given: Client | ClientGroup) -> None:
+        self._given = given
+        self.client = None if isinstance(given, ClientGroup) else given
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        """List all tools, with unique names.
+        """List all tools, with unique names."""
+        if isinstance(self._given, ClientGroup):
+            group_state(self._given).check_open()
+            return self._given.tools.values()
+        return self._given.list_tools(cancel=cancel).tools
 
-        Raises:
-            McpError: The tools cannot be listed.
-        """
-        return self._only.list_tools(cancel=cancel).tools
-
-    def find(self, name: str) -> ToolLocation:
-        """Find the server of a tool.
+    def find(self, name: str) -> tuple[Client, str]:
+        """Find the client of a tool, and the tool's name at the server.
 
         Raises:
             UsageError: No server has the tool any more.
             ClosedError: The server of the tool was closed or removed.
         """
-        return ToolLocation(self._only, name)
+        if isinstance(self._given, ClientGroup):
+            state = group_state(self._given)
+            client, _, name = state.route(lambda catalog: catalog.route("tools", name))
+            return client, name
+        return self._given, name
 
     def survives_server_loss(self) -> bool:
         """Whether the loop can go on after a server was closed or refused the credentials."""
-        return False
-
-
-class GroupTools(ToolSource):
-    """The tools of a group, by their keys."""
-
-    client: Client | None = None
-
-    def __init__(self, group: ClientGroup) -> None:
-        self._group = group
-
-    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        """See `ToolSource`."""
-        group_state(self._group).check_open()
-        return self._group.tools.values()
-
-    def find(self, name: str) -> ToolLocation:
-        """See `ToolSource`."""
-        client, _, tool = group_state(self._group).route(
-            lambda catalog: catalog.route("tools", name)
-        )
-        return ToolLocation(client, tool)
-
-    def survives_server_loss(self) -> bool:
-        """See `ToolSource`."""
-        return group_state(self._group).state == "open"
-
-
-def tool_source(given: Client | ClientGroup) -> ToolSource:
-    """The tool source for a client or a group."""
-    return GroupTools(given) if isinstance(given, ClientGroup) else ToolSource(given)
+        return isinstance(self._given, ClientGroup) and group_state(self._given).state == "open"
 
 
 # -- tool results for the model -------------------------------------------------------------------
@@ -98,11 +59,7 @@ def tool_source(given: Client | ClientGroup) -> ToolSource:
 def tool_result(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
     """Convert the result of a call into content for the model.
 
-    Args:
-        use: The tool use that the model requested.
-        result: The result of the call.
-        trusted: Whether to honour the server's annotations and leave out content that is not meant
-            for the assistant.
+    Content that is not meant for the assistant is left out if the server is `trusted`.
     """
     # If no content is meant for the assistant, the model gets all of it rather than nothing.
     content = (trusted and result.content_for("assistant")) or result.content

@@ -21,94 +21,33 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "extensions": (
-        "AuthModel",
-        "AuthorizationServerMetadata",
-        "GetSkillResult",
-        "ListSkillsResult",
-        "ListTasksResult",
-        "ProtectedResourceMetadata",
-        "ReadResourceDirectoryResult",
-        "Skill",
-        "SkillResource",
-        "Task",
-        "TaskStatus",
+        "AuthModel AuthorizationServerMetadata GetSkillResult ListSkillsResult "
+        "ListTasksResult ProtectedResourceMetadata ReadResourceDirectoryResult Skill "
+        "SkillResource Task TaskStatus"
     ),
     "base": (
-        "Annotations",
-        "BaseMetadata",
-        "CacheableResult",
-        "ErrorObject",
-        "Icon",
-        "Implementation",
-        "MetaModel",
-        "PaginatedResult",
-        "RequestParams",
-        "Result",
-        "Role",
-        "TaggedModel",
-        "TaskMetadata",
-        "WireModel",
+        "Annotations BaseMetadata CacheableResult ErrorObject Icon Implementation MetaModel "
+        "PaginatedResult RequestParams Result Role TaggedModel TaskMetadata WireModel"
     ),
     "server_features": (
-        "CallToolResult",
-        "CompleteResult",
-        "Completion",
-        "CompletionReference",
-        "GetPromptResult",
-        "ListPromptsResult",
-        "ListToolsResult",
-        "Prompt",
-        "PromptArgument",
-        "PromptMessage",
-        "PromptReference",
-        "ResourceTemplateReference",
-        "Tool",
-        "ToolAnnotations",
-        "ToolExecution",
+        "CallToolResult CompleteResult Completion CompletionReference GetPromptResult "
+        "ListPromptsResult ListToolsResult Prompt PromptArgument PromptMessage "
+        "PromptReference ResourceTemplateReference Tool ToolAnnotations ToolExecution"
     ),
     "content": (
-        "AudioContent",
-        "BlobResourceContents",
-        "ContentBlock",
-        "EmbeddedResource",
-        "ImageContent",
-        "ListResourceTemplatesResult",
-        "ListResourcesResult",
-        "ReadResourceResult",
-        "Resource",
-        "ResourceContents",
-        "ResourceLink",
-        "ResourceTemplate",
-        "SamplingMessageContentBlock",
-        "TextContent",
-        "TextResourceContents",
-        "ToolResultContent",
-        "ToolUseContent",
-        "UnknownContent",
+        "AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent "
+        "ListResourceTemplatesResult ListResourcesResult ReadResourceResult Resource "
+        "ResourceContents ResourceLink ResourceTemplate SamplingMessageContentBlock "
+        "TextContent TextResourceContents ToolResultContent ToolUseContent UnknownContent"
     ),
     "client_features": (
-        "CreateMessageRequestParams",
-        "CreateMessageResult",
-        "ElicitRequestFormParams",
-        "ElicitRequestURLParams",
-        "ElicitResult",
-        "InputRequest",
-        "ListRootsRequestParams",
-        "ListRootsResult",
-        "ModelHint",
-        "ModelPreferences",
-        "Root",
-        "SamplingMessage",
-        "ToolChoice",
+        "CreateMessageRequestParams CreateMessageResult ElicitRequestFormParams "
+        "ElicitRequestURLParams ElicitResult InputRequest ListRootsRequestParams "
+        "ListRootsResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),
     "lifecycle": (
-        "LoggingLevel",
-        "LoggingMessageNotificationParams",
-        "PromptsCapability",
-        "ResourcesCapability",
-        "ServerCapabilities",
-        "TasksCapability",
-        "ToolsCapability",
+        "LoggingLevel LoggingMessageNotificationParams PromptsCapability "
+        "ResourcesCapability ServerCapabilities TasksCapability ToolsCapability"
     ),
 }
 
@@ -119,7 +58,7 @@ _INTERNAL = {
     "single_content": "content",
 }
 
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # type checkers would take every misspelt name for Any
     __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from syncmcp.errors import InvalidOutput
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -308,6 +310,4 @@ def decode_base64(data: str, source: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        from syncmcp.errors import InvalidOutput
-
         raise InvalidOutput(f"the data of {source} is not base64: {error}") from error

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from syncmcp.types.base import (
-    MetaModel,
-    RequestParams,
-    Result,
-    Role,
-    TaggedModel,
-    WireModel,
-)
+from syncmcp.types.base import MetaModel, RequestParams, Result, Role, TaggedModel, WireModel
 from syncmcp.types.content import SamplingMessageContentBlock, TextContent
 from syncmcp.types.server_features import Tool
 

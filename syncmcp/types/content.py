@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
+from syncmcp.errors import InvalidOutput
 from syncmcp.types.base import (
     Annotations,
     BaseMetadata,
@@ -69,7 +70,6 @@ class ResourceTemplate(BaseMetadata, MetaModel):
         Raises:
             syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
-        from syncmcp.errors import InvalidOutput
         from syncmcp.templates import BadTemplate, UriTemplate
 
         try:
@@ -131,8 +131,6 @@ class TextResourceContents(MetaModel):
         try:
             return self.text.encode()
         except UnicodeEncodeError as error:
-            from syncmcp.errors import InvalidOutput
-
             raise InvalidOutput(f"the text of {self.uri} is not Unicode: {error}") from error
 
 
@@ -215,8 +213,6 @@ def single_content(result: ReadResourceResult) -> TextResourceContents | BlobRes
     """
     if len(result.contents) == 1:
         return result.contents[0]
-    from syncmcp.errors import InvalidOutput
-
     raise InvalidOutput(f"the resource has {len(result.contents)} contents: take one of them")
 
 

@@ -6,14 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
-from syncmcp.types.base import (
-    CacheableResult,
-    ErrorObject,
-    Flag,
-    Hint,
-    PaginatedResult,
-    WireModel,
-)
+from syncmcp.types.base import CacheableResult, ErrorObject, Flag, Hint, PaginatedResult, WireModel
 from syncmcp.types.client_features import InputRequest
 from syncmcp.types.content import Resource
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ov
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from syncmcp.errors import InvalidOutput, ToolError
 from syncmcp.types.base import (
     Annotations,
     BaseMetadata,
@@ -167,8 +168,6 @@ class CallToolResult(Result):
                 the tool and the server if a client made the call.
         """
         if self.is_error:
-            from syncmcp.errors import ToolError
-
             tool, server = self._origin or (None, None)
             raise ToolError(self, tool=tool, server=server)
         return self
@@ -187,8 +186,6 @@ class CallToolResult(Result):
             syncmcp.errors.InvalidOutput: There is no structured content, or it does not fit; in the
                 second case the cause is the ``pydantic.ValidationError``.
         """
-        from syncmcp.errors import InvalidOutput
-
         if not self.has_data:
             raise InvalidOutput("the tool result has no structured content")
         try:

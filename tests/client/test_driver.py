@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._client.background import submit
+from syncmcp._client.background import FutureDrive
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.steps import Pause, Send, Steps
@@ -35,7 +35,7 @@ def test_a_request_after_a_pause_that_was_over_at_once_can_be_cancelled(
         core = core_of(client)
         # The pool's thread goes on before the thread that began the pause does.
         monkeypatch.setattr(core.pools.workers, "run", lambda job: job())
-        future = submit(_hold(), core, core.resolve({}), Deadline(None))
+        future = FutureDrive(_hold(), core, core.resolve({}), Deadline(None)).future
         stage.inside("a")
         monkeypatch.undo()
         assert future.cancel()

@@ -28,7 +28,7 @@ HERE = "http://127.0.0.1:9/"
 def close_shared() -> Iterator[None]:
     """Close what a test has unpickled."""
     yield
-    for client in list(settings._shared._clients.values()):
+    for client in list(settings._shared.values()):
         client.close()
 
 

@@ -56,7 +56,7 @@ def dask() -> dict[str, Any]:
 def close_shared() -> Iterator[None]:
     """Close what was unpickled in this process."""
     yield
-    for client in list(settings._shared._clients.values()):
+    for client in list(settings._shared.values()):
         client.close()
 
 
