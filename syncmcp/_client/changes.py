@@ -13,7 +13,8 @@ from syncmcp.errors import SubscriptionLost, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp._client.subscriptions import Listener, Subscription
+    with delaying_forks():
+        from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
 
 DEBOUNCE = 0.1
@@ -139,7 +140,8 @@ def on_resource_updated(
     A change of a resource below `uri` counts as a change of `uri`, too.
     """
     text(uri, "uri")
-    from syncmcp._client.subscriptions import refresh
+    with delaying_forks():
+        from syncmcp._client.subscriptions import refresh
 
     def fetch(client: Any) -> Any:
         return client.read_resource(uri, undeclared=undeclared)
