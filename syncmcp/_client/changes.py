@@ -13,8 +13,7 @@ from syncmcp.errors import SubscriptionLost, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore, HasCore
-    with delaying_forks():
-        from syncmcp._client.subscriptions import Listener, Subscription
+    from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
 
 DEBOUNCE = 0.1

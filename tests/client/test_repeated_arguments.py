@@ -131,7 +131,7 @@ def scripted(answers: dict[str, Any]) -> Iterator[tuple[syncmcp.Client, list[Req
     """A client of a server that answers by these results, or functions of requests."""
 
     def script(one: Request) -> None:
-        answer = answers.get(one.message["method"], DISCOVERED)
+        answer: Any = answers.get(one.message["method"], DISCOVERED)
         if callable(answer):
             answer = answer(one)
         if answer is not None:
