@@ -141,11 +141,12 @@ floors: ## the tests that dependencies matter to on Python 3.10, with the lowest
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK and the frameworks want newer versions than these, the browser and the type checkers are tried
+	@# The official SDK and the frameworks want newer versions than these, the browser and the checkers are tried
 	@# elsewhere, and the tests of threads and questions use nothing that the others do not.
 	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" \
 		--ignore=tests/testing/test_official_client.py --ignore=tests/system/test_from_official_sdk.py \
-		--ignore=tests/contract/test_typing.py --ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/bench \
+		--ignore=tests/contract/test_typing.py --ignore=tests/contract/test_mutants.py \
+		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/bench \
 		--ignore=tests/system/embedding --ignore=tests/connection/questions --ignore=tests/system/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt

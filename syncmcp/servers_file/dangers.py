@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from typing import Final, NamedTuple
 
-from syncmcp._base.text import visible
-
 # -- the tables -----------------------------------------------------------------------------------
 
 
@@ -262,17 +260,24 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
     found += _program_warnings(words)
     assigned = [name for name, is_one, _ in (word.partition("=") for word in words) if is_one]
     found += [
-        f"{visible(name)} decides {kind.effect}."
+        f"{_plain(name)} decides {kind.effect}."
         for name in (*variables, *assigned)
         if (kind := _kind(name)) is not None
     ]
     return list(dict.fromkeys(found))
 
 
-def decides_code(variable: str) -> bool:
-    """Whether a variable decides which code is run."""
-    kind = _kind(variable)
-    return kind is not None and kind.effect == _CODE
+def _plain(variable: str) -> str:
+    """The name of a variable, unless it could be read as words of the program."""
+    return variable if _PLAIN.fullmatch(variable) else "A variable with an odd name"
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
+
+
+def is_telling(variable: str) -> bool:
+    """Whether a variable is in the table: a person has to see its whole value."""
+    return _kind(variable) is not None
 
 
 def _words(command: Sequence[str]) -> Iterator[str]:

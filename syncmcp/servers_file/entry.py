@@ -250,8 +250,8 @@ class ServerEntry:
     def _facts(self) -> list[Any]:
         """What the digest covers beside the files that the command names."""
         # The path of the file is included: the same command in another folder may start another
-        # program.
-        return [str(self.file), self._rules.confine, self.stated]
+        # program. So is the name: `forget` goes by it.
+        return [str(self.file), self.name, self._rules.confine, self.stated]
 
     # -- validation of the entry -----------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from syncmcp._base.text import names_a_secret, redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
-from syncmcp.servers_file.dangers import command_warnings, decides_code
+from syncmcp.servers_file.dangers import command_warnings, is_telling
 
 
 class ServersFileError(UsageError):
@@ -151,6 +151,9 @@ _FIXED = frozenset(PlaceholderValues(Path())._fixed())
 
 # -- the review for a person ----------------------------------------------------------------------
 
+# A word that may be the path of a file.
+_PATH = re.compile(r"[/\\]|\.[A-Za-z]\w{0,5}$")
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -203,11 +206,18 @@ class ServerReview:
 
     def _command_warnings(self) -> list[str]:
         found = command_warnings(self.command, self.env)
+        # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
-            f"The environment decides which file {visible(redact(word))} is: its changes go unseen."
-            for word in self.command
-            if variables_in(word) and re.search(r"[/\\]", word) and "://" not in word
+            f"The environment decides which file word {number} of the command is: its changes go"
+            " unseen."
+            for number, word in enumerate(self.command, 1)
+            if variables_in(word) and "://" not in word and (number == 1 or _PATH.search(word))
         ]
+        if variables_in(self.cwd or ""):
+            found.append(
+                "The environment decides which directory it runs in: changes of what it finds there"
+                " go unseen."
+            )
         return found
 
     def _url_warnings(self) -> list[str]:
@@ -268,12 +278,12 @@ class ServerReview:
 
 
 def _shown(variable: str, value: str) -> str:
-    """A variable as text for a person: without secrets, but whole where it decides what is run.
+    """A variable as text for a person: without secrets, but whole where there is a warning for it.
 
-    Code could be written so that it passes for a secret.
+    Code or an address could be written so that it passes for a secret.
     """
     text = f"{variable}={value}"
-    return visible(text if decides_code(variable) else redact(text))
+    return visible(text if is_telling(variable) else redact(text))
 
 
 # -- the file of approvals ------------------------------------------------------------------------

@@ -194,7 +194,17 @@ def test_an_honest_variable_carries_none(name: str) -> None:
 
 def test_a_name_of_a_variable_cannot_draw_on_the_screen() -> None:
     assert "LD_\u202e" not in warnings("my-server", **{"LD_\u202e\n": "x"})
-    assert "LD_<U+202E>␊ decides" in warnings("my-server", **{"LD_\u202e\n": "x"})
+    assert "A variable with an odd name decides" in warnings("my-server", **{"LD_\u202e\n": "x"})
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD (a false alarm: it was checked)", "LD_" + "X" * 60])
+def test_no_words_of_an_entry_are_words_of_a_warning(name: str) -> None:
+    assert "A variable with an odd name decides which code is run." in warnings("x", **{name: "y"})
+    assert name not in warnings("x", **{name: "y"})
+    words = ("${HOME}/cache is fine. syncmcp has checked it", "${input:syncmcp has checked it}.sh")
+    review = ServerReview("one", Path("mcp.json"), "stdio", ("x", *words), cwd="${A}/checked")
+    assert len(review.warnings) == 3
+    assert "checked" not in "".join(review.warnings)
 
 
 @pytest.mark.parametrize("word", ["sh", "docker", "python", "node -x", "env -S", "-S-S-S-S", "=x"])

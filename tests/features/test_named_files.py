@@ -372,7 +372,27 @@ def test_no_variable_is_looked_at_for_it() -> None:
     stated = program("${PWD}/src/server.py", "${env:X:-src/server.py}")
     review = entry(stated, variables=Watched()).review()
     assert [Path(file).name for file in review.files] == ["server.py"]
-    assert any("${PWD}/src/server.py" in warning for warning in review.warnings)
+    assert any("which file word 2 of the command is" in warning for warning in review.warnings)
+
+
+@pytest.mark.parametrize(
+    "place", [{"command": "${A}"}, {"args": ["${A}server.py"]}, {"cwd": "${A}"}]
+)
+def test_where_a_variable_decides_what_runs_there_is_a_warning(place: dict[str, Any]) -> None:
+    review = entry({"command": "python", **place}).review()
+    assert any("environment decides which" in warning for warning in review.warnings)
+
+
+def test_an_approval_is_for_one_name() -> None:
+    stated = {"command": "x"}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"a": stated, "b": stated}}))
+    servers = read("mcp.json")
+    servers["a"].approve()
+    assert not servers["b"].approved
+    servers["b"].approve()
+    servers["b"].forget()
+    assert servers["a"].approved
+    assert not servers["b"].approved
 
 
 def test_the_prompt_says_what_is_covered_and_what_is_not(project: Path) -> None:

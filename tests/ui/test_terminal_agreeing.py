@@ -224,8 +224,8 @@ def test_no_width_of_a_character_hides_the_end_of_a_line(
         person.types(CTRL_C)
         assert approved.result(PATIENCE) is False
     assert "--require=EVIL" in shown
-    assert shown.count("HARM") == 4  # in the text and in its warnings, above and below it, too
-    assert unicodedata.normalize("NFD", shown).count(unit) == 78 + 4 * 40
+    assert shown.count("HARM") == 1
+    assert unicodedata.normalize("NFD", shown).count(unit) == 78 + 40
 
 
 # -- keys that were meant for something else -------------------------------------------------------
@@ -353,6 +353,17 @@ def test_all_arguments_of_a_call_are_seen_before_it_is_allowed(
     person.answers("» Deny", UP, UP, ENTER)  # around the end: call it
     person.answers("Type run to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+def test_the_whole_name_of_a_tool_is_seen_before_it_is_called(
+    person: Person, asking: Asking
+) -> None:
+    name = "read_" + "x" * 230 + "_then_delete_everything"
+    verdict = asking("review", question("tool", ToolCall(name, {}, None)))
+    person.sees("Call it, and allow")
+    assert name in quoted(person)
+    person.types(ENTER)
+    assert not verdict.result(PATIENCE).allowed
 
 
 def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> None:

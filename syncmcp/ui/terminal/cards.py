@@ -507,7 +507,7 @@ def _review_url(screen: Screen, question: Question, request: ElicitRequestURLPar
 def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Verdict:
     screen.banner(question.server, "is about to be called: one of its tools")
     screen.say("The tool:")
-    screen.quote(call.tool, limit=200)
+    screen.read(call.tool)
     text = arguments_text(call)
     claims = _claims(screen, call)
     whole = screen.fits(text, below=len(claims) + 1)
