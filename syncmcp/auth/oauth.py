@@ -245,6 +245,9 @@ class OAuth(TokenAuth):
             found.append(SignInRequest.of(manager.url, login.server, login.token.resource))
         return found
 
+    def _logged_out(self) -> None:
+        self._agreed = None
+
     def _client_rejected(self, registration: Registration) -> None:
         if self._stored_registration(registration.issuer) == registration:
             self._store.save(_client_key(registration.issuer), None)
