@@ -301,7 +301,7 @@ class _LoopbackLogin:
                     self._remove_file()
                     return
                 self._browser_failed = not browser(self._file.url)
-            except OSError:  # a full disk, for instance
+            except Exception:  # a full disk, no home, no command in BROWSER
                 self._browser_failed = True
             self._wake()
 
@@ -450,7 +450,4 @@ def _has_browser() -> bool:
 
 def _open_browser_page(url: str) -> bool:
     """Open a browser, without a shell; return whether one was found."""
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
+    return webbrowser.open(url)
