@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
-from syncmcp._http.connecting import look_up
-from syncmcp._http.exchange import Resolve
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.connecting import look_up, resolve
+from syncmcp._http.exchange import AbortableExchange, Resolve, current
 from syncmcp.errors import AuthError, Delivery
 from syncmcp.handlers.links import Link, UnsafeLink
 
@@ -59,6 +60,7 @@ _CLOUD_NETWORK: Final = ipaddress.IPv6Network("fd00:ec2::/32")
 _THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
 
 _HTTPS_PORT: Final = 443
+_LOOK_UP_SECONDS: Final = 30.0
 _SHOWN: Final = 200
 
 
@@ -130,8 +132,30 @@ class UrlGuard:
             raise _unsafe(url, error.reason) from error
         kind = _literal_class(host)
         if kind is not None:
+            if kind is _AddressClass.PUBLIC and _is_plain(url):
+                raise _unsafe(url, "it is not encrypted, and leads to a public address")
             self._check_kind(url, kind)
         return host
+
+    def check_page(self, url: str) -> None:
+        """Check a URL that a browser is to open: of plain ``http`` the addresses, too.
+
+        Raises:
+            UnsafeUrl: It may not be opened.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        host = self.check(url)
+        if not _is_plain(url) or _literal_class(host) is not None:
+            return
+        exchange = current() or AbortableExchange(Deadline(_LOOK_UP_SECONDS))
+        try:
+            found = resolve(host, 0, exchange, self._look_up)
+        except (OSError, UnicodeError) as error:
+            raise _unsafe(url, "it is not encrypted, and its address is not known") from error
+        for one in found:
+            kind = _address_class(one[4][0])
+            if kind not in (_AddressClass.PRIVATE, _AddressClass.LOOPBACK):
+                raise _unsafe(url, f"it is not encrypted, and leads to {kind.value}")
 
     def pin(self, url: str) -> Resolve:
         """Return a look-up function for `url` that finds only addresses that may be used.
@@ -142,7 +166,7 @@ class UrlGuard:
             UnsafeUrl: See `check`. The returned function raises it if no address may be used.
         """
         host = self.check(url)
-        plain = urlsplit(url).scheme.lower() == "http"
+        plain = _is_plain(url)
         loopback = _literal_class(host) is _AddressClass.LOOPBACK
         own = self.is_own(url)
 
@@ -186,6 +210,10 @@ class UrlGuard:
 
     def _server_is_public(self) -> bool:
         return _AddressClass.PUBLIC in self._server_kinds or not self._server_kinds
+
+
+def _is_plain(url: str) -> bool:
+    return urlsplit(url).scheme.lower() == "http"
 
 
 def _host(url: str) -> str:

@@ -173,7 +173,7 @@ class OAuth(TokenAuth):
         )
         require_pkce(auth_server)
         if auth_server.metadata.authorization_endpoint is not None:
-            manager.driver.guard.check(auth_server.metadata.authorization_endpoint)
+            manager.driver.guard.check_page(auth_server.metadata.authorization_endpoint)
         self._require_agreement(auth_server, attempt)
         known = self._stored_registration(auth_server.metadata.issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:

@@ -375,6 +375,36 @@ def test_what_the_user_allowed_does_not_make_plain_http_public() -> None:
         addresses(judge, "http://as.example.com/", "as.example.com")
 
 
+@pytest.mark.requirement("SEC-02", "ASC-02")
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        *((literal(address).replace("https:", "http:"), "public") for address in PUBLIC_ADDRESSES),
+        ("http://as.example.com/authorize", "public"),
+        ("http://mixed.example/authorize", "public"),
+        ("http://link.example/authorize", "local link"),
+        ("http://unknown.example/authorize", "not known"),
+        ("http://as.home.example/authorize", None),
+        ("http://10.0.0.1/authorize", None),
+        ("http://localhost:8000/authorize", None),
+        ("https://as.example.com/authorize", None),
+        ("https://unknown.example/authorize", None),
+    ],
+)
+def test_a_page_to_sign_in_at_is_encrypted_or_at_home(url: str, reason: str | None) -> None:
+    judge = guard(
+        PUBLIC,
+        allow_private=True,
+        mixed_example=["10.0.0.1", "93.184.215.14"],
+        link_example=["169.254.169.254"],
+    )
+    if reason is None:
+        judge.check_page(url)
+        return
+    with pytest.raises(UnsafeUrl, match=f"not encrypted.*{reason}"):
+        judge.check_page(url)
+
+
 @pytest.mark.requirement("SEC-01")
 def test_an_address_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(UnsafeUrl):
