@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import pickle
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.errors import AuthError
+
+WAIT = 20.0
 
 PUBLIC = "https://mcp.example.com/mcp"
 OWN = "http://127.0.0.1:8000/mcp"
@@ -403,6 +408,34 @@ def test_a_page_to_sign_in_at_is_encrypted_or_at_home(url: str, reason: str | No
         return
     with pytest.raises(UnsafeUrl, match=f"not encrypted.*{reason}"):
         judge.check_page(url)
+
+
+def test_an_abort_ends_the_look_up_of_a_page() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(host: str, port: int) -> list[Any]:
+        asked.set()
+        answer.wait(WAIT)
+        return [entry("10.0.0.1")]
+
+    judge = UrlGuard(PUBLIC, allow_private=True, look_up=slow)
+    exchange = AbortableExchange(Deadline(WAIT))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with exchange:
+                judge.check_page("http://slow.example/")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert asked.wait(WAIT)
+    exchange.abort()
+    thread.join(WAIT)
+    answer.set()
+    assert [type(error) for error in raised] == [ExchangeAborted]
 
 
 @pytest.mark.requirement("SEC-01")
