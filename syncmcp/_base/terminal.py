@@ -1,11 +1,15 @@
-"""The terminal of the program: what was typed before a question answers nothing."""
+"""The terminal of the program: a question and its prompt are on one screen.
+
+What was typed before a question answers nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
-__all__ = ["ask_at_terminal", "discard_input", "has_terminal"]
+__all__ = ["ask_at_terminal", "discard_input", "has_terminal", "show_at_terminal"]
 
 # A question is asked once no line came for so many seconds, after so many attempts at most.
 _SILENCE_SECONDS = 0.5
@@ -37,33 +41,60 @@ else:
 
 
 def has_terminal() -> bool:
-    """Whether somebody can be asked on stdin."""
-    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+    """Whether somebody can be asked: stdin is a terminal, and stdout or stderr is one."""
+    return _is_terminal(sys.stdin) and _screen() is not None
+
+
+def show_at_terminal(text: str) -> None:
+    """Show a text where `ask_at_terminal` prompts.
+
+    Raises:
+        OSError: Only stdin is a terminal.
+    """
+    print(text, file=_output(), flush=True)
 
 
 def ask_at_terminal(prompt: str) -> str:
     """Do what `input` does, but for lines that were typed before a person can have read the prompt.
 
-    At a terminal these are discarded, also while lines go on to come. The prompt is on stderr if
-    stdout is no terminal: the output of the program goes elsewhere then.
+    At a terminal these are discarded, also while lines go on to come. The prompt is on stdout; on
+    stderr if stdin and stderr are terminals and stdout is none.
 
     Raises:
         EOFError: There is no more input.
         TimeoutError: Lines come without a pause.
+        OSError: Only stdin is a terminal.
     """
+    output = _output()
     number = _terminal_number()
-    if number is None:
-        return input(prompt)
-    _wait_for_silence(number)
-    if sys.stdout.isatty():
-        return input(prompt)
-    print(prompt, end="", file=sys.stderr, flush=True)  # noqa: T201 - it is for a person
+    if number is not None:
+        _wait_for_silence(number)
+    # `input` may write a prompt to the C library's stderr, though stdout is a terminal.
+    print(prompt, end="", file=output, flush=True)
     return input()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _screen() -> TextIO | None:
+    return next((one for one in (sys.stdout, sys.stderr) if _is_terminal(one)), None)
+
+
+def _output() -> TextIO:
+    """Where the person reads who types on stdin."""
+    if not _is_terminal(sys.stdin):  # a pipe, or a notebook
+        return sys.stdout
+    screen = _screen()
+    if screen is None:
+        raise OSError("neither stdout nor stderr is a terminal")
+    return screen
 
 
 def _terminal_number() -> int | None:
     """The descriptor of stdin; `None` if that is no terminal, or a stand-in for one."""
-    if not has_terminal():
+    if not _is_terminal(sys.stdin):
         return None
     try:
         number = sys.stdin.fileno()

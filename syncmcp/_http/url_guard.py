@@ -59,6 +59,7 @@ _CLOUD_NETWORK: Final = ipaddress.IPv6Network("fd00:ec2::/32")
 # "This network" (RFC 6890 §2.2.2); to `ipaddress` all of it but the first address is private.
 _THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
 
+_HTTPS_PORT: Final = 443
 _LOOK_UP_SECONDS: Final = 30.0
 _SHOWN: Final = 200
 
@@ -88,7 +89,9 @@ class UrlGuard:
     """Checks the URLs named by one MCP server, and by the servers that these URLs lead to.
 
     A URL has to be ``https``, or ``http`` to this computer. A server on this computer or in a
-    private network may name hosts there; a public server may not. Thread-safe.
+    private network may name hosts there; a public server may not. A server counts as public
+    unless its URL has another address, or its responses came from one and from no public one: the
+    owner of a name decides what each look-up of it finds. Thread-safe.
 
     Args:
         server: The URL of the MCP server, which the user chose.
@@ -100,30 +103,28 @@ class UrlGuard:
     def __init__(
         self, server: str, *, allow_private: bool = False, look_up: Resolve = look_up
     ) -> None:
-        self._server = (urlsplit(server).hostname or "").rstrip(".")
+        self._server = _host(server)
+        self._origin = _origin(server)
         self._allow_private = allow_private
         self._look_up = look_up
-        self._server_kinds: frozenset[_AddressClass] = frozenset()
-        self._peer_kinds: set[_AddressClass] = set()
+        own = _literal_class(self._server)
+        self._server_kinds = set() if own is None else {own}
 
     def record_peer(self, response: requests.Response) -> None:
-        """Record the address that a response of the server came from, if the connection knows it.
-
-        The server's name could resolve to a private address only when it is looked up for the
-        check whether the server is public.
-        """
+        """Record the address that a response of the server came from, if that is known."""
         address = getattr(getattr(response.raw, "connection", None), "peer", None)
         if address is not None:
-            self._peer_kinds.add(_address_class(address))
+            self._server_kinds.add(_address_class(address))
+
+    def is_own(self, url: str) -> bool:
+        """Whether a URL has the scheme, host and port of the server."""
+        return _origin(url) == self._origin
 
     def check(self, url: str) -> str:
         """Return the host of `url` if the URL, as it is written, may be used.
 
-        Only the server's own name is looked up, once, if it matters whether the server is public.
-
         Raises:
             UnsafeUrl: The URL may be neither fetched nor opened in a browser.
-            ExchangeAborted: The exchange on this thread was aborted.
         """
         try:
             host = Link.read(self._with_https(url)).host
@@ -131,34 +132,58 @@ class UrlGuard:
             raise _unsafe(url, error.reason) from error
         kind = _literal_class(host)
         if kind is not None:
+            if kind is _AddressClass.PUBLIC and _is_plain(url):
+                raise _unsafe(url, "it is not encrypted, and leads to a public address")
             self._check_kind(url, kind)
         return host
 
+    def check_page(self, url: str) -> None:
+        """Check a URL that a browser is to open: of plain ``http`` the addresses, too.
+
+        Raises:
+            UnsafeUrl: It may not be opened.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        host = self.check(url)
+        if not _is_plain(url) or _literal_class(host) is not None:
+            return
+        exchange = current() or AbortableExchange(Deadline(_LOOK_UP_SECONDS))
+        try:
+            found = resolve(host, 0, exchange, self._look_up)
+        except (OSError, UnicodeError) as error:
+            raise _unsafe(url, "it is not encrypted, and its address is not known") from error
+        for one in found:
+            kind = _address_class(one[4][0])
+            if kind not in (_AddressClass.PRIVATE, _AddressClass.LOOPBACK):
+                raise _unsafe(url, f"it is not encrypted, and leads to {kind.value}")
+
     def pin(self, url: str) -> Resolve:
         """Return a look-up function for `url` that finds only addresses that may be used.
+
+        The user chose the server, so its own origin may be at a private address.
 
         Raises:
             UnsafeUrl: See `check`. The returned function raises it if no address may be used.
         """
         host = self.check(url)
-        plain = urlsplit(url).scheme.lower() == "http"
+        plain = _is_plain(url)
         loopback = _literal_class(host) is _AddressClass.LOOPBACK
+        own = self.is_own(url)
 
         def find(name: str, port: int) -> list[Any]:
             refused: UnsafeUrl | None = None
             allowed: list[Any] = []
-            answers = self._look_up(name, port)
-            if host == self._server:
-                # The owner of the name may have it resolve to another address the next time.
-                self._peer_kinds.update(_address_class(one[4][0]) for one in answers)
-            for found in answers:
+            for found in self._look_up(name, port):
                 kind = _address_class(found[4][0])
+                if kind is _AddressClass.PUBLIC and host == self._server:
+                    # It stays public: the name may resolve to another address the next time.
+                    self._server_kinds.add(kind)
                 try:
                     if kind is not _AddressClass.LOOPBACK and loopback:
                         raise _unsafe(url, f"the name of this computer leads to {kind.value}")
                     if kind is _AddressClass.PUBLIC and plain:
                         raise _unsafe(url, "it is not encrypted, and leads to a public address")
-                    self._check_kind(url, kind)
+                    self._check_kind(url, kind, own=own)
                 except UnsafeUrl as error:
                     refused = error
                 else:
@@ -175,30 +200,30 @@ class UrlGuard:
             return f"https:{url[5:]}"
         return url
 
-    def _check_kind(self, url: str, kind: _AddressClass) -> None:
+    def _check_kind(self, url: str, kind: _AddressClass, *, own: bool = False) -> None:
         if kind is _AddressClass.PUBLIC:
             return
         if kind in (_AddressClass.UNUSABLE, _AddressClass.LINK_LOCAL):
             raise _unsafe(url, f"it leads to {kind.value}")
-        if not self._allow_private and self._server_is_public():
+        if not (own or self._allow_private) and self._server_is_public():
             raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
 
     def _server_is_public(self) -> bool:
-        if not self._server_kinds:
-            self._server_kinds = self._resolve_server_kinds()
-        kinds = self._server_kinds | self._peer_kinds
-        return _AddressClass.PUBLIC in kinds or not kinds
+        return _AddressClass.PUBLIC in self._server_kinds or not self._server_kinds
 
-    def _resolve_server_kinds(self) -> frozenset[_AddressClass]:
-        kind = _literal_class(self._server)
-        if kind is not None:
-            return frozenset({kind})
-        exchange = current() or AbortableExchange(Deadline(_LOOK_UP_SECONDS))
-        try:
-            found = resolve(self._server, 0, exchange, self._look_up)
-        except (OSError, UnicodeError):  # perhaps only a proxy can look it up
-            return frozenset()
-        return frozenset(_address_class(one[4][0]) for one in found)
+
+def _is_plain(url: str) -> bool:
+    return urlsplit(url).scheme.lower() == "http"
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "").rstrip(".")
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    # Of http only addresses and `localhost` may be used, for which the origin does not matter.
+    return parts.scheme.lower(), _host(url), parts.port or _HTTPS_PORT
 
 
 def _literal_class(host: str) -> _AddressClass | None:

@@ -169,6 +169,8 @@ class Fetcher:
         settings = self._settings_of(url)
         left = exchange.deadline.remaining()
         response = self._adapter.send(prepared, timeout=(left, None), **settings)
+        if self._guard.is_own(url):
+            self._guard.record_peer(response)
         try:
             body = b"".join(body_of(exchange, response, self._limit))
         finally:

@@ -43,7 +43,8 @@ class MachineOptions(TypedDict, total=False):
 
     Attributes:
         url: The MCP server; by default that of the first request.
-        scopes: The scopes to request instead of those in the server's metadata.
+        scopes: The scopes to request instead of those in the server's metadata. After a 403 that
+            wants more, those that it names are requested as well.
         store: Where tokens are stored; by default in memory.
         session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether any server may name addresses of private networks and of this

@@ -82,11 +82,12 @@ class LoopbackReceiver:
             ``BROWSER`` is set, the URL is shown, too: such a command may open it on another
             computer, which does not have that file.
         show: Shows a text to the person, before a prompt or if no browser was opened; by default on
-            stderr.
+            stderr. Without `ask` the question whether to sign in is shown at the terminal instead.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
             ``syncmcp-redirect[prompt]``, which may outlive the login. By default `input`, if
-            stdin is a terminal, after half a second in which no line came: what was typed before
-            answers nothing. It is not asked any more after ten lines that are no answer.
+            stdin is a terminal, and stdout or stderr is one, after half a second in which no line
+            came: what was typed before answers nothing. It is not asked any more after ten lines
+            that are no answer.
 
     Raises:
         UsageError: The arguments make no valid redirect URI.
@@ -157,8 +158,8 @@ class LoopbackReceiver:
         """Ask the person, who answers ``y`` to agree.
 
         Raises:
-            LoginRequired: There is no `ask`, and stdin is no terminal; or ten lines were neither
-                a yes nor a no.
+            LoginRequired: There is no `ask` and no terminal; or ten lines were neither a yes nor
+                a no.
             RequestTimeout: The deadline passed.
         """
         ask = self._ask or _terminal_input()
@@ -300,7 +301,7 @@ class _LoopbackLogin:
                     self._remove_file()
                     return
                 self._browser_failed = not browser(self._file.url)
-            except OSError:  # a full disk, for instance
+            except Exception:  # a full disk, no home, no command in BROWSER
                 self._browser_failed = True
             self._wake()
 
@@ -449,7 +450,4 @@ def _has_browser() -> bool:
 
 def _open_browser_page(url: str) -> bool:
     """Open a browser, without a shell; return whether one was found."""
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
+    return webbrowser.open(url)

@@ -173,7 +173,7 @@ class OAuth(TokenAuth):
         )
         require_pkce(auth_server)
         if auth_server.metadata.authorization_endpoint is not None:
-            manager.driver.guard.check(auth_server.metadata.authorization_endpoint)
+            manager.driver.guard.check_page(auth_server.metadata.authorization_endpoint)
         self._require_agreement(auth_server, attempt)
         known = self._stored_registration(auth_server.metadata.issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
@@ -244,6 +244,9 @@ class OAuth(TokenAuth):
             login = cached.login
             found.append(SignInRequest.of(manager.url, login.server, login.token.resource))
         return found
+
+    def _logged_out(self) -> None:
+        self._agreed = None
 
     def _client_rejected(self, registration: Registration) -> None:
         if self._stored_registration(registration.issuer) == registration:

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
-from syncmcp._base.terminal import ask_at_terminal
+from syncmcp._base.terminal import ask_at_terminal, show_at_terminal
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._http.exchange import wait
@@ -119,7 +119,8 @@ class PasteReceiver:
     error, but its address bar contains the callback.
 
     Args:
-        show: Shows a text to the person.
+        show: Shows a text to the person. Without `ask` the question whether to sign in is shown at
+            the terminal instead.
         ask: Shows a prompt, and returns the line that the person enters. It runs on a daemon
             thread, ``syncmcp-redirect[prompt]``, which may outlive the login. After ten lines that
             are no answer the sign-in ends with `LoginRequired`. By default `input`; at a terminal
@@ -289,13 +290,17 @@ def ask_for_agreement(
 ) -> bool:
     """Prompt until the person agrees to a sign-in or does not.
 
+    `ask_at_terminal` has the text shown on the screen where it prompts, and not by `show`: a person
+    who reads only the prompt would agree to anything.
+
     Raises:
         LoginRequired: There was no input, or no line of many was an answer.
         RequestTimeout: The deadline passed.
         ExchangeAborted: The HTTP exchange on this thread was aborted.
     """
     ended = threading.Event()
-    prompt = ConsolePrompt(show, ask, request.text, _QUESTION, _read_agreement, ended.set)
+    shown = show_at_terminal if ask is ask_at_terminal else show
+    prompt = ConsolePrompt(shown, ask, request.text, _QUESTION, _read_agreement, ended.set)
     with ExitStack() as held:
         if ask is ask_at_terminal:
             try:

@@ -141,6 +141,9 @@ class TokenAuth(AuthBase):
     def _client_rejected(self, registration: Registration) -> None:
         """The authorization server does not know the client, or no longer."""
 
+    def _logged_out(self) -> None:
+        """The user logs out: what was agreed to is forgotten. Called with the login locked."""
+
     def _with_credentials(self, registration: Registration) -> Registration:
         """A stored client, with the secret that is not stored."""
         return registration
@@ -231,6 +234,7 @@ class TokenAuth(AuthBase):
         manager = self._bound_manager()
         manager.reset_limits()
         with manager.cache.lock():
+            self._logged_out()
             login = manager.cache.remove()
         if login is not None:
             client = self._with_credentials(login.registration)

@@ -360,13 +360,14 @@ def test_an_agreement_is_kept_with_the_sign_in() -> None:
         assert asked == [(issuer.issuer, None), (issuer.issuer, new.origin), (new.issuer, None)]
 
 
-def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with() -> None:
+@pytest.mark.parametrize("same", [True, False])
+def test_an_agreement_ends_with_the_sign_in_that_it_is_kept_with(same: bool) -> None:
     with world() as resource:
         store, person = MemoryStore(), Person()
         auth = OAuth(receiver=person, store=store)
         call(resource, auth)
         auth.logout()
-        call(resource, OAuth(receiver=person, store=store))
+        call(resource, auth if same else OAuth(receiver=person, store=store))
         assert len(person.asked) == 2
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -65,8 +68,7 @@ class Question:
 
     def __init__(self, make: Callable[..., Any], issuer: str = "as.example") -> None:
         self._outcome: Queue[Any] = Queue()
-        self.texts: Queue[str] = Queue()
-        self._receiver = make(show=self.texts.put)
+        self._receiver = make()
         threading.Thread(target=self._run, args=(issuer,), daemon=True).start()
 
     def _run(self, issuer: str) -> None:
@@ -134,33 +136,84 @@ def test_lines_without_end_end_the_question(
 def test_a_line_answers_the_one_question_that_is_shown(keyboard: Keyboard) -> None:
     keyboard.attach("stdin", "stdout")
     first = Question(LoopbackReceiver, "first.example")
-    assert "first.example" in first.texts.get(timeout=WAIT)
     keyboard.read_until("[y/N] ")
+    assert "first.example" in keyboard.shown
     second = Question(LoopbackReceiver, "second.example")
     until(lambda: receivers._terminal.waiting == 1)
-    assert second.texts.empty()
+    assert "second.example" not in keyboard.shown
     keyboard.type("y\n")
     assert first.answer() is True
     keyboard.shown = ""
     keyboard.read_until("[y/N] ")
-    assert "second.example" in second.texts.get(timeout=WAIT)
+    assert "second.example" in keyboard.shown
     keyboard.type("n\n")
     assert second.answer() is False
 
 
-def test_the_prompt_is_no_part_of_the_output(
-    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
+@pytest.mark.parametrize("redirected", ["stdout", "stderr"])
+def test_the_question_and_its_prompt_are_on_the_screen(
+    redirected: str,
+    make: Callable[..., Any],
+    keyboard: Keyboard,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keyboard.attach("stdin", "stderr")
-    read, write = os.pipe()
-    with os.fdopen(read) as output, os.fdopen(write, "w") as redirected:
-        monkeypatch.setattr(sys, "stdout", redirected)
-        question = Question(LoopbackReceiver)
+    keyboard.attach("stdin", "stderr" if redirected == "stdout" else "stdout")
+    with io.StringIO() as elsewhere:
+        monkeypatch.setattr(sys, redirected, elsewhere)
+        question = Question(make)
         keyboard.read_until("[y/N] ")
         keyboard.type("y\n")
         assert question.answer() is True
-        redirected.close()
-        assert output.read() == ""
+        assert "https://as.example" in keyboard.shown
+        assert elsewhere.getvalue() == ""
+
+
+@pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
+def test_nobody_is_asked_who_sees_no_question(
+    make: Callable[..., Any], keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyboard.attach("stdin")
+    with io.StringIO() as elsewhere:
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, elsewhere)
+        keyboard.type("y\n")
+        error = Question(make).answer()
+        assert isinstance(error, LoginRequired)
+        assert "nobody can be asked" in str(error)
+        assert elsewhere.getvalue() == ""
+
+
+def test_prompts_of_the_interpreter_are_on_the_screen_too(tmp_path: Path) -> None:
+    """Python itself writes prompts of `input` to the descriptor of stderr."""
+    program = (
+        "from syncmcp._concurrency.timing import Deadline\n"
+        "from syncmcp.auth import LoopbackReceiver, SignInRequest\n"
+        "request = SignInRequest('https://mcp.example/mcp', 'https://as.example')\n"
+        "raise SystemExit(not LoopbackReceiver().agree(request, Deadline(60.0)))\n"
+    )
+    person, terminal_side = pty.openpty()
+    elsewhere = tmp_path / "stderr"
+    with open(elsewhere, "w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=terminal_side,
+            stdout=terminal_side,
+            stderr=stderr,
+        )
+    try:
+        shown = b""
+        while b"[y/N] " not in shown:
+            shown += os.read(person, 4096)
+        os.write(person, b"y\n")
+        assert process.wait(WAIT) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(person)
+        os.close(terminal_side)
+    assert b"https://as.example" in shown
+    assert elsewhere.read_text() == ""
 
 
 @pytest.mark.parametrize("stdin", ["none", "closed", "file"])

@@ -453,7 +453,7 @@ def test_a_name_that_leads_here_by_the_time_of_connecting_is_refused() -> None:
         ):
             made.fetch(get(f"https://as.example.com:{server.port}/"))
         assert server.connections == []
-    assert resolver.asked == ["as.example.com", "mcp.example.com"]
+    assert resolver.asked == ["as.example.com"]
 
 
 @pytest.mark.requirement("SEC-01", "SEC-02")
@@ -466,6 +466,18 @@ def test_the_connection_goes_to_the_address_that_was_checked() -> None:
             made.fetch(get(f"http://as.example.com:{server.port}/x"))
     assert [one.headers["host"] for one in server.requests] == [f"as.example.com:{server.port}"] * 2
     assert resolver.asked == ["as.example.com"]  # once: there was one connection
+
+
+@pytest.mark.requirement("SEC-01")
+def test_the_guard_learns_where_the_server_is_from_what_it_publishes() -> None:
+    with serving(answering) as server:
+        url = f"http://mcp.home.example:{server.port}/mcp"
+        guard = UrlGuard(url, allow_private=True, look_up=Resolver("127.0.0.1"))
+        with fetcher(guard) as made:
+            made.fetch(get(f"http://as.example.com:{server.port}/metadata"))
+            assert guard._server_is_public()
+            made.fetch(get(f"http://mcp.home.example:{server.port}/metadata"))
+            assert not guard._server_is_public()
 
 
 @pytest.mark.requirement("SEC-01")

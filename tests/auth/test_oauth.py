@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -428,6 +429,25 @@ def test_only_web_addresses_are_opened(endpoint: str) -> None:
         with pytest.raises(AuthError):
             call(resource, OAuth(receiver=person))
         assert not person.redirects
+
+
+@pytest.mark.requirement("SEC-05", "ASC-02")
+@pytest.mark.parametrize("host", ["93.184.215.14", "login.example"])
+def test_no_page_is_opened_that_is_not_encrypted(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = socket.getaddrinfo
+
+    def find(name: str, *args: Any, **options: Any) -> Any:
+        return look_up("93.184.215.14" if name == "login.example" else name, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    with world() as resource:
+        person = Person()
+        resource.authorization_server.metadata["authorization_endpoint"] = f"http://{host}/a"
+        with pytest.raises(AuthError, match="not encrypted"):
+            call(resource, OAuth(receiver=person, allow_private=True))
+        assert (person.asked, person.redirects) == ([], [])
 
 
 @pytest.mark.requirement("SEC-05", "ASC-02")

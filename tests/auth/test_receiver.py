@@ -24,7 +24,7 @@ import pytest
 from syncmcp._concurrency.private_page import PrivatePage
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver
+from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver, loopback
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from tests.support.pages import address_behind, file_of
@@ -474,6 +474,18 @@ def test_where_no_file_can_be_written_the_address_is_shown(
     assert login.join() == GOOD
 
 
+def test_without_a_home_the_address_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(*args: Any) -> Any:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(loopback, "PrivatePage", homeless)
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    assert PLACE in shown.next()
+    login.come_back()
+    assert login.join() == GOOD
+
+
 def test_a_command_that_may_open_pages_elsewhere_is_not_relied_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -536,7 +548,9 @@ def test_a_browser_that_runs_until_it_is_closed_stops_nothing(
     closed.set()
 
 
-@pytest.mark.parametrize("failure", [False, webbrowser.Error("none"), OSError("none")])
+@pytest.mark.parametrize(
+    "failure", [False, webbrowser.Error("none"), OSError("none"), IndexError("no command")]
+)
 def test_where_no_browser_opens_the_address_is_shown(
     monkeypatch: pytest.MonkeyPatch, failure: bool | Exception
 ) -> None:

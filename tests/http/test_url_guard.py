@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,7 +26,6 @@ HOME = "https://mcp.home.example/mcp"
 NAMES = {
     "mcp.example.com": ["93.184.215.14", "2606:2800:21f:cb07::1"],
     "mcp.home.example": ["192.168.1.20"],
-    "both.example": ["10.1.2.3", "93.184.215.14"],
     "as.example.com": ["93.184.215.15"],
     "as.home.example": ["10.0.0.7", "fd00::7"],
     "localhost": ["127.0.0.1", "::1"],
@@ -117,7 +118,10 @@ class Resolver:
 
 
 def guard(server: str = PUBLIC, *, allow_private: bool = False, **names: list[str]) -> UrlGuard:
-    return UrlGuard(server, allow_private=allow_private, look_up=Resolver(**names))
+    made = UrlGuard(server, allow_private=allow_private, look_up=Resolver(**names))
+    if server == HOME:
+        made.record_peer(response_from("192.168.1.20"))
+    return made
 
 
 def addresses(judge: UrlGuard, url: str, host: str) -> list[str]:
@@ -376,6 +380,64 @@ def test_what_the_user_allowed_does_not_make_plain_http_public() -> None:
         addresses(judge, "http://as.example.com/", "as.example.com")
 
 
+@pytest.mark.requirement("SEC-02", "ASC-02")
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        *((literal(address).replace("https:", "http:"), "public") for address in PUBLIC_ADDRESSES),
+        ("http://as.example.com/authorize", "public"),
+        ("http://mixed.example/authorize", "public"),
+        ("http://link.example/authorize", "local link"),
+        ("http://unknown.example/authorize", "not known"),
+        ("http://as.home.example/authorize", None),
+        ("http://10.0.0.1/authorize", None),
+        ("http://localhost:8000/authorize", None),
+        ("https://as.example.com/authorize", None),
+        ("https://unknown.example/authorize", None),
+    ],
+)
+def test_a_page_to_sign_in_at_is_encrypted_or_at_home(url: str, reason: str | None) -> None:
+    judge = guard(
+        PUBLIC,
+        allow_private=True,
+        mixed_example=["10.0.0.1", "93.184.215.14"],
+        link_example=["169.254.169.254"],
+    )
+    if reason is None:
+        judge.check_page(url)
+        return
+    with pytest.raises(UnsafeUrl, match=f"not encrypted.*{reason}"):
+        judge.check_page(url)
+
+
+def test_an_abort_ends_the_look_up_of_a_page() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(host: str, port: int) -> list[Any]:
+        asked.set()
+        answer.wait(WAIT)
+        return [entry("10.0.0.1")]
+
+    judge = UrlGuard(PUBLIC, allow_private=True, look_up=slow)
+    exchange = AbortableExchange(Deadline(WAIT))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with exchange:
+                judge.check_page("http://slow.example/")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert asked.wait(WAIT)
+    exchange.abort()
+    thread.join(WAIT)
+    answer.set()
+    assert [type(error) for error in raised] == [ExchangeAborted]
+
+
 @pytest.mark.requirement("SEC-01")
 def test_an_address_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(UnsafeUrl):
@@ -395,17 +457,27 @@ def response_from(address: str | None) -> Any:
 
 
 @pytest.mark.requirement("SEC-01")
-def test_a_server_with_one_public_address_is_public() -> None:
-    assert "private" in refused(guard("https://both.example/mcp"), "https://10.0.0.1/").reason
+@pytest.mark.parametrize("server", [PUBLIC, "http://mcp.example.com/mcp", "https://no.example/"])
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES)
+def test_no_look_up_tells_that_a_server_is_at_home(server: str, address: str) -> None:
+    """Its name may lead to one address for a request, and to another one for the guard."""
+    judge = guard(server, mcp_example_com=[address], inner_example=[address])
+    name = urlsplit(server).hostname or ""
+    with contextlib.suppress(socket.gaierror, UnsafeUrl):
+        addresses(judge, f"https://{name}/metadata", name)
+    with pytest.raises(UnsafeUrl, match="it leads to a"):
+        addresses(judge, "https://inner.example/", "inner.example")
+    refused(judge, literal(address))
 
 
 @pytest.mark.requirement("SEC-01")
-def test_a_server_that_nobody_knows_is_taken_for_public_until_it_is_known() -> None:
-    resolver = Resolver()
-    judge = UrlGuard("https://mcp.proxied.example/mcp", look_up=resolver)
-    refused(judge, "https://10.0.0.1/")
-    resolver.names["mcp.proxied.example"] = ["10.0.0.2"]
-    judge.check("https://10.0.0.1/")
+def test_the_origin_that_the_user_chose_may_be_at_home() -> None:
+    judge = UrlGuard(HOME, look_up=Resolver())
+    found = addresses(judge, "https://mcp.home.example:443/metadata", "mcp.home.example")
+    assert found == NAMES["mcp.home.example"]
+    for other in ("https://mcp.home.example:8443/", "https://as.home.example/"):
+        with pytest.raises(UnsafeUrl, match="private network"):
+            addresses(judge, other, urlsplit(other).hostname or "")
 
 
 @pytest.mark.requirement("SEC-01")
@@ -423,40 +495,10 @@ def test_a_server_that_was_met_at_home_is_at_home() -> None:
     judge.check("https://10.0.0.1/")
 
 
-def test_nothing_is_looked_up_for_a_url_that_is_plainly_public() -> None:
+def test_a_check_looks_nothing_up() -> None:
     resolver = Resolver()
     judge = UrlGuard(PUBLIC, look_up=resolver)
     judge.check("https://as.example.com/token")
     judge.check("https://93.184.215.14/token")
-    assert resolver.asked == []
     refused(judge, "https://10.0.0.1/")
-    refused(judge, "https://10.0.0.2/")
-    assert resolver.asked == ["mcp.example.com"]
-
-
-def test_a_cut_ends_the_question_whose_the_server_is() -> None:
-    asked, answer = threading.Event(), threading.Event()
-
-    def slow(host: str, port: int) -> list[Any]:
-        asked.set()
-        answer.wait(WAIT)
-        return [entry("10.0.0.1")]
-
-    judge = UrlGuard("https://slow.example/mcp", look_up=slow)
-    exchange = AbortableExchange(Deadline(WAIT))
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with exchange:
-                judge.check("https://10.0.0.1/")
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert asked.wait(WAIT)
-    exchange.abort()
-    thread.join(WAIT)
-    answer.set()
-    assert [type(error) for error in raised] == [ExchangeAborted]
+    assert resolver.asked == []
