@@ -223,8 +223,8 @@ class Secrets:
     def clean(self, error: McpError) -> None:
         """Remove secrets from the message of an error that quotes a server, and from its causes.
 
-        The text of an exception of others cannot be changed: if it would show a secret, or control
-        characters of a server, it is not kept as the cause.
+        The text of an exception of others cannot be changed: if it, or one that a traceback shows
+        with it, would show a secret or control characters of a server, it is not kept as the cause.
         """
         one, seen = error, {id(error)}
         while True:
@@ -233,11 +233,11 @@ class Secrets:
             code = vars(one).get("error")
             if isinstance(code, str):  # that of an authorization server
                 vars(one)["error"] = self.mask(code)
-            cause = one.__cause__
+            cause = _shown_cause(one)
             if cause is None or id(cause) in seen:
                 return
             if not isinstance(cause, McpError):
-                if not self._is_clean(cause):
+                if not all(map(self._is_clean, _shown_with(cause))):
                     one.__cause__ = one.__context__ = None
                 return
             seen.add(id(cause))
@@ -263,6 +263,19 @@ class Secrets:
         yield from forms
         for other in included:
             yield from other._all_forms()
+
+
+def _shown_cause(error: BaseException) -> BaseException | None:
+    """The exception that a traceback shows before `error`."""
+    return error.__context__ if not error.__suppress_context__ else error.__cause__
+
+
+def _shown_with(error: BaseException) -> list[BaseException]:
+    """`error`, and the exceptions that its traceback shows as well."""
+    found = [error]
+    while (cause := _shown_cause(found[-1])) is not None and cause not in found:
+        found.append(cause)
+    return found
 
 
 def _lines(value: str) -> Iterator[str]:

@@ -264,6 +264,69 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
             assert secret not in text
 
 
+def repeat_in_a_chunk_size(request: Request) -> None:
+    request.connection.start_events()
+    request.connection.write(f"{TOKEN}\r\n".encode())
+    request.connection.shut_down()
+
+
+def repeat_in_a_redirect(request: Request) -> None:
+    session = request.headers.get("mcp-session-id")
+    request.connection.respond(302, b"", {"Location": f"https://other.example/{TOKEN}/{session}"})
+
+
+@pytest.mark.parametrize("repeat", [repeat_in_a_chunk_size, repeat_in_a_redirect])
+@pytest.mark.parametrize("place", ["call", "listening", "sse", "sse-stream"])
+def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
+    place: str, repeat: Callable[[Request], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    session = "session-0123456789"
+
+    def serve(request: Request) -> None:
+        connection = request.connection
+        if request.method != "POST":
+            if place == "sse-stream" and repeat is repeat_in_a_chunk_size:
+                connection.start_events()
+                connection.chunk(b"event: endpoint\ndata: /post\n\n")
+                connection.write(f"{TOKEN}\r\n".encode())
+                connection.shut_down()
+            else:
+                repeat(request)
+        elif request.message["method"] == "initialize":
+            opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
+            answer = {"jsonrpc": "2.0", "id": request.id, "result": opened}
+            connection.json(answer, headers={"Mcp-Session-Id": session})
+        elif request.id is None:
+            connection.respond(202)
+        elif place == "call":
+            repeat(request)
+        else:
+            connection.result(request)
+
+    peer = RawServer(serve)
+    try:
+        target = Http(
+            peer.url,
+            transport="sse" if place.startswith("sse") else "streamable",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        shown = ""
+        try:
+            with syncmcp.Client(target, mode="legacy", retry=None) as client:
+                client.call_tool("x")
+        except McpError as error:
+            logging.getLogger("program").exception("failed")
+            shown = "".join(traceback.format_exception(error))
+        assert shown or place == "listening"
+    finally:
+        peer.close()
+    logged = logging.Formatter()
+    shown += "".join(map(logged.format, caplog.records))
+    assert TOKEN not in shown
+    assert session not in shown
+
+
 # The frame of its answer is cut within the secret.
 ANSWERS_LONG = f"""
 import json, os, sys
