@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from syncmcp.auth import ClientCredentials, MemoryStore, OAuth
 from syncmcp.errors import AuthError
 from syncmcp.testing import Recording, RpcError, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.auth.authorization_server import Answer, Person, call, world
+from tests.auth.authorization_server import Answer, Person, call, signed_in, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.scripts import EVERYTHING, OLD
 from tests.transports.http_peer import RawServer, Request
@@ -504,6 +505,30 @@ def test_an_authorization_server_that_repeats_a_secret_shows_no_part_of_it(
     shown = f"{error}{error!r}{error.error}{caplog.text}"
     assert "code-" not in shown
     assert "secret" not in shown.replace("client_secret", "")
+
+
+@pytest.mark.parametrize("pad", [0, 172, 190, 265, 290])
+@pytest.mark.parametrize("place", ["hint", "issuer"])
+@pytest.mark.parametrize("way", ["request", "login"])
+def test_no_error_of_signing_in_shows_a_part_of_a_token(way: str, place: str, pad: int) -> None:
+    with signed_in(refresh=False) as (resource, auth, person):
+        server = resource.authorization_server
+        assert auth.token is not None
+        token = "p" * pad + auth.token.access_token
+        server.expire()
+        if place == "hint":
+            resource.challenge = f'Bearer resource_metadata="http://evil.example/{token}"'
+        else:
+            server.metadata["issuer"] = f"{server.origin}/{token}"
+            server.metadata_at(f"/.well-known/oauth-authorization-server/{token}")
+            resource.metadata["authorization_servers"] = [server.metadata["issuer"]]
+            person.agrees = lambda request: False
+        ask = auth.login if way == "login" else partial(call, resource, auth)
+        with pytest.raises(AuthError) as caught:
+            ask()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "access-" not in shown
+    assert "evil.example" in shown or "too long" in shown or server.origin in shown
 
 
 def test_urllib3_and_http_client_print_nothing_of_our_requests(
