@@ -37,10 +37,32 @@ from tests.transports.http_peer import RawServer, Request
 
 PASSWORD = 'pa"ss/w+rd \\42'
 TOKEN = "t0ken-aaaa-bbbb-cccc"
+
+
+def escaped_as_json(secret: str, marks: str, *, upper: bool) -> str:
+    """`secret` in JSON of a writer that escapes these, too."""
+    text = json.dumps(secret)
+    if upper:
+        text = re.sub(r"(?<=\\u)....", lambda found: found[0].upper(), text)
+    for mark in marks:
+        code = f"{ord(mark):04X}" if upper else f"{ord(mark):04x}"
+        text = text.replace(mark, "\\/" if mark == "/" else f"\\u{code}")
+    return text
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "plain": lambda secret: secret,
     "json": json.dumps,
     "json in json": lambda secret: json.dumps(json.dumps(secret)),
+    **{
+        f"json of {kind}": partial(escaped_as_json, marks=marks, upper=upper)
+        for kind, marks, upper in (
+            ("PHP", "/", False),
+            ("Go", "&<>", False),
+            ("Gson", "&<>'=", False),
+            (".NET", "&<>'+`", True),
+        )
+    },
     "url": lambda secret: quote(secret, safe=""),
     "url in small letters": lambda secret: re.sub(
         "%..", lambda found: found[0].lower(), quote(secret, safe="")
@@ -56,7 +78,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "secret", [PASSWORD, TOKEN, "\u00fcml\u00e4ut-\u2603", "\u00ff\u00fe?>~~~\u00ff"]
+    "secret",
+    [PASSWORD, TOKEN, "a+b/c&d=e<f>g'h==", "\u00fcml\u00e4ut-\u2603", "\u00ff\u00fe?>~~~\u00ff"],
 )
 def test_a_secret_is_found_however_it_is_encoded(form: str, secret: str) -> None:
     written = FORMS[form](secret)
