@@ -93,7 +93,8 @@ class ServerCookies:
         key = (cookie.domain, cookie.path, cookie.name)
         size = sum(len(str(one)) for one in vars(cookie).values())
         if size > MAX_COOKIE:
-            self._drop(key)
+            if key in self._sizes:  # else it would be a cookie of the program
+                self._drop(key)
             return
         self._sizes.pop(key, None)
         self._sizes[key] = size
