@@ -90,7 +90,9 @@ class HttpSession:
             self._secrets.include(learned)
         self._template = template
         self._hooked = self._auth is not None or bool(template.hooks["response"])
-        self._cookies = ServerCookies(session.cookies, filled=theirs is not None)
+        self._cookies = ServerCookies(
+            session.cookies, filled=theirs is not None, by_requests=self._adapter is None
+        )
 
     def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
         """The headers of one request.
