@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -65,6 +66,10 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+# What writers of JSON escape in ASCII besides what has to be: all that is in one of these.
+_ESCAPED_MARKS = ("", "/", "&<>", "&<>'", "&<>'=", "&<>'+`", "&<>'+=/")
+_HEXADECIMAL = re.compile(r"(?<=\\u)[0-9a-f]{4}")
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]*)[ \t]+(\S.*)", re.DOTALL)
 _CREDENTIAL_SCHEMES = frozenset(("apikey", "basic", "bearer", "dpop", "token"))
@@ -223,8 +228,8 @@ class Secrets:
     def clean(self, error: McpError) -> None:
         """Remove secrets from the message of an error that quotes a server, and from its causes.
 
-        The text of an exception of others cannot be changed: if it would show a secret, or control
-        characters of a server, it is not kept as the cause.
+        The text of an exception of others cannot be changed: if it, or one that a traceback shows
+        with it, would show a secret or control characters of a server, it is not kept as the cause.
         """
         one, seen = error, {id(error)}
         while True:
@@ -233,11 +238,11 @@ class Secrets:
             code = vars(one).get("error")
             if isinstance(code, str):  # that of an authorization server
                 vars(one)["error"] = self.mask(code)
-            cause = one.__cause__
+            cause = _shown_cause(one)
             if cause is None or id(cause) in seen:
                 return
             if not isinstance(cause, McpError):
-                if not self._is_clean(cause):
+                if not all(map(self._is_clean, _shown_with(cause))):
                     one.__cause__ = one.__context__ = None
                 return
             seen.add(id(cause))
@@ -263,6 +268,19 @@ class Secrets:
         yield from forms
         for other in included:
             yield from other._all_forms()
+
+
+def _shown_cause(error: BaseException) -> BaseException | None:
+    """The exception that a traceback shows before `error`."""
+    return error.__context__ if not error.__suppress_context__ else error.__cause__
+
+
+def _shown_with(error: BaseException) -> list[BaseException]:
+    """`error`, and the exceptions that its traceback shows as well."""
+    found = [error]
+    while (cause := _shown_cause(found[-1])) is not None and cause not in found:
+        found.append(cause)
+    return found
 
 
 def _lines(value: str) -> Iterator[str]:
@@ -344,13 +362,25 @@ def _credentials(value: str) -> Iterator[str]:
     yield from pair.split(":", 1)
 
 
+def _json_forms(value: str) -> Iterator[str]:
+    for marks, ascii_only in itertools.product(_ESCAPED_MARKS, (True, False)):
+        plain = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        once = re.sub(f"[{marks}]", _as_json_escape, plain) if marks else plain
+        if marks and once == plain:
+            continue
+        for escaped in (once, _HEXADECIMAL.sub(lambda found: found[0].upper(), once)):
+            yield escaped
+            yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+
+
+def _as_json_escape(found: re.Match[str]) -> str:
+    return "\\/" if found[0] == "/" else f"\\u{ord(found[0]):04x}"
+
+
 def _forms(value: str) -> Iterator[str]:
     """A value as it stands in plain text, in JSON, in JSON in JSON, in a URL, and in base64."""
     yield value
-    for ascii_only in (True, False):
-        once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        yield once
-        yield json.dumps(once, ensure_ascii=ascii_only)[1:-1]
+    yield from _json_forms(value)
     yield repr(value)[1:-1]
     yield ascii(value)[1:-1]
     raw = value.encode("utf-8", "surrogatepass")

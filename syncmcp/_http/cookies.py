@@ -54,13 +54,15 @@ class ServerCookies:
     Args:
         jar: Where the cookies are kept.
         filled: Whether the jar may have cookies already.
+        by_requests: Whether `requests` has put the cookies of a response into the jar before.
 
     Attributes:
         filled: Whether the jar may have cookies: to ask an empty one takes ten function calls.
     """
 
-    def __init__(self, jar: RequestsCookieJar, *, filled: bool) -> None:
+    def __init__(self, jar: RequestsCookieJar, *, filled: bool, by_requests: bool = False) -> None:
         self._jar = jar
+        self._by_requests = by_requests
         self.filled = filled
         # Guards the sizes of the server's cookies, the oldest first.
         # Reentrant: a signal handler may make a call.
@@ -93,7 +95,8 @@ class ServerCookies:
         key = (cookie.domain, cookie.path, cookie.name)
         size = sum(len(str(one)) for one in vars(cookie).values())
         if size > MAX_COOKIE:
-            self._drop(key)
+            if self._by_requests or key in self._sizes:  # else it would be one of the program
+                self._drop(key)
             return
         self._sizes.pop(key, None)
         self._sizes[key] = size

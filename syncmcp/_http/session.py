@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from syncmcp._http.exchange import AbortableExchange
     from syncmcp.config import Http
 
-__all__ = ["HttpSession", "body_of", "connection_settings", "content_type", "finish"]
+__all__ = [
+    "HttpSession",
+    "body_of",
+    "connection_settings",
+    "content_type",
+    "content_type_as_sent",
+    "finish",
+]
 
 _log = logging.getLogger("syncmcp.http")
 
@@ -83,7 +90,9 @@ class HttpSession:
             self._secrets.include(learned)
         self._template = template
         self._hooked = self._auth is not None or bool(template.hooks["response"])
-        self._cookies = ServerCookies(session.cookies, filled=theirs is not None)
+        self._cookies = ServerCookies(
+            session.cookies, filled=theirs is not None, by_requests=self._adapter is None
+        )
 
     def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
         """The headers of one request.
@@ -230,8 +239,13 @@ def _copied_session(theirs: requests.Session | None) -> requests.Session:
 
 def content_type(response: requests.Response) -> str:
     """The media type, without parameters, in lower case; empty if there is none."""
+    return content_type_as_sent(response).lower()
+
+
+def content_type_as_sent(response: requests.Response) -> str:
+    """The media type, without parameters, as the server wrote it, who may repeat a secret."""
     kind: str = response.headers.get("Content-Type", "")
-    return kind.partition(";")[0].strip().lower()
+    return kind.partition(";")[0].strip()
 
 
 def body_of(
@@ -252,10 +266,10 @@ def body_of(
         Exception: Raised by urllib3, ssl or zlib.
     """
     raw: Any = response.raw
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    if encoding in ("", "identity"):
+    encoding = response.headers.get("Content-Encoding", "").strip()
+    if encoding.lower() in ("", "identity"):
         inflate = None
-    elif encoding in ("gzip", "x-gzip"):
+    elif encoding.lower() in ("gzip", "x-gzip"):
         inflate = _Gzip()
     else:
         raise HttpError(

@@ -283,5 +283,7 @@ def _embedded_ipv4(address: _Address) -> _Address:
 
 
 def _unsafe(url: object, reason: str) -> UnsafeUrl:
-    shown = ascii(redact(str(url)[:_SHOWN]))
+    text = redact(str(url))
+    # Not cut: what is secret in it is masked by its whole value, later.
+    shown = ascii(text) if len(text) <= _SHOWN else "(too long to be shown)"
     return UnsafeUrl(f"the server named a URL that is not used: {reason}: {shown}", reason=reason)

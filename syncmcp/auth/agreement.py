@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from syncmcp._base.text import redact, redact_url, shorten
+from syncmcp._base.text import redact, redact_url
 from syncmcp.auth.discovery import is_wider, origin_of
 from syncmcp.errors import LoginRequired, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
@@ -25,6 +25,7 @@ _MOST_SHOWN = 300
 # Names of hosts with more parts than this may begin like another one.
 _MOST_PARTS = 3
 
+_ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
 _HTTP = re.compile("^http:", re.IGNORECASE)
 
 
@@ -156,4 +157,11 @@ def _warnings(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    return shorten(ascii(url)[1:-1], _MOST_SHOWN)
+    """A URL in ASCII; of a long one only whose it is, since a secret is masked as a whole."""
+    text = ascii(url)[1:-1]
+    if len(text) <= _MOST_SHOWN:
+        return text
+    origin = _ORIGIN.match(text)
+    if origin is None or origin.end() > _MOST_SHOWN:
+        return "(too long to be shown)"
+    return f"{origin[0]}… ({len(text) - origin.end():,} more characters)"

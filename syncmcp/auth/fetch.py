@@ -269,6 +269,10 @@ class Driver:
             are always refused.
         prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
         secrets: Learns what is secret in requests and responses, and is removed from errors.
+
+    Attributes:
+        guard: Checks the URLs that servers name.
+        secrets: As given.
     """
 
     def __init__(
@@ -282,8 +286,8 @@ class Driver:
     ) -> None:
         self.guard = UrlGuard(url, allow_private=allow_private)
         self._prover = prover
-        self._secrets = Secrets() if secrets is None else secrets
-        self._fetcher = Fetcher(self.guard, session=session, secrets=self._secrets)
+        self.secrets = Secrets() if secrets is None else secrets
+        self._fetcher = Fetcher(self.guard, session=session, secrets=self.secrets)
 
     def run(self, steps: FetchSteps[T]) -> T:
         """Run steps to their end, on this thread.
@@ -302,7 +306,7 @@ class Driver:
             result: T = end.value
             return result
         except McpError as error:  # it may quote the authorization server
-            self._secrets.clean(error)
+            self.secrets.clean(error)
             raise
         finally:
             steps.close()
@@ -322,12 +326,12 @@ class Driver:
 
     def _send(self, request: HttpRequest) -> HttpResponse:
         """Send one request. What is secret in it, and in the response, is known from here on."""
-        self._secrets.add_headers(request.headers)
+        self.secrets.add_headers(request.headers)
         for name, value in parse_qsl((request.body or b"").decode("utf-8", "replace")):
             if name in _SECRET_MEMBERS:
-                self._secrets.add(value, "secret")
+                self.secrets.add(value, "secret")
         response = self._fetcher.fetch(request)
         for name, value in json_members(response).items():
             if name in _SECRET_MEMBERS and isinstance(value, str):
-                self._secrets.add(value, "secret")
+                self.secrets.add(value, "secret")
         return response

@@ -27,7 +27,7 @@ from syncmcp.auth.flow import TokenNeed
 from syncmcp.auth.store import MemoryStore
 from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager, scope_insufficient
 from syncmcp.config import check_url
-from syncmcp.errors import AuthError, UsageError
+from syncmcp.errors import AuthError, McpError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -219,7 +219,11 @@ class TokenAuth(AuthBase):
         cached = manager.cache.current()
         refused = None if cached is None else cached.login
         need = TokenNeed(challenge or steps.AuthChallenge(), refused)
-        return manager.sign_in(need, always=True).token
+        try:
+            return manager.sign_in(need, always=True).token
+        except McpError as error:  # it may quote what a server repeats
+            self.secrets.clean(error)
+            raise
 
     def logout(self) -> None:
         """Remove the token, and revoke it if the authorization server supports that (RFC 7009).
@@ -389,7 +393,9 @@ class UnauthorizedHook:
             while (login := self._login_for_retry(response)) is not None:
                 self._used = login
                 response = self._send_again(response, login, options)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, McpError):  # it may quote what a server repeats
+                self._tokens.driver.secrets.clean(error)
             _release_connection(response)
             raise
         if self._used is not None and response.status_code < 400:

@@ -36,7 +36,8 @@ class LogRecords:
     Each message becomes one line, in which control and hidden characters are visible. The name of
     the server's logger is put before it in brackets; it creates no logger here, because a server
     may use any number of names. Records have the attributes `mcp_level`, `mcp_logger` and
-    `mcp_data`: the fields of the message, unchanged.
+    `mcp_data`: the fields of the message, unchanged. Secrets in it are not masked: what a server
+    logs is data.
 
     Args:
         logger: Receives the records; its level decides which of them are logged.

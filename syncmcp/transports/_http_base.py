@@ -158,6 +158,12 @@ class Endpoint:
             url = target
         raise HttpError(f"the server redirected more than {_MAX_REDIRECTS} times")
 
+    def explain(self, error: Exception, exchange: AbortableExchange) -> McpError:
+        """The library's error for `error`, raised in `exchange`, without secrets of the server."""
+        found = explain(error, exchange)
+        self._config.secrets.clean(found)
+        return found
+
     @property
     def url(self) -> str:
         """The server's URL."""
@@ -256,7 +262,6 @@ class HttpSender(ABC):
         except McpError as error:
             error.server = self.label
             error.method = out.method
-            self._secrets.clean(error)
             if not out.ids:
                 raise
             self._receiver.failed(out, error)
@@ -326,16 +331,14 @@ class HttpSender(ABC):
         """Run `step` in `exchange`, and turn its errors into `McpError`.
 
         Raises:
-            McpError: The exchange failed, and was not cancelled.
+            McpError: The exchange failed, and was not cancelled. It shows no secrets.
         """
         try:
             with exchange:
                 step()
         except Exception as error:
             if not exchange.aborted:
-                if isinstance(error, McpError):
-                    raise
-                found = explain(error, exchange)
+                found = self._endpoint.explain(error, exchange)
                 raise found from found.__cause__
             if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
                 if not self._closed:

@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from pydantic_core import from_json
 from sseclient import SSEClient
 
-from syncmcp._http.session import content_type
+from syncmcp._http.session import content_type, content_type_as_sent
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
@@ -165,9 +165,8 @@ def _date(value: str) -> float | None:
 
 def error_for_content_type(response: requests.Response, body: bytes, secrets: Secrets) -> HttpError:
     """The error for a success whose body is neither JSON nor an event stream."""
-    kind = content_type(response)
-    shown = secrets.shorten(kind, 80)
-    hint = _PATH_HINT if kind == "text/html" else ""
+    shown = secrets.shorten(content_type_as_sent(response), 80)
+    hint = _PATH_HINT if content_type(response) == "text/html" else ""
     return HttpError(
         f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
         status=response.status_code,

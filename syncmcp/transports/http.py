@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.timing import Deadline, monotonic, timer
-from syncmcp._http.errors import WIRE_ERRORS, explain
+from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.errors import (
@@ -199,7 +199,7 @@ class ServerStream:
         except WIRE_ERRORS as error:
             if exchange.aborted:
                 raise ExchangeAborted from None
-            found = error if isinstance(error, McpError) else explain(error, exchange)
+            found = self._endpoint.explain(error, exchange)
             _log.debug("%s: listening was interrupted: %s", self._label, found)
             return isinstance(found, (ConnectFailed, ConnectionLost))
         return True
@@ -476,7 +476,7 @@ class HttpTransport(HttpSender):
         """The error that broke a stream, if the stream can be resumed; else raise it."""
         if exchange.aborted:
             raise ExchangeAborted
-        found = error if isinstance(error, McpError) else explain(error, exchange)
+        found = self._endpoint.explain(error, exchange)
         if not isinstance(found, (ConnectionLost, HttpError)):
             raise found from found.__cause__
         return found
@@ -489,12 +489,10 @@ class HttpTransport(HttpSender):
             with exchange:
                 headers = self._endpoint.headers({}, {})
                 finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
+        except ExchangeAborted as error:
+            _log.debug("%s: the session was not ended: %s", self.label, error)
         except Exception as error:
-            found = (
-                error
-                if isinstance(error, (McpError, ExchangeAborted))
-                else explain(error, exchange)
-            )
+            found = self._endpoint.explain(error, exchange)
             _log.debug("%s: the session was not ended: %s", self.label, found)
         finally:
             ending.cancel()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.pool import SerialExecutor
 from syncmcp._concurrency.timing import Deadline, timer
-from syncmcp._http.errors import WIRE_ERRORS, explain
+from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import body_of, content_type, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
@@ -150,7 +150,7 @@ class SseTransport(HttpSender):
                         receiver.receive(message)
                         self._abort_late_posts()
         except WIRE_ERRORS as error:
-            lost = error if isinstance(error, McpError) else explain(error, exchange)
+            lost = self._endpoint.explain(error, exchange)
         except Exception as error:  # else all requests would wait for their timeouts
             lost = reader_failed(self.label, error)
         finally:

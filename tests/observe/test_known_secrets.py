@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,17 +30,39 @@ from syncmcp.auth import ClientCredentials, MemoryStore, OAuth
 from syncmcp.errors import AuthError
 from syncmcp.testing import Recording, RpcError, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.auth.authorization_server import Answer, Person, call, world
+from tests.auth.authorization_server import Answer, Person, call, signed_in, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.scripts import EVERYTHING, OLD
 from tests.transports.http_peer import RawServer, Request
 
 PASSWORD = 'pa"ss/w+rd \\42'
 TOKEN = "t0ken-aaaa-bbbb-cccc"
+
+
+def escaped_as_json(secret: str, marks: str, *, upper: bool) -> str:
+    """`secret` in JSON of a writer that escapes these, too."""
+    text = json.dumps(secret)
+    if upper:
+        text = re.sub(r"(?<=\\u)....", lambda found: found[0].upper(), text)
+    for mark in marks:
+        code = f"{ord(mark):04X}" if upper else f"{ord(mark):04x}"
+        text = text.replace(mark, "\\/" if mark == "/" else f"\\u{code}")
+    return text
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "plain": lambda secret: secret,
     "json": json.dumps,
     "json in json": lambda secret: json.dumps(json.dumps(secret)),
+    **{
+        f"json of {kind}": partial(escaped_as_json, marks=marks, upper=upper)
+        for kind, marks, upper in (
+            ("PHP", "/", False),
+            ("Go", "&<>", False),
+            ("Gson", "&<>'=", False),
+            (".NET", "&<>'+`", True),
+        )
+    },
     "url": lambda secret: quote(secret, safe=""),
     "url in small letters": lambda secret: re.sub(
         "%..", lambda found: found[0].lower(), quote(secret, safe="")
@@ -55,7 +78,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "secret", [PASSWORD, TOKEN, "\u00fcml\u00e4ut-\u2603", "\u00ff\u00fe?>~~~\u00ff"]
+    "secret",
+    [PASSWORD, TOKEN, "a+b/c&d=e<f>g'h==", "\u00fcml\u00e4ut-\u2603", "\u00ff\u00fe?>~~~\u00ff"],
 )
 def test_a_secret_is_found_however_it_is_encoded(form: str, secret: str) -> None:
     written = FORMS[form](secret)
@@ -208,7 +232,7 @@ def rpc(id: int, members: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, **members}).encode()
 
 
-@pytest.mark.parametrize("way", ["error", "type", "page"])
+@pytest.mark.parametrize("way", ["error", "type", "encoding", "page"])
 def test_a_server_that_repeats_what_was_sent_shows_nothing(
     way: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -218,7 +242,7 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     sent = [
         "rotating-0-token",
         "alice-liddell",
-        "wonder-land",
+        "Wonder-Land",
         "session-0123456789",
         "query-value-1",
     ]
@@ -227,8 +251,10 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     status, kind, body = {
         "error": (200, "application/json", rpc(2, failure)),
         "type": (200, words.replace(" ", "-"), b"x"),
+        "encoding": (200, "application/json", b"x"),
         "page": (500, "text/plain", words.encode()),
     }[way]
+    encoded = {"Content-Encoding": sent[2]} if way == "encoding" else {}
     opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
     script = [
         s.expect("initialize"),
@@ -238,7 +264,7 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
         s.expect("notifications/initialized"),
         s.accept(),
         s.expect("tools/call"),
-        s.head(status, {"Content-Type": kind}),
+        s.head(status, {"Content-Type": kind, **encoded}),
         s.chunk(body),
         s.end(),
     ]
@@ -261,7 +287,70 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     ]  # fmt: skip
     for text in shown:
         for secret in (*sent, quote(sent[2]), base64.b64encode(sent[3].encode()).decode()[:12]):
-            assert secret not in text
+            assert secret.lower() not in text.lower()
+
+
+def repeat_in_a_chunk_size(request: Request) -> None:
+    request.connection.start_events()
+    request.connection.write(f"{TOKEN}\r\n".encode())
+    request.connection.shut_down()
+
+
+def repeat_in_a_redirect(request: Request) -> None:
+    session = request.headers.get("mcp-session-id")
+    request.connection.respond(302, b"", {"Location": f"https://other.example/{TOKEN}/{session}"})
+
+
+@pytest.mark.parametrize("repeat", [repeat_in_a_chunk_size, repeat_in_a_redirect])
+@pytest.mark.parametrize("place", ["call", "listening", "sse", "sse-stream"])
+def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
+    place: str, repeat: Callable[[Request], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    session = "session-0123456789"
+
+    def serve(request: Request) -> None:
+        connection = request.connection
+        if request.method != "POST":
+            if place == "sse-stream" and repeat is repeat_in_a_chunk_size:
+                connection.start_events()
+                connection.chunk(b"event: endpoint\ndata: /post\n\n")
+                connection.write(f"{TOKEN}\r\n".encode())
+                connection.shut_down()
+            else:
+                repeat(request)
+        elif request.message["method"] == "initialize":
+            opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
+            answer = {"jsonrpc": "2.0", "id": request.id, "result": opened}
+            connection.json(answer, headers={"Mcp-Session-Id": session})
+        elif request.id is None:
+            connection.respond(202)
+        elif place == "call":
+            repeat(request)
+        else:
+            connection.result(request)
+
+    peer = RawServer(serve)
+    try:
+        target = Http(
+            peer.url,
+            transport="sse" if place.startswith("sse") else "streamable",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        shown = ""
+        try:
+            with syncmcp.Client(target, mode="legacy", retry=None) as client:
+                client.call_tool("x")
+        except McpError as error:
+            logging.getLogger("program").exception("failed")
+            shown = "".join(traceback.format_exception(error))
+        assert shown or place == "listening"
+    finally:
+        peer.close()
+    logged = logging.Formatter()
+    shown += "".join(map(logged.format, caplog.records))
+    assert TOKEN not in shown
+    assert session not in shown
 
 
 # The frame of its answer is cut within the secret.
@@ -441,6 +530,30 @@ def test_an_authorization_server_that_repeats_a_secret_shows_no_part_of_it(
     shown = f"{error}{error!r}{error.error}{caplog.text}"
     assert "code-" not in shown
     assert "secret" not in shown.replace("client_secret", "")
+
+
+@pytest.mark.parametrize("pad", [0, 172, 190, 265, 290])
+@pytest.mark.parametrize("place", ["hint", "issuer"])
+@pytest.mark.parametrize("way", ["request", "login"])
+def test_no_error_of_signing_in_shows_a_part_of_a_token(way: str, place: str, pad: int) -> None:
+    with signed_in(refresh=False) as (resource, auth, person):
+        server = resource.authorization_server
+        assert auth.token is not None
+        token = "p" * pad + auth.token.access_token
+        server.expire()
+        if place == "hint":
+            resource.challenge = f'Bearer resource_metadata="http://evil.example/{token}"'
+        else:
+            server.metadata["issuer"] = f"{server.origin}/{token}"
+            server.metadata_at(f"/.well-known/oauth-authorization-server/{token}")
+            resource.metadata["authorization_servers"] = [server.metadata["issuer"]]
+            person.agrees = lambda request: False
+        ask = auth.login if way == "login" else partial(call, resource, auth)
+        with pytest.raises(AuthError) as caught:
+            ask()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "access-" not in shown
+    assert "evil.example" in shown or "too long" in shown or server.origin in shown
 
 
 def test_urllib3_and_http_client_print_nothing_of_our_requests(

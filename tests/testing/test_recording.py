@@ -181,6 +181,37 @@ def test_variables_of_the_environment_and_what_the_program_names_are_masked(path
         assert "and ***" in (client.call_tool("x", {"say": "open sesame"}).text or "")
 
 
+def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
+    leak, pin = "keyZZsecret0123456789", 48151623
+    told = {**dict.fromkeys(("type", "role", "method", "level", "x"), leak), leak: pin}
+
+    variables = {"API_KEY": leak, "PIN": str(pin), "KIND": "object", "PLACE": "content"}
+    answer = {"content": [{"type": "text", "text": "object"}], "structuredContent": told}
+    program = (
+        "import sys, json\n"
+        "for line in sys.stdin:\n"
+        "    ask = json.loads(line)\n"
+        "    if 'id' in ask:\n"
+        "        answer = {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}},\n"
+        "                  'serverInfo': {'name': 'e', 'version': '1'}}\n"
+        "        if ask['method'] == 'tools/call':\n"
+        f"            answer = {answer!r}\n"
+        "        answer = {'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}\n"
+        "        print(json.dumps(answer), flush=True)\n"
+    )
+    command = syncmcp.Stdio(sys.executable, "-c", program, env=variables)
+    options: Any = {"mode": "legacy", "validate_output": "off"}
+    with syncmcp.connect(Recording(command, path), **options) as client:
+        assert client.call_tool("x", {"type": leak, "pin": pin}).data == told
+    text = path.read_text(encoding="utf-8")
+    assert leak not in text
+    assert str(pin) not in text
+    with syncmcp.connect(Replay(path), **options) as client:
+        result = client.call_tool("x", {"type": leak, "pin": pin})
+    assert "***" in (result.text or "")
+    assert set(result.data) == {"type", "role", "method", "level", "x", "***1"}
+
+
 def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(path: Path) -> None:
     url = "http://localhost/mcp"
     for wrong in (42, "no-url", syncmcp.Http(url, session_id="theirs")):

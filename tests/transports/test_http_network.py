@@ -581,10 +581,17 @@ def test_the_cookies_of_the_program_stay_however_many_the_server_sets() -> None:
     assert sum(one.startswith("c") for one in back) == 50
 
 
-def test_a_server_deletes_no_cookie_of_the_program() -> None:
+@pytest.mark.parametrize(
+    ("domain", "order"),
+    [
+        (".elsewhere.example", "mine=; Domain=elsewhere.example; Path=/; Max-Age=0"),
+        ("127.0.0.1", f"mine={'b' * 4_096}; Path=/"),
+    ],
+    ids=["deleted", "too long"],
+)
+def test_a_server_deletes_no_cookie_of_the_program(domain: str, order: str) -> None:
     with requests.Session() as session:
-        session.cookies.set("mine", "1", domain=".elsewhere.example", path="/")
-        order = "mine=; Domain=elsewhere.example; Path=/; Max-Age=0"
+        session.cookies.set("mine", "1", domain=domain, path="/")
         cookies_after([order], lambda url: Http(url, session=session))
         assert session.cookies.get("mine") == "1"
 

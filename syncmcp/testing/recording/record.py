@@ -16,6 +16,12 @@ import pydantic_core
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact
 from syncmcp._client.opening import resolve_target
+from syncmcp._protocol.revisions import (
+    KNOWN_NOTIFICATIONS,
+    KNOWN_QUESTIONS,
+    KNOWN_REQUESTS,
+    REVISIONS,
+)
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
 from syncmcp.testing.recording import Entry, RecordingFile
@@ -34,29 +40,44 @@ if TYPE_CHECKING:
 MASK_PATTERN = re.compile(rf"{re.escape(MASK)}\d*")
 """Matches what replaces a secret: the mask and the number of the secret."""
 
-# Members whose values are keywords of the protocol or of JSON Schema. These are never masked: an
-# environment variable may have the same value, and a message without them would be invalid.
-_KEYWORDS = frozenset(
-    (
-        "action",
-        "jsonrpc",
-        "level",
-        "method",
-        "mimeType",
-        "protocolVersion",
-        "resultType",
-        "role",
-        "stopReason",
-        "type",
+_SERVER_NOTIFICATIONS = frozenset(
+    f"notifications/{name}"
+    for name in (
+        "cancelled", "elicitation/complete", "message", "progress", "prompts/list_changed",
+        "resources/list_changed", "resources/updated", "subscriptions/acknowledged", "tasks/status",
+        "tools/list_changed",
     )
-)
+)  # fmt: skip
+
+# The values of members that are keywords of the protocol or of JSON Schema. These are never masked:
+# an environment variable may have the same value, and a message without them would be invalid.
+_KEYWORDS: Mapping[str, frozenset[str]] = {
+    "action": frozenset(("accept", "cancel", "decline")),
+    "level": frozenset(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    ),
+    "method": KNOWN_REQUESTS | KNOWN_NOTIFICATIONS | KNOWN_QUESTIONS | _SERVER_NOTIFICATIONS,
+    "protocolVersion": frozenset(REVISIONS),
+    "resultType": frozenset(("complete", "input_required", "task")),
+    "role": frozenset(("assistant", "user")),
+    "type": frozenset(
+        (
+            "array", "audio", "boolean", "image", "integer", "null", "number", "object",
+            "ref/prompt", "ref/resource", "resource", "resource_link", "string", "text",
+            "tool_result", "tool_use",
+        )
+    ),
+}  # fmt: skip
+
+# What is a name of the protocol or of JSON Schema, and also the value of a variable, is a word.
+_WORD = re.compile(r"[$_]?[A-Za-z]+(?:_[A-Za-z]+)*")
 
 
 class _SecretMasks:
     """Replaces each secret by a numbered mask, the same one wherever the secret occurs.
 
-    So different cursors, for example, stay different. Not thread-safe. `secrets` are masked in
-    names of members, too, those `of_target` are not.
+    So different cursors, for example, stay different. Not thread-safe. In names of members that are
+    words only `secrets` are masked: those `of_target` may be the names of the protocol.
     """
 
     def __init__(
@@ -73,13 +94,13 @@ class _SecretMasks:
         self._numbers: dict[str, int] = {}
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Have what is secret in headers masked, except in names of members."""
+        """Have what is secret in headers masked."""
         self._known.add_headers(headers)
 
     def mask_value(self, value: Any, member: str = "") -> Any:
         """Return a JSON value with its secrets masked; `member` is the name of its member."""
         if isinstance(value, str):
-            if member in _KEYWORDS:
+            if value in _KEYWORDS.get(member, ()):
                 return value
             secret = member and names_a_secret(member)
             return self._number(value, MASK) if secret else self.mask_text(value)
@@ -87,6 +108,10 @@ class _SecretMasks:
             return {self._name(name): self.mask_value(item, name) for name, item in value.items()}
         if isinstance(value, list):
             return [self.mask_value(item, member) for item in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            text = str(value)
+            shown = self._known.mask(text)
+            return value if shown == text else self._number(text, shown)
         return value
 
     def mask_text(self, text: str) -> str:
@@ -94,7 +119,8 @@ class _SecretMasks:
         return self._number(text, shown if self._more is None else self._more(shown))
 
     def _name(self, name: str) -> str:
-        return self._number(name, redact(name, self._secrets)) if self._secrets else name
+        shown = redact(name, self._secrets) if self._secrets else name
+        return self._number(name, shown if _WORD.fullmatch(name) else self._known.mask(shown))
 
     def _number(self, text: str, shown: str) -> str:
         if shown == text or not text:

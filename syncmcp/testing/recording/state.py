@@ -47,7 +47,7 @@ def comparable_params(method: str, params: Any) -> Any:
 
 
 def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Yield a line for each difference of two JSON values; a recorded mask matches any text."""
+    """Yield a line for each difference of two JSON values; a mask fits any text or number."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in [*recorded, *(name for name in asked if name not in recorded)]:
             inside = f"{path}.{name}" if path else str(name)
@@ -60,10 +60,10 @@ def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
 
 
 def _values_match(recorded: Any, asked: Any) -> bool:
-    if isinstance(recorded, str) and isinstance(asked, str):
-        return recorded == asked or _matches_masked(MASK_PATTERN.split(recorded), asked)
     if isinstance(recorded, bool) or isinstance(asked, bool):
         return recorded is asked
+    if isinstance(recorded, str) and isinstance(asked, (str, int, float)):
+        return recorded == asked or _matches_masked(MASK_PATTERN.split(recorded), str(asked))
     return bool(recorded == asked)
 
 
