@@ -317,8 +317,7 @@ class HttpSender(ABC):
                 return  # cancelled before it started
             self._register(exchange)
             out.state = exchange
-            if out.ids:
-                self._enforce_deadline(exchange)
+            self._enforce_deadline(exchange)
         self._run_exchange(exchange, partial(self._exchange, out, exchange))
 
     def _register(self, exchange: AbortableExchange) -> None:

@@ -72,10 +72,18 @@ if not TYPE_CHECKING:  # type checkers would take every misspelt name for Any
         return value
 
 
+_loaded = False
+
+
 def load() -> None:
     """Load all submodules, so that no call has to wait for one."""
-    for module in _MODULES:
-        import_module(f"{__name__}.{module}")
+    global _loaded
+    # Once: before Python 3.11 even what is loaded takes the lock of all imports, which stays taken
+    # if Ctrl-C comes at the wrong moment.
+    if not _loaded:
+        for module in _MODULES:
+            import_module(f"{__name__}.{module}")
+        _loaded = True
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from syncmcp.errors import (
     HttpError,
     LimitExceeded,
     ProtocolError,
+    RequestTimeout,
     SessionLost,
     UsageError,
 )
@@ -608,6 +609,49 @@ def test_close_ends_running_exchanges() -> None:
         assert receiver.error.delivery == "unknown"
 
 
+def drips(one: Request, begin: bytes, more: bytes) -> None:
+    """Answer without end, until the client ends the exchange."""
+    one.connection.write(begin)
+    one.connection.sock.settimeout(0.1)
+    for _ in range(int(WAIT / 0.1)):
+        one.connection.write(more)
+        try:
+            if not one.connection.sock.recv(1):
+                return
+        except TimeoutError:
+            continue
+        except OSError:
+            return
+    pytest.fail("the client did not end the exchange")
+
+
+@pytest.mark.pitfall("21")
+@pytest.mark.parametrize(
+    ("begin", "more", "error"),
+    [
+        pytest.param(b"", b"HTTP/1.1 102 On The Way\r\n\r\n", RequestTimeout, id="interim"),
+        pytest.param(b"HTTP/1.1 202 OK\r\nX: ", b"x", RequestTimeout, id="head"),
+        # It was accepted.
+        pytest.param(
+            b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+            b"X: y\r\n",
+            type(None),
+            id="trailer",
+        ),
+    ],
+)
+def test_an_answer_to_a_notification_that_never_ends_holds_nobody(
+    begin: bytes, more: bytes, error: type
+) -> None:
+    def script(one: Request) -> None:
+        drips(one, begin, more)
+
+    with serving(script) as server, opened(server.url) as (transport, _):
+        sending = Running(transport, notification(seconds=0.5))
+        sending.join()
+        assert type(sending.error) is error
+
+
 @pytest.mark.pitfall("21")
 @pytest.mark.parametrize("drip", [False, True])
 def test_a_server_that_never_answers_delete_does_not_hold_close(drip: bool) -> None:
@@ -619,18 +663,8 @@ def test_a_server_that_never_answers_delete_does_not_hold_close(drip: bool) -> N
             return
         deleting.set()
         if drip:
-            one.connection.write(b"HTTP/1.1 200 OK\r\nX: ")
-            one.connection.sock.settimeout(0.1)
-            for _ in range(int(WAIT / 0.1)):
-                one.connection.write(b"x")
-                try:
-                    if not one.connection.sock.recv(1):
-                        return
-                except TimeoutError:
-                    continue
-                except OSError:
-                    return
-            pytest.fail("close did not end the DELETE")
+            drips(one, b"HTTP/1.1 200 OK\r\nX: ", b"x")
+            return
         assert one.connection.wait_for_end()
 
     with serving(script) as server, opened(server.url) as (transport, _):
