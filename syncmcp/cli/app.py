@@ -26,7 +26,7 @@ from syncmcp.cli.session import (
     SharedClient,
     with_session,
 )
-from syncmcp.cli.shell import COMMANDS, read_lines
+from syncmcp.cli.shell import COMMANDS, LinePrompt
 from syncmcp.errors import McpError
 
 
@@ -39,7 +39,9 @@ def shell(session: Session) -> None:
     client = session.client
     outer = SharedClient(client, person)
     session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
-    for line in read_lines(client):
+    prompt = LinePrompt(client)
+    person.suspend_prompt = prompt.suspended
+    for line in prompt.lines():
         try:
             words = shlex.split(line)
         except ValueError as error:  # an open quotation mark: whatever is meant is not known

@@ -6,7 +6,8 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import (
@@ -64,17 +65,25 @@ class Person:
 
     Attributes:
         bar: The progress bar on this terminal.
+        suspend_prompt: Returns a context manager within which the prompt of the shell, if there is
+            one, leaves the terminal to questions.
     """
 
     def __init__(self) -> None:
         self.bar = ProgressBar()
+        self.suspend_prompt: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @cached_property
     def terminal(self) -> Terminal:
-        """Asks the questions of servers, with the progress bar hidden meanwhile."""
+        """Asks the questions of servers; the progress bar and the prompt are gone meanwhile."""
         from syncmcp.ui.terminal import Terminal
 
-        return Terminal(sys.stdin, sys.stderr, beside=self.bar.suspended)
+        return Terminal(sys.stdin, sys.stderr, beside=self._beside)
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        with self.suspend_prompt(), self.bar.suspended():
+            yield
 
     @cached_property
     def approval(self) -> Approval:

@@ -7,6 +7,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prompt_toolkit import PromptSession
@@ -52,22 +53,80 @@ COMMANDS = (
 """The commands of the shell; all but `help` and `quit` are commands of `syncmcp`."""
 
 
-def read_lines(client: Client) -> Iterator[str]:
-    """Yield each line that the person types, until Ctrl-D."""
-    prompt: PromptSession[str] = PromptSession(
-        "syncmcp> ",
-        history=_history(),
-        completer=ThreadedCompleter(ShellCompleter(client)),
-        complete_while_typing=False,
-        output=create_output(sys.stderr),
-    )
-    while True:
+class LinePrompt:
+    """The prompt of the shell, on one thread; it leaves the terminal to questions of the server."""
+
+    def __init__(self, client: Client) -> None:
+        self._session: PromptSession[str] = PromptSession(
+            "syncmcp> ",
+            history=_history(),
+            completer=ThreadedCompleter(ShellCompleter(client)),
+            complete_while_typing=False,
+            output=create_output(sys.stderr),
+        )
+        # Guards what follows, and is notified of its changes.
+        self._changed = threading.Condition()
+        self._questions = 0
+        self._reading = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield each line that the person types, until Ctrl-D."""
+        begun = Document()  # what was typed before a question came
+        while True:
+            try:
+                line = self._read(begun)
+            except _Suspended:
+                begun = self._session.default_buffer.document
+                continue
+            except KeyboardInterrupt:
+                begun = Document()
+                continue  # Ctrl-C discards the line, it does not end the shell
+            except EOFError:
+                return
+            begun = Document()
+            yield line
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave the terminal to another thread: no key is read for the prompt meanwhile."""
+        with self._changed:
+            self._questions += 1
+            while self._reading:
+                loop = self._session.app.loop
+                if loop is not None:
+                    with suppress(RuntimeError):  # it was closed in this moment
+                        loop.call_soon_threadsafe(self._leave)
+                self._changed.wait(_LOOK_AGAIN)
         try:
-            yield prompt.prompt()
-        except KeyboardInterrupt:
-            continue  # Ctrl-C discards the line, it does not end the shell
-        except EOFError:
-            return
+            yield
+        finally:
+            with self._changed:
+                self._questions -= 1
+                self._changed.notify_all()
+
+    def _read(self, begun: Document) -> str:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._questions)
+            self._reading = True
+        try:
+            return self._session.prompt(default=begun, pre_run=self._leave)
+        finally:
+            with self._changed:
+                self._reading = False
+                self._changed.notify_all()
+
+    def _leave(self) -> None:
+        app = self._session.app
+        if self._questions and app.is_running and not app.is_done:
+            app.exit(exception=_Suspended)
+
+
+class _Suspended(Exception):
+    """A question needs the terminal."""
+
+
+# A prompt that was about to begin when the question came is told again after this many seconds.
+_LOOK_AGAIN = 0.05
 
 
 def _history() -> History:

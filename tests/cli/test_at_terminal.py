@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing import script as s
 from tests.cli.running import CTRL_C, CTRL_D, DEMO, DOWN, ENTER, TAB, at_terminal
+from tests.support.scripts import OLD, Scripted, opening
 from tests.support.stage import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -155,6 +157,29 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
         terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
         terminal.answers("Interrupted", "ping", ENTER)
+        terminal.answers(" ms\n", CTRL_D)
+        assert terminal.ends() == 0
+
+
+@pytest.mark.requirement("M-20")
+def test_the_shell_leaves_the_keys_to_a_question_and_goes_on_with_what_was_typed(
+    elsewhere: Path,
+) -> None:
+    question = {"message": "May I?", "requestedSchema": {"type": "object", "properties": {}}}
+    asked = [s.gate("typed"), s.request("elicitation/create", question), s.expect("response")]
+    script = [*opening(), *asked, s.expect("ping"), s.reply({})]
+    with (
+        Scripted(script) as peer,
+        at_terminal("shell", "--revision", OLD, "--", *peer.command) as terminal,
+    ):
+        terminal.answers("Ctrl-D ends", "pin")
+        terminal.sees("syncmcp> pin")
+        peer.open("typed")
+        terminal.sees("What will you do?")
+        terminal.types(DOWN, DOWN, ENTER)
+        (answer,) = peer.requests("response")
+        assert answer["result"]["action"] != "accept"
+        terminal.answers("syncmcp> pin", "g", ENTER)
         terminal.answers(" ms\n", CTRL_D)
         assert terminal.ends() == 0
 
