@@ -483,6 +483,21 @@ class TestQueue:
         assert asked[0].answer().action == "accept"
         expect(tab.locator("#queue")).to_be_hidden()
 
+    def test_a_question_in_the_list_stays_under_the_pointer(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        first = Asked(browser.form, form(), context(server("library")))
+        tab.goto(tab.url)
+        expect(tab.locator("#waiting li")).to_have_count(1)
+        tab.locator("#waiting li").evaluate("item => window.pointed = item")
+        # The list is brought up to date, and both ways: one comes, one goes.
+        second = Asked(browser.url, link(), context(server("bank")))
+        expect(tab.locator("#waiting li")).to_have_count(2)
+        browser.close()
+        expect(tab.locator("#gone")).to_be_visible()
+        assert tab.evaluate("window.pointed.isConnected")
+        assert [asked.answer().action for asked in (first, second)] == ["cancel", "cancel"]
+
     def test_a_call_is_allowed(self, tab: Page, browser: Browser) -> None:
         call = ToolCall("delete_book", {"id": 7}, ToolAnnotations(destructive_hint=True))
         asked = Asked(browser.review, question("tool", call))

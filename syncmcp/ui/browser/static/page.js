@@ -22,25 +22,36 @@ function show(news) {
   list(news.waiting);
 }
 
+// What stays in the list is not drawn anew: a person may be clicking it.
 function list(waiting) {
-  const drawn = JSON.stringify(waiting);
-  if (drawn === page.drawn) return;
-  page.drawn = drawn;
-  element("waiting").replaceChildren(...waiting.map((one) => {
-    const link = document.createElement("a");
-    link.href = one.url;
-    link.textContent = one.title;
-    const server = document.createElement("span");
-    server.className = "server";
-    server.textContent = one.server;
-    const item = document.createElement("li");
-    item.append(link, " ", server);
-    return item;
-  }));
+  const drawn = element("waiting");
+  const urls = new Set(waiting.map((one) => one.url));
+  for (const item of [...drawn.children]) if (!urls.has(url(item))) item.remove();
+  waiting.forEach((one, place) => {
+    if (!drawn.children[place] || url(drawn.children[place]) !== one.url) {
+      drawn.insertBefore(row(one), drawn.children[place] || null);
+    }
+  });
   element("queue").hidden = waiting.length === 0;
   if (element("none")) element("none").hidden = waiting.length > 0;
   document.title = document.title.replace(/^\(\d+\) /, "");
   if (waiting.length) document.title = `(${waiting.length}) ${document.title}`;
+}
+
+function url(item) {
+  return item.firstElementChild.getAttribute("href");
+}
+
+function row(one) {
+  const link = document.createElement("a");
+  link.href = one.url;
+  link.textContent = one.title;
+  const server = document.createElement("span");
+  server.className = "server";
+  server.textContent = one.server;
+  const item = document.createElement("li");
+  item.append(link, " ", server);
+  return item;
 }
 
 async function look() {
