@@ -20,6 +20,7 @@ from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import whole
 from syncmcp._http.connections import Adapter
 from syncmcp._http.cookies import ServerCookies
+from syncmcp._http.exchange import ExchangeAborted
 from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
@@ -262,6 +263,7 @@ def body_of(
         LimitExceeded: The body is longer than `limit`.
         HttpError: The body has a Content-Encoding that was not asked for.
         TimeoutError: The exchange's deadline passed.
+        ExchangeAborted: Another thread aborted the exchange.
         EOFError: The compressed body is incomplete.
         Exception: Raised by urllib3, ssl or zlib.
     """
@@ -287,13 +289,17 @@ def body_of(
             if inflate is not None and not inflate.complete:
                 raise EOFError("the compressed body ended early")
             return
-        if exchange.deadline.expired:
-            raise TimeoutError("the response took too long")
+        # What a piece inflates to may take a thousand times as long to process.
         for part in (piece,) if inflate is None else inflate.feed(piece):
+            if exchange.aborted:
+                raise ExchangeAborted
+            if exchange.deadline.expired:
+                raise TimeoutError("the response took too long")
             size += len(part)
             if limit is not None and size > limit:
                 raise _too_long(limit)
-            yield part
+            if part:
+                yield part
         if inflate is None and raw.length_remaining == 0:
             return
 
@@ -303,7 +309,7 @@ def _too_long(limit: int) -> LimitExceeded:
 
 
 class _Gzip:
-    """Decompresses gzip in bounded pieces: a small body may expand to gigabytes."""
+    """Decompresses gzip in bounded pieces, some empty: a small body may expand to gigabytes."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -318,8 +324,7 @@ class _Gzip:
                 self._member = zlib.decompressobj(wbits=31)
             part = self._member.decompress(piece, _READ)
             piece = self._member.unconsumed_tail or self._member.unused_data
-            if part:
-                yield part
+            yield part
 
 
 def finish(exchange: AbortableExchange, response: requests.Response) -> None:
