@@ -363,33 +363,35 @@ class ClientCore:
             return  # the parent process goes on using the connection
         limit = self.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
         deadline = Deadline(limit)
-        with self.lock:
-            self.may_open = False
-            connections = [self._opening, self.connection, *self._retired]
-            self._retired.clear()
-            heartbeat, self._heartbeat = self._heartbeat, None
-            self.session_state.close()
-            # A thread that is still opening a connection sees this and closes it.
-            self._opening = self.connection = self.negotiated = None
-            pools = self._pools
-            self.schemas.forget()
-            finalizer, self._finalizer = self._finalizer, None
-            self._changed.notify_all()
-        if pools is not None:
-            pools.closing.cancel()
-        if finalizer is not None:
-            finalizer.detach()
-        if heartbeat is not None:
-            heartbeat.stop()
-        for connection in filter(None, connections):
-            if drain:
-                connection.drain(deadline)
-            else:
-                connection.release_answered()
-            self._next_id = max(self._next_id, connection.next_id)
-            connection.close(deadline)
-        if pools is not None:
-            pools.close()
+        try:
+            with self.lock:
+                self.may_open = False
+                # They stay in the list until they are closed: a close that Ctrl-C interrupts has
+                # the next one go on. A thread that still opens a connection sees this and closes it.
+                self._retired += filter(None, (self._opening, self.connection))
+                self._opening = self.connection = self.negotiated = None
+                self.session_state.close()
+                self.schemas.forget()
+                self._changed.notify_all()
+            if self._pools is not None:
+                self._pools.closing.cancel()
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
+            for connection in [*self._retired]:
+                if drain:
+                    connection.drain(deadline)
+                else:
+                    connection.release_answered()
+                self._close_retired(connection, deadline)
+        except BaseException:
+            for connection in [*self._retired]:
+                self._close_retired(connection, Deadline(0))
+            raise
+        finally:
+            if self._pools is not None:
+                self._pools.close()
+            if self._finalizer is not None:
+                self._finalizer.detach()
 
     def _retire(self, dead: Connection) -> None:
         """Close a connection whose session was lost as soon as it has no calls in flight."""
@@ -400,12 +402,13 @@ class ClientCore:
         if new:
             dead.call_when_idle(partial(self.pools.workers.run, partial(self._close_retired, dead)))
 
-    def _close_retired(self, dead: Connection) -> None:
-        """On a pool thread."""
+    def _close_retired(self, dead: Connection, deadline: Deadline | None = None) -> None:
+        """Close a connection that no new call uses, then forget it; on a pool thread, or ours."""
+        self._next_id = max(self._next_id, dead.next_id)
+        dead.close(deadline or Deadline(self.settings.close_timeout))
         with self.lock:
             if dead in self._retired:
                 self._retired.remove(dead)
-        dead.close(Deadline(self.settings.close_timeout))
 
     def reset_after_fork(self) -> None:
         """After a fork, in the child: let the child use a client that is not open."""

@@ -94,6 +94,7 @@ class Connection:
         self._draining = False
         self._closed = Latch()
         self._idle_callbacks: list[Callable[[], object]] = []
+        self._unsettled: list[PendingRequest] = []
         self.agreed = NegotiatedState(self.label)
         self._generation = timing.fork_generation
         self.interceptors: InterceptorChain | None = None
@@ -199,23 +200,28 @@ class Connection:
         self.transport.close(deadline)
 
     def _close_with(self, error: McpError) -> None:
-        with self._lock:
-            self.close_error = self.close_error or error
-            calls = self._table.take_all()
+        calls: list[PendingRequest] = []
+        try:
+            with self._lock:
+                self.close_error = self.close_error or error
+                calls, self._unsettled = [*self._unsettled, *self._table.take_all()], []
+                for call in calls:
+                    # A waiting thread may find the call taken before it is settled below.
+                    call.taken, call.outcome = True, close_error_for(error, call.method, "unknown")
+                self._timeouts.stop()
+                idle_callbacks, self._idle_callbacks = self._idle_callbacks, []
+            for callback in idle_callbacks:
+                callback()
+            self._closed.set()
+            self.questions.close(error)
+            self.notifier.close()
+            self.services.log.flush()
             for call in calls:
-                # A waiting thread may find the call taken before it is settled below.
-                call.taken, call.outcome = True, close_error_for(error, call.method, "unknown")
-            self._timeouts.stop()
-            idle_callbacks, self._idle_callbacks = self._idle_callbacks, []
-        for callback in idle_callbacks:
-            callback()
-        self._closed.set()
-        self.questions.close(error)
-        self.notifier.close()
-        self.services.log.flush()
-        for call in calls:
-            delivery = self._abort(call.out) if call.out else "not_sent"
-            self._settle(call, close_error_for(error, call.method, delivery))
+                delivery = self._abort(call.out) if call.out else "not_sent"
+                self._settle(call, close_error_for(error, call.method, delivery))
+        except BaseException:  # Ctrl-C: whoever closes next settles them
+            self._unsettled = calls
+            raise
 
     # -- our requests ----------------------------------------------------------------------
 

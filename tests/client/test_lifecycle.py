@@ -530,3 +530,33 @@ def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
         number += 2
     assert number > 20
     client.close()
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_close_that_ctrl_c_interrupts_at_any_moment_is_finished_by_the_next(drain: bool) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    before, number, more = Footprint(), 1, True
+    while more:
+        client = syncmcp.connect(target("memory"))
+        client.call_tool.future("pid")
+        more = interrupted(partial(client.close, drain=drain), number, interrupt, "call")
+        client.close()
+        assert before.left_behind() == [], f"after the interrupt at call {number}"
+        number += 1
+    assert number > 10
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_close_that_ctrl_c_interrupts_leaves_no_server(drain: bool) -> None:
+    """Without another close: a program leaves its `with` block but once."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    before = Footprint()
+    for number in (5, 25, 45, 65):
+        client = syncmcp.connect(target("stdio"))
+        interrupted(partial(client.close, drain=drain), number, interrupt, "call")
+        assert before.left_behind() == [], f"after the interrupt at call {number}"
