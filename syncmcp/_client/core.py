@@ -366,8 +366,8 @@ class ClientCore:
         try:
             with self.lock:
                 self.may_open = False
-                # They stay in the list until they are closed: a close that Ctrl-C interrupts has
-                # the next one go on. A thread that still opens a connection sees this and closes it.
+                # They stay in the list until they are closed: what Ctrl-C interrupts here, the next
+                # close finishes. A thread that still opens a connection sees this and closes it.
                 self._retired += filter(None, (self._opening, self.connection))
                 self._opening = self.connection = self.negotiated = None
                 self.session_state.close()

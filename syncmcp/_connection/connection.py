@@ -272,10 +272,9 @@ class Connection:
             if not isinstance(error, McpError):
                 self.cancel(call, RequestCancelled("interrupted", reason=type(error).__name__))
             raise
-        outcome = call.outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        if isinstance(call.outcome, BaseException):
+            raise call.outcome
+        return call.outcome
 
     def start(
         self,
@@ -293,12 +292,11 @@ class Connection:
         """
         if self._generation != timing.fork_generation:
             raise forked_error(self.label, call.method)
-        method = call.method
+        method, options, cancel = call.method, call.options, call.options.cancel
         if dialect is None:
             dialect = self.agreed.current_dialect
             if dialect is None or method in self.agreed.unavailable:
-                dialect = self.agreed.check(method, call.options.undeclared)
-        options, cancel = call.options, call.options.cancel
+                dialect = self.agreed.check(method, options.undeclared)
         if cancel is not None or call.deadline.expired:
             check_wanted(cancel, call.deadline, method, "not_sent", self.label)
         if offer is None:
@@ -328,10 +326,8 @@ class Connection:
                 sent_method, params = dialect.request(method, params, call.id, None, level, offer)
             headers: Mapping[str, str] = {}
             if self.transport.blocking:  # HTTP; other transports have no headers
-                headers = {
-                    **(options.headers or {}),
-                    **dialect.headers(call.id, sent_method, params),
-                }
+                own = dialect.headers(call.id, sent_method, params)
+                headers = {**(options.headers or {}), **own}
             body = jsonrpc.encode_request(call.id, sent_method, params)
         except BaseException as error:
             self._take(call.id)

@@ -13,6 +13,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -31,7 +32,7 @@ _LONGEST_PATH: Final = 4096
 # A path may be a part of a word: --require=PATH, @PATH, file://PATH, PATH:/in/container, and a text
 # that a shell reads. On Windows ":" also stands in a path.
 _SEPARATORS = (re.compile(r"[\s=,;|&<>()'\"`@]+"), re.compile(r"[\s=,;|&<>()'\"`@:]+"))
-_SHORT_OPTION = re.compile(r"-\w(?=.)")
+_SHORT_OPTIONS = re.compile(r"-\w{1,8}")  # -rFILE, -umMODULE
 _AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of a file: URL
 
 # Interpreters find these by a shorter name: of a file without its ending, or of its directory.
@@ -89,9 +90,12 @@ def named_files(
     """
     base = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(cwd or "")))
     roots = _roots(file, folder)
-    if cwd is None or not os.path.isabs(os.path.expanduser(cwd)):
+    folders = _search_path(env)
+    if not all(map(os.path.isabs, (os.path.expanduser(cwd or ""), *folders))):
         roots |= _both(_trees(Path(os.getcwd(), "file")))
-    words = _distinct((*(() if cwd is None else (base,)), *_candidates(command, env, base, roots)))
+    words = _distinct(
+        chain([] if cwd is None else [base], _candidates(command, env, folders, roots))
+    )
     found: dict[str, str] = {}
     named: dict[str, None] = {}
     places = [base]  # grows: a directory may be named relative to another one
@@ -181,32 +185,38 @@ def _is_of_project(folder: str, roots: set[str]) -> bool:
 
 
 def _candidates(
-    command: Sequence[str], env: Mapping[str, str], base: str, roots: set[str]
+    command: Sequence[str], env: Mapping[str, str], folders: Sequence[str], roots: set[str]
 ) -> Iterator[str]:
     program, *args = command
     if os.path.dirname(program):
         yield program
     else:
-        yield from _on_path(program, env, base, roots)
+        yield from _on_path(program, folders, roots)
     for text in (*args, *env.values()):
-        for part in (text, *_parts(text)):
+        for part in chain((text,), _parts(text)):
             yield part
-            yield _SHORT_OPTION.sub("", part, count=1)
             yield unquote(_AFTER_PATH.sub("", part))
-            if _MODULE.fullmatch(part):
-                *packages, _ = names = part.split(".")
-                yield "/".join(names)
-                yield from (
-                    f"{'/'.join(names[:n])}/__init__.py" for n in range(1, len(packages) + 1)
-                )
+            letters = _SHORT_OPTIONS.match(part)
+            options = range(2, letters.end() + 1) if letters else ()
+            for word in (part, *(part[end:] for end in options)):
+                yield word
+                if _MODULE.fullmatch(word):
+                    *packages, _ = names = word.split(".")
+                    yield "/".join(names)
+                    yield from (
+                        f"{'/'.join(names[:n])}/__init__.py" for n in range(1, len(packages) + 1)
+                    )
 
 
 def _parts(text: str) -> Iterator[str]:
+    """What stands between separators, and all that follows one: a path may hold others."""
     for separators in _SEPARATORS:
         start = 0
         for found in separators.finditer(text):
             yield text[start : found.start()]
             start = found.end()
+            if len(text) - start <= _LONGEST_PATH:
+                yield text[start:]
         yield text[start:]
 
 
@@ -223,11 +233,17 @@ def _too_many() -> ValueError:
     return ValueError(f"more than {MAX_WORDS:,} words that could be files")
 
 
-def _on_path(program: str, env: Mapping[str, str], base: str, roots: set[str]) -> Iterator[str]:
-    """The program that the `PATH` of the server finds, as an absolute path."""
-    given = [value for name, value in env.items() if name.upper() == "PATH"]
-    for folder in (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep):
-        path = os.path.join(base, folder)
+def _search_path(env: Mapping[str, str]) -> list[str]:
+    """The directories of the `PATH` of the server."""
+    windows = os.name == "nt"
+    given = [value for name, value in env.items() if (name.upper() if windows else name) == "PATH"]
+    return (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep)
+
+
+def _on_path(program: str, folders: Sequence[str], roots: set[str]) -> Iterator[str]:
+    """The program that the `PATH` finds, as an absolute path; it is looked up by this process."""
+    for folder in folders:
+        path = os.path.join(os.getcwd(), folder)
         found = None if _is_elsewhere(path, roots) else shutil.which(program, path=path)
         if found is not None:
             yield os.path.abspath(found)

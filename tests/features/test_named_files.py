@@ -18,6 +18,7 @@ import pytest
 import syncmcp
 from syncmcp import NotApproved, ServersFileError
 from syncmcp.servers_file import ServerEntry, ServerReview, read
+from syncmcp.transports._process import locate
 from tests.support.stage import in_threads
 
 pytestmark = pytest.mark.requirement("SEC-06")
@@ -92,6 +93,10 @@ def pulled() -> None:
         {"command": "~/project/src/server.py"},
         {"command": "server.py", "env": {"PATH": "${workspaceFolder}/src:/usr/bin"}},
         {"command": "server.py", "env": {"PATH": "src"}},
+        {"command": "server.py", "cwd": "deep", "env": {"PATH": "src"}},
+        {"command": "server.py", "cwd": "/", "env": {"PATH": "src"}},
+        {"command": "server.py", "env": {"PATH": "src", "path": "deep"}},
+        program("-uxrsrc/server.py"),
         {"command": "x", "env": {"NODE_OPTIONS": "--require ./src/server.py"}},
     ],
     ids=str,
@@ -101,6 +106,19 @@ def test_a_change_of_a_named_file_asks_again(stated: Any, project: Path) -> None
     Path("deep").mkdir()
     assert asks_again(stated, pulled)
     assert entry(stated).review().files == (str(project / "src" / "server.py"),)
+
+
+@pytest.mark.parametrize("cwd", [None, "deep", "/"])
+@pytest.mark.parametrize("env", [{"PATH": "src"}, {"path": "deep", "PATH": "src"}])
+def test_the_program_that_is_covered_is_the_one_that_starts(
+    env: dict[str, str], cwd: str | None
+) -> None:
+    for folder in ("src", "deep", "deep/src"):
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "server.py").write_text("")
+        Path(folder, "server.py").chmod(0o755)
+    stated = {"command": "server.py", "env": env} | ({} if cwd is None else {"cwd": cwd})
+    assert locate("server.py", env, cwd) in entry(stated).review().files
 
 
 @pytest.mark.parametrize(
@@ -119,10 +137,15 @@ def test_a_change_of_a_named_file_asks_again(stated: Any, project: Path) -> None
         ("dist.server.py", "dist/server/py.py"),
         ("./dist/", "dist/index.js"),
         ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
+        ("--rules=one,two", "one,two"),
+        ("--rules=one=two", "one=two"),
+        ("-fone,two", "one,two"),
+        ("-umtool", "tool.py"),
+        ("-umdist.tool", "dist/tool.py"),
     ],
 )
 def test_a_file_that_a_program_finds_by_a_shorter_name_is_covered(word: str, name: str) -> None:
-    Path(name).parent.mkdir(parents=True)
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_text("good")
     assert asks_again(program(word), lambda: Path(name).write_text("evil"))
 

@@ -6,7 +6,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -22,8 +22,8 @@ class Body:
     """The body of a compressed response that comes in one piece; whoever reads it may be ended."""
 
     def __init__(self, compressed: bytes) -> None:
-        self.deadline: Any = SimpleNamespace(expired=False)
-        self.exchange = AbortableExchange(self.deadline)
+        self.deadline = SimpleNamespace(expired=False)
+        self.exchange = AbortableExchange(cast("Any", self.deadline))
         response = requests.Response()
         response.raw = urllib3.HTTPResponse(io.BytesIO(compressed), preload_content=False)
         response.headers["Content-Encoding"] = "gzip"
