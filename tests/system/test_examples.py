@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -239,12 +238,19 @@ def test_the_scripts_of_the_readme_run(tmp_path: Path) -> None:
     assert "markdown" in run(["-c", answering], tmp_path)
 
 
-def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
-    connect, _, *calls, _ = blocks("docs/quickstart.md")
-    script = connect + textwrap.indent("\n".join(calls), "    ")
-    printed = run(["-c", script], tmp_path)
-    assert "syncmcp-demo" in printed
-    assert "3/3" in printed
+END = "-- the end of a block --\n"
+
+
+def test_the_quick_start_prints_what_it_shows(tmp_path: Path) -> None:
+    """Word for word, in order, as one program."""
+    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", page, re.MULTILINE | re.DOTALL
+    )
+    assert [code for code, _ in shown] == blocks("docs/quickstart.md")
+    assert len(shown) > 10
+    script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in shown)
+    assert run(["-c", script], tmp_path).split(END) == [*(output for _, output in shown), ""]
 
 
 @pytest.mark.parametrize(
