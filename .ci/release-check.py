@@ -28,16 +28,16 @@ if importlib.util.find_spec(plugin.value) is None:
 
 # The README is in the archive, too: as the description of the distribution.
 readme = str(importlib.metadata.metadata("syncmcp-client").get_payload())
-scripts = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+pair = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+scripts = re.findall(pair, readme, re.DOTALL | re.MULTILINE)
 commands = re.findall(r"^\$ (python -[cm] .*)", readme, re.MULTILINE)
-if len(scripts) < 3 or len(commands) < 2:
+if len(scripts) < 2 or len(commands) < 2:
     sys.exit(f"the README shows {len(scripts)} scripts and {len(commands)} commands only")
-runs = [["-W", "error", "-c", script] for script in scripts]
-runs += [shlex.split(command, comments=True)[1:] for command in commands]
+runs = [(["-W", "error", "-c", script], output) for script, output in scripts]
+runs += [(shlex.split(command, comments=True)[1:], None) for command in commands]
 
 environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-printed = []
-for arguments in runs:
+for arguments, output in runs:
     ended = subprocess.run(
         [sys.executable, *arguments],
         env=environment,
@@ -48,7 +48,6 @@ for arguments in runs:
     )
     if ended.returncode or "Traceback" in ended.stderr or not ended.stdout:
         sys.exit(f"{arguments[-1]}\n{ended.stdout}{ended.stderr}exit code {ended.returncode}")
-    printed.append(ended.stdout)
-if printed[0] != "3\n":
-    sys.exit(f"1 + 2 gave {printed[0]!r}")
+    if output is not None and ended.stdout != output:
+        sys.exit(f"{arguments[-1]}\nprinted {ended.stdout!r}, and the README shows {output!r}")
 print(f"syncmcp {version}: {len(scripts)} scripts and {len(commands)} commands of the README run")

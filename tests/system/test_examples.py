@@ -231,11 +231,18 @@ def test_the_example_runs(example: Path, tmp_path: Path) -> None:
     assert [words for words in SAYS[example.stem] if words not in printed] == []
 
 
-def test_the_scripts_of_the_readme_run(tmp_path: Path) -> None:
-    calling, not_waiting, answering = blocks("README.md")
-    assert run(["-c", calling], tmp_path) == "3\n"
-    assert sorted(map(int, run(["-c", not_waiting], tmp_path).split())) == [*range(0, 16, 2)]
-    assert "markdown" in run(["-c", answering], tmp_path)
+def shown(page: str) -> list[tuple[str, str]]:
+    """The Python that a page shows, each with the output that stands below it, if any."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    pair = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    return re.findall(pair, text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_scripts_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+    scripts = shown("README.md")
+    assert [script for script, _ in scripts] == blocks("README.md")
+    for script, output in scripts:
+        assert run(["-c", script], tmp_path) == output
 
 
 END = "-- the end of a block --\n"
@@ -243,14 +250,11 @@ END = "-- the end of a block --\n"
 
 def test_the_quick_start_prints_what_it_shows(tmp_path: Path) -> None:
     """Word for word, in order, as one program."""
-    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
-    shown = re.findall(
-        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", page, re.MULTILINE | re.DOTALL
-    )
-    assert [code for code, _ in shown] == blocks("docs/quickstart.md")
-    assert len(shown) > 10
-    script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in shown)
-    assert run(["-c", script], tmp_path).split(END) == [*(output for _, output in shown), ""]
+    parts = shown("docs/quickstart.md")
+    assert [code for code, _ in parts] == blocks("docs/quickstart.md")
+    assert len(parts) > 10
+    script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in parts)
+    assert run(["-c", script], tmp_path).split(END) == [*(output for _, output in parts), ""]
 
 
 @pytest.mark.parametrize(
