@@ -238,9 +238,10 @@ def shown(page: str) -> list[tuple[str, str]]:
     return re.findall(pair, text, re.DOTALL | re.MULTILINE)
 
 
-def test_the_scripts_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
-    scripts = shown("README.md")
-    assert [script for script, _ in scripts] == blocks("README.md")
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_each_script_of_the_first_pages_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    scripts = shown(page)
+    assert [script for script, _ in scripts] == blocks(page) != []
     for script, output in scripts:
         assert run(["-c", script], tmp_path) == output
 
