@@ -104,7 +104,7 @@ __all__ = [
 Delivery = Literal["not_sent", "refused", "unknown"]
 """How far a request came: not sent, refused by the server, or unknown."""
 
-_DELIVERY_TEXT: dict[str, str] = {
+_DELIVERY_TEXT: dict[Delivery, str] = {
     "not_sent": "the request was not sent",
     "refused": "the server refused the request",
     "unknown": "the outcome is unknown",
@@ -160,7 +160,8 @@ class McpError(Exception):
         return self.method or ""
 
     def _details(self) -> list[str]:
-        return []
+        delivery: Delivery | None = getattr(self, "delivery", None)
+        return [] if delivery is None else [_DELIVERY_TEXT[delivery]]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
@@ -217,9 +218,6 @@ class ClosedError(McpError):
 
     delivery: Delivery = "not_sent"
 
-    def _details(self) -> list[str]:
-        return [_DELIVERY_TEXT[self.delivery]]
-
 
 class ForkedError(ClosedError):
     """The client was opened in a parent process. Create a new client in this process."""
@@ -246,10 +244,8 @@ class TransportError(McpError):
     stderr_tail: str = ""
 
     def _details(self) -> list[str]:
-        details = []
-        if self.exit_code is not None:
-            details.append(_ending(self.exit_code))
-        details.append(_DELIVERY_TEXT[self.delivery])
+        details = [] if self.exit_code is None else [_ending(self.exit_code)]
+        details += super()._details()
         if self.stderr_tail:
             details.append(f"stderr ended with: {self.stderr_tail}")
         return details
@@ -344,9 +340,6 @@ class LimitExceeded(McpError):
 
     delivery: Delivery | None = "unknown"
 
-    def _details(self) -> list[str]:
-        return [] if self.delivery is None else [_DELIVERY_TEXT[self.delivery]]
-
 
 class RequestTimeout(McpError, _TimeoutBase):
     """A timeout passed before the response.
@@ -366,9 +359,6 @@ class RequestTimeout(McpError, _TimeoutBase):
     delivery: Delivery = "unknown"
     messages: list[SamplingMessage] | None = None
 
-    def _details(self) -> list[str]:
-        return [_DELIVERY_TEXT[self.delivery]]
-
 
 class RequestCancelled(McpError, concurrent.futures.CancelledError):
     """The program cancelled the request.
@@ -386,10 +376,7 @@ class RequestCancelled(McpError, concurrent.futures.CancelledError):
     messages: list[SamplingMessage] | None = None
 
     def _details(self) -> list[str]:
-        details = [_DELIVERY_TEXT[self.delivery]]
-        if self.reason:
-            details.insert(0, self.reason)
-        return details
+        return [self.reason, *super()._details()] if self.reason else super()._details()
 
 
 class ProtocolError(McpError):
@@ -572,9 +559,6 @@ class InterceptorFailed(McpError):
     interceptor: str = ""
     hook: str = ""
     delivery: Delivery = "not_sent"
-
-    def _details(self) -> list[str]:
-        return [_DELIVERY_TEXT[self.delivery]]
 
 
 class Denied(McpError):
