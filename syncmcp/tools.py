@@ -21,21 +21,21 @@ from syncmcp.approval import as_approval
 from syncmcp.errors import (
     AuthError,
     ClosedError,
+    Denied,
     McpError,
     RequestCancelled,
     RequestTimeout,
     TooManyRounds,
     UsageError,
 )
+from syncmcp.group import ClientGroup, group_state
 from syncmcp.handlers import SamplingHandler
 from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
-from syncmcp.tools.source import ToolSource, error_result, error_text, tool_result
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.approval import Approval, Policy
-    from syncmcp.group import ClientGroup
     from syncmcp.types import (
         CallToolResult,
         CreateMessageRequestParams,
@@ -194,7 +194,7 @@ class ToolLoop:
             if callback is not None:
                 refuse_coroutines(callback, name)
         self._llm = llm
-        self._source = ToolSource(tools_of)
+        self._source = _ToolSource(tools_of)
         self._max_iterations = whole_number(max_iterations, "max_iterations")
         self._timeout = seconds(timeout, "timeout")
         self._max_parallel = whole_number(max_parallel, "max_parallel")
@@ -242,7 +242,9 @@ class ToolLoop:
             McpError: The tools could not be listed, the client or group was closed, or the server
                 of a client refused the credentials.
         """
-        base = _request(request, system_prompt, max_tokens, tool_choice)
+        base = _request(
+            request, system_prompt=system_prompt, max_tokens=max_tokens, tool_choice=tool_choice
+        )
         outer = None if context is None else context.cancel
         links = [link for link in (cancel, outer) if link is not None]
         run = _Run(self, base, links, context)
@@ -255,24 +257,15 @@ class ToolLoop:
 
 
 def _request(
-    request: str | Sequence[SamplingMessage] | CreateMessageRequestParams,
-    system_prompt: str | None,
-    max_tokens: int | None,
-    tool_choice: ToolChoice | None,
+    request: str | Sequence[SamplingMessage] | CreateMessageRequestParams, **replaced: Any
 ) -> CreateMessageRequestParams:
     if isinstance(request, str):
         content = types.TextContent(text=request)
         request = [types.SamplingMessage(role="user", content=content)]
     if not isinstance(request, types.CreateMessageRequestParams):
         request = types.CreateMessageRequestParams(messages=list(request), max_tokens=_MAX_TOKENS)
-    replaced = {
-        "system_prompt": system_prompt,
-        "max_tokens": max_tokens,
-        "tool_choice": tool_choice,
-    }
-    return request.model_copy(
-        update={name: value for name, value in replaced.items() if value is not None}
-    )
+    given = {name: value for name, value in replaced.items() if value is not None}
+    return request.model_copy(update=given)
 
 
 class _Run:
@@ -287,6 +280,7 @@ class _Run:
     ) -> None:
         self._loop = loop
         self._source = loop._source
+        self._report: Callable[[Step], object] = loop._on_step or (lambda _: None)
         self._request = request
         self._outer = outer
         self._messages = list(request.messages)
@@ -346,10 +340,7 @@ class _Run:
 
     def _ask_model(self, *, last: bool) -> CreateMessageResult:
         self._check_cancelled()
-        update: dict[str, Any] = {
-            "messages": list(self._messages),
-            "tools": list(self._tools.values()),
-        }
+        update: dict[str, Any] = {"messages": [*self._messages], "tools": [*self._tools.values()]}
         choice = self._request.tool_choice
         if last and self._tools:
             update["tool_choice"] = types.ToolChoice(mode="none")
@@ -433,7 +424,7 @@ class _Run:
                 use, client = running.pop(future)
                 trusted = core_of(client).settings.trusted
                 try:
-                    result = tool_result(use, future.result(), trusted=trusted)
+                    result = _tool_result(use, future.result(), trusted=trusted)
                 except McpError as error:
                     result = self._error_for_model(use, error)
                 results[use.id] = self._finish_call(use, result)
@@ -475,12 +466,12 @@ class _Run:
         fatal = isinstance(error, _FATAL) and not self._source.survives_server_loss()
         if fatal or isinstance(error, RequestCancelled):
             raise error
-        return error_result(use, error_text(error))
+        return _error_result(use, _error_text(error))
 
     def _refuse_truncated(self, uses: list[ToolUseContent]) -> SamplingMessage:
         # The arguments of the last tool use may be incomplete, so none of the calls is made.
         why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish_call(use, error_result(use, why)) for use in uses]
+        results = [self._finish_call(use, _error_result(use, why)) for use in uses]
         return types.SamplingMessage(role="user", content=list(results))
 
     def _finish_call(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
@@ -488,10 +479,6 @@ class _Run:
         return result
 
     # -- the end
-
-    def _report(self, step: Step) -> None:
-        if self._loop._on_step is not None:
-            self._loop._on_step(step)
 
     def _check_cancelled(self) -> None:
         if self.token.cancelled:
@@ -508,3 +495,66 @@ class _Run:
         return RequestCancelled(
             "the tool loop was cancelled", reason=self.token.reason, messages=self._messages
         )
+
+
+class _ToolSource:
+    """The tools of a client, or of a group by their keys."""
+
+    def __init__(self, given: Client | ClientGroup) -> None:
+        self._group = group_state(given) if isinstance(given, ClientGroup) else None
+        self.client = None if isinstance(given, ClientGroup) else given
+
+    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
+        """List all tools, with unique names."""
+        if self._group is not None:
+            self._group.check_open()
+            return self._group.catalog.shown["tools"].values()
+        assert self.client is not None
+        return self.client.list_tools(cancel=cancel).tools
+
+    def find(self, name: str) -> tuple[Client, str]:
+        """Find the client of a tool, and the tool's name at the server.
+
+        Raises a `UsageError` if no server has the tool any more, a `ClosedError` if its server was
+        closed or removed.
+        """
+        if self._group is not None:
+            client, _, name = self._group.route(lambda catalog: catalog.route("tools", name))
+            return client, name
+        assert self.client is not None
+        return self.client, name
+
+    def survives_server_loss(self) -> bool:
+        """Whether the loop can go on after a server was closed or refused the credentials."""
+        return self._group is not None and self._group.state == "open"
+
+
+def _tool_result(
+    use: ToolUseContent, result: CallToolResult, *, trusted: bool
+) -> ToolResultContent:
+    """Convert the result of a call; what is not for the assistant is left out if `trusted`."""
+    # If no content is meant for the assistant, the model gets all of it rather than nothing.
+    content = (trusted and result.content_for("assistant")) or result.content
+    block = types.ToolResultContent(tool_use_id=use.id, content=content)
+    if result.has_data:
+        block.structured_content = result.data
+    if result.is_error:
+        block.is_error = True
+    if result.meta is not None:
+        block.meta = result.meta  # servers put hints for caching there (SHOULD be preserved)
+    return block
+
+
+def _error_result(use: ToolUseContent, why: str) -> ToolResultContent:
+    content = types.TextContent(text=why)
+    return types.ToolResultContent(tool_use_id=use.id, content=[content], is_error=True)
+
+
+def _error_text(error: McpError) -> str:
+    """Describe an error for the model, without details for the program only, such as stderr."""
+    if isinstance(error, Denied):
+        why = f": {error.reason}" if error.reason else ""
+        return f"the call was not allowed{why}"
+    words = error.message or type(error).__name__
+    unknown = getattr(error, "delivery", None) == "unknown"
+    return f"{words} (whether it was done is unknown)" if unknown else words
