@@ -79,19 +79,6 @@ class Call:
     def __repr__(self) -> str:
         return f"<Call {self.operation}{f' {self.args[0]!r:.80}' if self.args else ''}>"
 
-    def _with_defaults(self, options: Mapping[str, Any]) -> Call:
-        """Return the same call with `options` as defaults for its own."""
-        return Call(self.operation, *self.args, **{**options, **self.options})
-
-    def _is_idempotent(self, client: Client) -> bool:
-        """True if the call may be made twice."""
-        args = self.args
-        method = _METHODS[self.operation] or (args[0] if args else "")
-        params = {"name": args[0] if args else self.options.get("name")}
-        options = ResolvedOptions(None, None)
-        options.idempotent = self.options.get("idempotent") is True
-        return core_of(client).retry_rules.is_idempotent(Send(method, params), options)
-
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
@@ -174,11 +161,7 @@ def fan_out(
         refuse_coroutines(on_done, "on_done")
     client = config if isinstance(config, Client) else Client(config)
     core_of(client).resolve(options)  # invalid options raise here, not in each call
-    if isinstance(executor, ThreadPoolExecutor):
-        plan = _Plan(client, executor, options, None)
-    else:
-        plan = _Plan(client, executor, options, _pickled(client))
-    return _outcomes(plan, calls, limit, on_done)
+    return _FanOut(client, executor, options, calls).outcomes(limit, on_done)
 
 
 class _Done(NamedTuple):
@@ -189,61 +172,94 @@ class _Done(NamedTuple):
     worker: str = ""
 
 
+@dataclass
 class _Task:
-    """One call and its attempts."""
+    """One call as it was given and with the default options, and its attempts."""
 
-    attempts = 0
-    refused = False
-
-    def __init__(self, index: int, call: Call) -> None:
-        self.index = index
-        self.call = call
+    index: int
+    given: Call
+    call: Call
+    attempts: int = 0
+    refused: bool = False
 
     def outcome(self, value: Any, error: Exception | None, worker: str = "") -> Outcome:
-        return Outcome(self.index, self.call, error, worker, max(1, self.attempts), value)
+        return Outcome(self.index, self.given, error, worker, self.attempts, value)
 
 
-class _Plan:
-    """Submits calls to the executor, and decides about retries.
+class _FanOut:
+    """Submits calls to an executor, and decides about retries.
 
-    Args:
-        client: The client whose configuration is used.
-        executor: The executor.
-        options: Default options for the calls.
-        pickled: The pickled client, for other processes; `None` for threads of this process.
+    It iterates over functions that submit the next call: retries first, then new calls.
     """
 
     def __init__(
-        self, client: Client, executor: Executor, options: CallOptions, pickled: bytes | None
+        self, client: Client, executor: Executor, options: CallOptions, calls: Iterable[Any]
     ) -> None:
-        self.client = client
-        self.executor = executor
-        self.options = options
-        self.pickled = pickled
+        self._client = client
+        self._executor = executor
+        self._options: Mapping[str, Any] = options
+        # For other processes; `None` for threads of this one.
+        self._pickled = None if isinstance(executor, ThreadPoolExecutor) else _pickled(client)
         policy = core_of(client).retry_rules.policy
         self._attempts = 1 if policy is None else policy.attempts
         # For threads. Opens at its first call, so that it costs nothing for other processes.
         self._here = twin(client)
+        self._total = len(calls) if isinstance(calls, Sized) else None
+        self._new = enumerate(calls)
+        self._retries: deque[_Task] = deque()
+        self._tasks: dict[Future[_Done], _Task] = {}
 
-    def start(self, task: _Task) -> Future[_Done]:
+    def outcomes(self, limit: int, on_done: ProgressHandler | None) -> Iterator[Outcome]:
+        done = 0
+        try:
+            with closing(done_futures(self, limit)) as futures:
+                for future in futures:
+                    task = self._tasks.pop(future)
+                    outcome = self._end(task, future)
+                    if outcome is None:
+                        self._retries.append(task)
+                        continue
+                    done += 1
+                    if on_done is not None:
+                        on_done(done, self._total, repr(outcome))
+                    yield outcome
+        finally:
+            self._here.close()
+
+    def __iter__(self) -> Iterator[Callable[[], Future[_Done]]]:
+        return self
+
+    def __next__(self) -> Callable[[], Future[_Done]]:
+        if self._retries:
+            return partial(self._submit, self._retries.popleft())
+        index, given = next(self._new)
+        if isinstance(given, tuple):
+            given = Call("call_tool", *given)
+        elif not isinstance(given, Call):
+            raise UsageError(f"a call is a Call or a pair of name and arguments, not {given!r}")
+        call = Call(given.operation, *given.args, **{**self._options, **given.options})
+        return partial(self._submit, _Task(index, given, call))
+
+    def _submit(self, task: _Task) -> Future[_Done]:
         """Submit a call to the executor; never raises."""
         task.attempts += 1
+        future: Future[_Done] = Future()
         try:
-            call = task.call._with_defaults(self.options)
-            if self.pickled is None:
-                return self.executor.submit(_perform, self._here, call)
-            # Some executors treat two jobs with equal arguments as one: an id makes them differ.
-            job = self.pickled, _call_pickled(call), uuid.uuid4().hex
-            return self.executor.submit(_perform_there, *job)
+            if self._pickled is None:
+                future = self._executor.submit(_perform, self._here, task.call)
+            else:
+                # Some executors run equal jobs only once: an id makes them differ.
+                job = self._pickled, _call_pickled(task.call), uuid.uuid4().hex
+                future = self._executor.submit(_perform_there, *job)
         except UsageError as error:
-            return _settled_future(_Done(None, error))
+            future.set_result(_Done(None, error))
         except Exception as error:  # the executor is shut down or broken
             task.refused = True
-            failed: Future[_Done] = Future()
-            failed.set_exception(error)
-            return failed
+            future.set_exception(error)
+        self._tasks[future] = task
+        return future
 
-    def end(self, task: _Task, future: Future[_Done]) -> Outcome | None:
+    def _end(self, task: _Task, future: Future[_Done]) -> Outcome | None:
         """Return the outcome of a call; `None` if the call is to be submitted again."""
         try:
             done = future.result()
@@ -252,11 +268,9 @@ class _Plan:
         return task.outcome(done.value, done.error, done.worker)
 
     def _lost(self, task: _Task, cause: BaseException) -> Outcome | None:
-        facts: dict[str, Any] = {
-            "server": core_of(self.client).label,
-            "method": _METHODS[task.call.operation] or None,
-            "attempts": max(1, task.attempts),
-        }
+        label = core_of(self._client).label
+        method = _METHODS[task.call.operation] or None
+        facts: dict[str, Any] = {"server": label, "method": method, "attempts": task.attempts}
         why = f"{type(cause).__name__}: {redact(str(cause))}"
         error: ConnectionLost
         if task.refused:
@@ -264,79 +278,23 @@ class _Plan:
         elif (
             isinstance(cause, (BrokenExecutor, CancelledError))
             and task.attempts < self._attempts
-            and task.call._with_defaults(self.options)._is_idempotent(self.client)
+            and self._is_idempotent(task.call)
         ):
-            _log.warning("[%s] %r is made again: %s", core_of(self.client).label, task.call, why)
+            _log.warning("[%s] %r is made again: %s", label, task.given, why)
             return None
         else:
             error = OutcomeUnknown(f"its worker was lost: {why}", **facts)
         error.__cause__ = cause
         return task.outcome(None, error)
 
-    def close(self) -> None:
-        """Close the client of this process."""
-        self._here.close()
-
-
-class _Starts:
-    """The calls to submit next: retries first, then new calls."""
-
-    def __init__(
-        self, plan: _Plan, calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]]
-    ) -> None:
-        self._plan = plan
-        self._new = enumerate(calls)
-        self.retries: deque[_Task] = deque()
-        self.tasks: dict[Future[_Done], _Task] = {}
-
-    def __iter__(self) -> Iterator[Callable[[], Future[_Done]]]:
-        return self
-
-    def __next__(self) -> Callable[[], Future[_Done]]:
-        if self.retries:
-            return partial(self._start, self.retries.popleft())
-        index, given = next(self._new)
-        if isinstance(given, tuple):
-            given = Call("call_tool", *given)
-        elif not isinstance(given, Call):
-            raise UsageError(f"a call is a Call or a pair of name and arguments, not {given!r}")
-        return partial(self._start, _Task(index, given))
-
-    def _start(self, task: _Task) -> Future[_Done]:
-        future = self._plan.start(task)
-        self.tasks[future] = task
-        return future
-
-
-def _outcomes(
-    plan: _Plan,
-    calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]],
-    limit: int,
-    on_done: ProgressHandler | None,
-) -> Iterator[Outcome]:
-    total = len(calls) if isinstance(calls, Sized) else None
-    starts = _Starts(plan, calls)
-    done = 0
-    try:
-        with closing(done_futures(starts, limit)) as futures:
-            for future in futures:
-                task = starts.tasks.pop(future)
-                outcome = plan.end(task, future)
-                if outcome is None:
-                    starts.retries.append(task)
-                    continue
-                done += 1
-                if on_done is not None:
-                    on_done(done, total, repr(outcome))
-                yield outcome
-    finally:
-        plan.close()
-
-
-def _settled_future(done: _Done) -> Future[_Done]:
-    future: Future[_Done] = Future()
-    future.set_result(done)
-    return future
+    def _is_idempotent(self, call: Call) -> bool:
+        """Whether a call may be made twice."""
+        first = call.args[0] if call.args else ""
+        method = _METHODS[call.operation] or first
+        params = {"name": first or call.options.get("name")}
+        options = ResolvedOptions(None, None)
+        options.idempotent = call.options.get("idempotent") is True
+        return core_of(self._client).retry_rules.is_idempotent(Send(method, params), options)
 
 
 def _pickled(client: Client) -> bytes:
