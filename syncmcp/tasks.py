@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from typing_extensions import Unpack
 
@@ -78,7 +78,7 @@ class ToolTask:
 
     def __init__(self, follower: _TaskFollower) -> None:
         self._follower = follower
-        self.id = follower.id
+        self.id = None if follower.poller is None else follower.poller.id
         self.tool = follower.tool
         reaper.start()
         self._finalizer = weakref.finalize(self, reaper.put, follower.cancel_following)
@@ -93,7 +93,8 @@ class ToolTask:
     @property
     def done(self) -> bool:
         """True if the task is known to have ended, in any way."""
-        return self._follower.over
+        poller = self._follower.poller
+        return poller is None or poller.ended
 
     @property
     def state(self) -> Task | None:
@@ -102,8 +103,10 @@ class ToolTask:
         Raises:
             InvalidOutput: The server returned something that is not a task.
         """
-        state = self._follower.state
-        return None if state is None else validate(types.Task, state.raw, GET)
+        poller = self._follower.poller
+        if poller is None or poller.state is None:
+            return None
+        return validate(types.Task, poller.state.raw, GET)
 
     def refresh(self, **options: Unpack[CallOptions]) -> str:
         """Poll the task once, now, and return its status. Its questions are not answered.
@@ -112,7 +115,12 @@ class ToolTask:
             InvalidParams: The server does not know the task, or has deleted it.
             McpError: The request failed in another way.
         """
-        self._follower.look(options)
+        follower, poller = self._follower, self._follower.poller
+        if poller is not None:
+            resolved = follower.resolve(options)
+            run(poller.poll(), follower.core, resolved, Deadline(resolved.timeout))
+            if poller.ended:
+                follower.withdraw_questions(poller)
         assert self.status is not None
         return self.status
 
@@ -127,7 +135,17 @@ class ToolTask:
             McpError: The task cannot be followed: the connection broke, or one of its questions was
                 refused.
         """
-        return self._follower.wait(seconds(timeout, "timeout"))
+        limit = seconds(timeout, "timeout")
+        if self._follower.poller is None:
+            return True
+        future = self._follower.ensure_running()
+        try:
+            error = future.exception(limit)
+        except (TimeoutError, concurrent.futures.TimeoutError):
+            return False
+        if error is not None and not self.done:
+            raise _error_for_caller(error)
+        return True
 
     def result(self, timeout: float | None = None) -> CallToolResult:
         """Wait until the task has ended, at most `timeout` seconds, and return the tool's result.
@@ -140,7 +158,15 @@ class ToolTask:
             ServerError: The call failed.
             McpError: See `wait`.
         """
-        return self._follower.result(seconds(timeout, "timeout"))
+        if not self.wait(timeout):
+            raise TimeoutError(f"the task has not ended within {timeout:g} s")
+        if self._follower.result is not None:
+            return self._follower.result
+        future = self._follower.ensure_running()
+        error = future.exception()
+        if error is not None:
+            raise _error_for_caller(error)
+        return future.result()
 
     def cancel(self, **options: Unpack[CallOptions]) -> None:
         """Ask the server to cancel the task. Does nothing if the task has ended.
@@ -153,7 +179,20 @@ class ToolTask:
             NotSupported: The server cannot cancel tasks.
             McpError: The request failed.
         """
-        self._follower.cancel(options)
+        follower, poller = self._follower, self._follower.poller
+        if poller is None or poller.ended:
+            return
+        resolved = follower.resolve(options)
+        deadline = Deadline(resolved.timeout)
+        try:
+            run(_cancel(poller), follower.core, resolved, deadline)
+        except InvalidParams:
+            # The task may have ended meanwhile: servers refuse to cancel an ended task.
+            run(poller.poll(), follower.core, resolved, deadline)
+            if not poller.ended:
+                raise
+        # Even if the server goes on: a cancelled task must not ask anybody any more.
+        follower.withdraw_questions(poller)
 
     def __iter__(self) -> Iterator[TaskUpdate]:
         """Iterate over the status of the task: the present one, then each change until it ends.
@@ -163,7 +202,22 @@ class ToolTask:
         Raises:
             McpError: See `wait`.
         """
-        return self._follower.updates(self)
+        follower = self._follower
+        seen: TaskUpdate | None = None
+        while True:
+            future = None if follower.poller is None else follower.ensure_running()
+            with lending_handler(), follower.lock:
+                while follower.update is seen and not (future is None or future.done()):
+                    follower.changed.wait()
+                update = follower.update
+            if update is not None and update is not seen:
+                seen = update
+                yield update
+                continue
+            error = None if future is None else future.exception()
+            if error is not None and not self.done:
+                raise _error_for_caller(error)
+            return
 
     def __repr__(self) -> str:
         return f"<ToolTask {self.tool or 'of some tool'} {self.status or 'not looked at'}>"
@@ -180,17 +234,16 @@ class _TaskFollower:
         options: ResolvedOptions,
         result: CallToolResult | None = None,
     ) -> None:
-        self.id = None if poller is None else poller.id
-        self.tool = tool
         # Strongly: a handle keeps its client alive.
         self._client = client
-        self._core = client._core
-        self._poller = poller
+        self.core = client._core
+        self.tool = tool
+        self.poller = poller
+        self.result = result
         self._options = options
-        self._result = result
-        # Guards the state and the update, and wakes the iterating threads.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        # Guards the state and the update.
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)  # wakes the iterating threads
         self.update: TaskUpdate | None = None if result is None else TaskUpdate("completed", None)
         # Guards the start of following; the callbacks for states never take it.
         self._start_lock = threading.RLock()
@@ -199,51 +252,43 @@ class _TaskFollower:
         self._questions_token = CancelToken()
         if poller is not None:
             poller.withdraw_on = partial(call_when_cancelled, self._questions_token)
-            poller.lock = self._lock
+            poller.lock = self.lock
             poller.on_state = self._on_state
             if poller.state is not None:
                 self._on_state(poller.state)
-
-    @property
-    def state(self) -> TaskState | None:
-        return None if self._poller is None else self._poller.state
-
-    @property
-    def over(self) -> bool:
-        return self._poller is None or self._poller.ended
 
     def _on_state(self, state: TaskState) -> None:
         """Note a polled state. Runs on the thread that polled."""
         message = state.raw.get("statusMessage")
         update = TaskUpdate(state.status, message if isinstance(message, str) else None)
-        with self._lock:
+        with self.lock:
             if update != self.update:
                 self.update = update
-                self._changed.notify_all()
-
-    # -- following -------------------------------------------------------------------------------
+                self.changed.notify_all()
 
     def ensure_running(self) -> RequestFuture[CallToolResult]:
         """Start to follow the task, unless it is followed already; restart after a failure."""
         with self._start_lock:
             future = self._future
-            if future is None or (future.done() and not self.over):
-                drive = FutureDrive(self._steps(), self._core, self._options, Deadline(None))
+            assert self.poller is not None
+            if future is None or (future.done() and not self.poller.ended):
+                drive = FutureDrive(
+                    self._steps(self.poller), self.core, self._options, Deadline(None)
+                )
                 self._future = future = drive.future
                 future.add_done_callback(self._on_future_done)
             return future
 
     def _on_future_done(self, _: object) -> None:
-        with self._lock:
-            self._changed.notify_all()
+        with self.lock:
+            self.changed.notify_all()
 
-    def _steps(self) -> Steps[CallToolResult]:
-        assert self._poller is not None
+    def _steps(self, poller: TaskPoller) -> Steps[CallToolResult]:
         # No limit for the task; each poll has the timeout of a call.
-        raw = yield from self._poller.poll_until_done(self._options.timeout)
+        raw = yield from poller.poll_until_done(self._options.timeout)
         if self.tool is None:
             return validate(types.CallToolResult, raw, AUGMENTED)
-        return (yield from checked_result(self._core, self.tool, raw, self._core.validation))
+        return (yield from checked_result(self.core, self.tool, raw, self.core.validation))
 
     def cancel_following(self) -> None:
         """Stop following the task; the task goes on. Never blocks."""
@@ -251,26 +296,15 @@ class _TaskFollower:
         if future is not None:
             future.cancel()
 
-    # -- for the handle --------------------------------------------------------------------------
+    def resolve(self, given: CallOptions) -> ResolvedOptions:
+        return self.core.resolve({"undeclared": self._options.undeclared, **given})
 
-    def _resolve(self, given: CallOptions) -> ResolvedOptions:
-        return self._core.resolve({"undeclared": self._options.undeclared, **given})
-
-    def look(self, given: CallOptions) -> None:
-        poller = self._poller
-        if poller is None:
-            return
-        options = self._resolve(given)
-        run(poller.poll(), self._core, options, Deadline(options.timeout))
-        if poller.ended:
-            self._cancel_questions(poller)
-
-    def _cancel_questions(self, poller: TaskPoller) -> None:
+    def withdraw_questions(self, poller: TaskPoller) -> None:
         """Withdraw the open questions, and have the task polled at once if it is followed.
 
         Never blocks, and calls no code of the program.
         """
-        with self._lock:
+        with self.lock:
             questions_token, self._questions_token = self._questions_token, CancelToken()
             # The next poll may return questions that were asked before this moment.
             poller.withdraw_on, poller.next_withdraw_on = (
@@ -278,63 +312,6 @@ class _TaskFollower:
                 partial(call_when_cancelled, self._questions_token),
             )
         questions_token.cancel()
-
-    def wait(self, timeout: float | None) -> bool:
-        if self._result is not None:
-            return True
-        future = self.ensure_running()
-        try:
-            error = future.exception(timeout)
-        except (TimeoutError, concurrent.futures.TimeoutError):
-            return False
-        if error is not None and not self.over:
-            raise _error_for_caller(error)
-        return True
-
-    def result(self, timeout: float | None) -> CallToolResult:
-        if self._result is not None:
-            return self._result
-        if not self.wait(timeout):
-            raise TimeoutError(f"the task has not ended within {timeout:g} s")
-        future = self.ensure_running()
-        error = future.exception()
-        if error is not None:
-            raise _error_for_caller(error)
-        return future.result()
-
-    def cancel(self, given: CallOptions) -> None:
-        poller = self._poller
-        if poller is None or poller.ended:
-            return
-        options = self._resolve(given)
-        deadline = Deadline(options.timeout)
-        try:
-            run(_cancel(poller), self._core, options, deadline)
-        except InvalidParams:
-            # The task may have ended meanwhile: servers refuse to cancel an ended task.
-            run(poller.poll(), self._core, options, deadline)
-            if not poller.ended:
-                raise
-        # Even if the server goes on: a cancelled task must not ask anybody any more.
-        self._cancel_questions(poller)
-
-    def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
-        """The iterator of a handle. Refers to `handle`, so that the iteration keeps it alive."""
-        seen: TaskUpdate | None = None
-        while True:
-            future = None if self._poller is None else self.ensure_running()
-            with lending_handler(), self._lock:
-                while self.update is seen and not (future is None or future.done()):
-                    self._changed.wait()
-                update = self.update
-            if update is not None and update is not seen:
-                seen = update
-                yield update
-                continue
-            error = None if future is None else future.exception()
-            if error is not None and not self.over:
-                raise _error_for_caller(error)
-            return
 
 
 def _error_for_caller(error: BaseException) -> BaseException:
@@ -440,9 +417,8 @@ def _start(
 
 def _inherited(options: CallOptions) -> CallOptions:
     """The options of a call that also apply to the later requests about its task."""
-    given: Any = options
-    inherited: Any = {name: given[name] for name in _INHERITED_OPTIONS if name in given}
-    return inherited  # type: ignore[no-any-return]
+    inherited = {name: given for name, given in options.items() if name in _INHERITED_OPTIONS}
+    return cast("CallOptions", inherited)
 
 
 def task(
