@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, wait
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,16 +23,23 @@ from syncmcp._base.checks import refuse_coroutines, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._client.functions import ToolFunction
-from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.futures import RequestFuture, failed_future
+from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.subscription import ChangeFilter
-from syncmcp.errors import McpError, UsageError
+from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.catalog import Catalog, Routed, by_key, completable
 from syncmcp.group.keys import Kind, NameHook, Offered
 from syncmcp.group.listening import GroupSubscription, listen
-from syncmcp.group.member import GroupOptions, ServerStatus, Source, State, check_server_name
-from syncmcp.group.parallel import iterate_completed, ping_all
+from syncmcp.group.member import (
+    GroupOptions,
+    ServerStatus,
+    Source,
+    State,
+    check_server_name,
+    run_all,
+)
 from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
 from syncmcp.servers_file import read
 
@@ -214,7 +223,7 @@ class ClientGroup:
             UsageError: There is no such tool, or an option is invalid.
             ClosedError: The group is not open.
         """
-        client, found = self._route(lambda catalog: catalog.find_with_model("tools", name))
+        client, _, found = self._route(lambda catalog: catalog.find_with_model("tools", name))
         core_of(client).resolve(options)  # invalid options are raised here, not at the first call
         return ToolFunction(client, found, options)
 
@@ -322,7 +331,7 @@ class ClientGroup:
             TimeoutError: `timeout` has passed.
         """
         deadline = Deadline(seconds(timeout, "timeout"))
-        return iterate_completed(self._clients_named(servers), start, deadline)
+        return _iterate_completed(self._clients_named(servers), start, deadline)
 
     def ping(
         self, *, servers: Iterable[str] | None = None, timeout: float = 10.0
@@ -342,7 +351,10 @@ class ClientGroup:
         Raises:
             UsageError: The group has no open server of that name.
         """
-        return MappingProxyType(ping_all(self._clients_named(servers), seconds(timeout, "timeout")))
+        limit = seconds(timeout, "timeout")
+        clients = self._clients_named(servers)
+        jobs = {name: partial(_ping, client, limit) for name, client in clients.items()}
+        return MappingProxyType(run_all(jobs, Deadline(None)))
 
     def listen(
         self,
@@ -390,7 +402,7 @@ class ClientGroup:
         uris_by_server: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
             text(key, "uri")
-            name, uri = self._locate_resource(key)
+            _, name, uri = self._route(partial(Catalog.route, kind="resources", what=key))
             uris_by_server.setdefault(name, []).append(uri)
         lists = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
@@ -404,13 +416,8 @@ class ClientGroup:
 
     # -- internals -------------------------------------------------------------------------------
 
-    def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, R]:
-        client, _, argument = self._state.route(find)
-        return client, argument
-
-    def _locate_resource(self, key: str) -> tuple[str, str]:
-        _, name, uri = self._state.route(lambda catalog: catalog.route("resources", key))
-        return name, uri
+    def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, str, R]:
+        return self._state.route(find)
 
     def _clients_named(self, servers: Iterable[str] | None) -> dict[str, Client]:
         clients = self._state.clients()
@@ -427,3 +434,34 @@ class ClientGroup:
 def group_state(group: ClientGroup) -> GroupState:
     """The state of a group, for other packages of the library."""
     return group._state
+
+
+def _ping(client: Client, timeout: float | None) -> None:
+    deadline = Deadline(timeout)
+    try:
+        client.ping(timeout=timeout)
+    except NotSupported:
+        client.request("server/discover", timeout=deadline.remaining())
+
+
+def _iterate_completed(
+    clients: Mapping[str, Client], start: Callable[[Client], RequestFuture[R]], deadline: Deadline
+) -> Iterator[tuple[str, RequestFuture[R]]]:
+    in_flight: dict[RequestFuture[R], str] = {}
+    try:
+        for name, client in clients.items():
+            try:
+                future = start(client)
+            except McpError as error:
+                future = failed_future(error, core_of(client).pools.workers)
+            in_flight[future] = name
+        while in_flight:
+            with lending_handler():
+                done = wait(in_flight, deadline.remaining(), FIRST_COMPLETED).done
+            if not done:
+                raise TimeoutError(f"not all servers answered within {deadline.seconds:g} s")
+            for future in [future for future in in_flight if future in done]:
+                yield in_flight.pop(future), future
+    finally:
+        for future in in_flight:
+            future.cancel()

@@ -190,8 +190,8 @@ Find: TypeAlias = Callable[[Catalog, Any], tuple[Offered, Any]]
 class Router(Protocol):
     """The interface of a group for its routed operations."""
 
-    def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, Any]:
-        """The client of the item that `find` returns, and the argument for it."""
+    def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, str, Any]:
+        """The client and name of the server of the item that `find` returns, and the argument."""
         ...
 
 
@@ -284,7 +284,7 @@ class BoundRoute(BoundOperation[P, R]):
     ) -> Any:
         routed, named = self._routed, dict(kwargs)
         what = args[0] if args else named.pop(routed.first, None)
-        client, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
+        client, _, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
         return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
     @property

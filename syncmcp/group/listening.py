@@ -17,7 +17,7 @@ from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
-from syncmcp.group.parallel import run_all
+from syncmcp.group.member import declared_changes, run_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -172,7 +172,7 @@ class GroupSubscription:
             deadline = Deadline(default if timeout is None else limit)
             jobs[name] = partial(listening.close, deadline)
         for outcome in run_all(jobs, Deadline(None)).values():
-            if isinstance(outcome, BaseException):
+            if outcome is not None:
                 raise outcome
 
     def __enter__(self) -> Self:
@@ -204,7 +204,7 @@ def listen(
     if not lists.kinds and not uris:
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
     filters = {
-        name: _filter_for(client, lists, uris.get(name, ()), undeclared)
+        name: declared_changes(client, lists, undeclared)._replace(uris=tuple(uris.get(name, ())))
         for name, client in clients.items()
     }
     filters = {name: filter_ for name, filter_ in filters.items() if filter_.kinds or filter_.uris}
@@ -222,10 +222,8 @@ def listen(
     try:
         outcomes = run_all({name: partial(subscribe, name) for name in filters}, Deadline(None))
         for name, outcome in outcomes.items():
-            if isinstance(outcome, McpError):
+            if outcome is not None:
                 inboxes.exclude(name, outcome)
-            elif outcome is not None:
-                raise outcome
         if not listenings:
             for error in inboxes.errors.values():
                 raise error
@@ -241,19 +239,6 @@ def listen(
     agreed = {name: listenings[name] for name in filters if name in listenings}
     subscribed = {name: clients[name] for name in agreed}
     return GroupSubscription(subscribed, agreed, inboxes, limit, stop_after)
-
-
-def _filter_for(
-    client: Client, lists: ChangeFilter, uris: Sequence[str], undeclared: Undeclared | None
-) -> ChangeFilter:
-    """The part of the request that one server declares, or all of it with ``"try"``."""
-    if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
-        return lists._replace(uris=tuple(uris))
-    capabilities = client.server.capabilities
-    kinds = [
-        kind for kind in lists.kinds if getattr(getattr(capabilities, kind), "list_changed", False)
-    ]
-    return ChangeFilter("tools" in kinds, "prompts" in kinds, "resources" in kinds, tuple(uris))
 
 
 def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Mapping
+from concurrent.futures import Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines, text
 from syncmcp._base.text import visible
+from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
-from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._client.subscriptions import refresh
+from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import ChangeFilter
+from syncmcp.approval import as_approval
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.keys import KINDS, Lists
 from syncmcp.handlers.context import renamed
+from syncmcp.handlers.roots import Roots, as_roots
 from syncmcp.servers_file.entry import ServerEntry
 
 if TYPE_CHECKING:
     from syncmcp._client.subscriptions import Listener
+    from syncmcp._protocol.capabilities import Undeclared
     from syncmcp.errors import SubscriptionLost
     from syncmcp.handlers.context import ConnectedServer
-    from syncmcp.handlers.roots import Roots
 
+
+R = TypeVar("R")
 
 _log = logging.getLogger("syncmcp.group")
 
@@ -111,11 +118,6 @@ class GroupMember:
         """Set the state to failed, with its error."""
         self.state, self.error = "failed", error
 
-    def mark_wanted(self) -> None:
-        """Mark the client as wanted, so that a `close` from now on ends its opening."""
-        assert self.client is not None
-        core_of(self.client).allow_opening()
-
     def open(self, changed: Callable[[Lists], object]) -> Lists:
         """Connect, subscribe to changes, and fetch the lists. Blocks.
 
@@ -133,18 +135,8 @@ class GroupMember:
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
     ) -> Listener | None:
-        with delaying_forks():
-            from syncmcp._client.changes import DEBOUNCE
-            from syncmcp._client.subscriptions import refresh
-
-        capabilities = client.server.capabilities
-        try_undeclared = core_of(client).settings.undeclared == "try"
-        tools, prompts, resources = (
-            try_undeclared or bool(declared is not None and declared.list_changed)
-            for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
-        )
-        wanted = ChangeFilter(tools, prompts, resources)
-        if wanted == ChangeFilter():
+        wanted = declared_changes(client, ChangeFilter(True, True, True))
+        if not wanted.kinds:
             return None
         fetch_lists, log_lost = partial(fetch, self.name), partial(_log_lost, self.name)
         try:
@@ -158,11 +150,6 @@ class GroupMember:
         except McpError as error:
             _log.warning("[%s] sends no notifications of changes: %s", self.name, error)
             return None
-
-    def fetch(self) -> Lists:
-        """Fetch the present lists of the server."""
-        assert self.client is not None
-        return fetch(self.name, self.client)
 
     def close(self, deadline: Deadline) -> None:
         """Close the client if the group opened it, or else its listener, until `deadline`."""
@@ -201,6 +188,21 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
     return Lists(renamed(client.server, name), *map(all_of, KINDS))
 
 
+def declared_changes(
+    client: Client, wanted: ChangeFilter, undeclared: Undeclared | None = None
+) -> ChangeFilter:
+    """The part of `wanted` that the server declares, or all of it with ``"try"``."""
+    if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
+        return wanted
+    capabilities = client.server.capabilities
+    missing: Any = {
+        kind: False
+        for kind in wanted.kinds
+        if not getattr(getattr(capabilities, kind), "list_changed", False)
+    }
+    return wanted._replace(**missing)
+
+
 def _log_lost(name: str, error: SubscriptionLost) -> None:
     _log.warning("[%s] sends no more notifications of changes: %s", name, error)
 
@@ -234,15 +236,9 @@ class GroupOptions:
         self._shared = dict(shared)
         _refuse_name(self._shared)
         if self._shared.get("approval") is not None:
-            with delaying_forks():
-                from syncmcp.approval import as_approval
-
             self._shared["approval"] = as_approval(self._shared["approval"])
         self.roots: Roots | None = None
         if self._shared.get("roots") is not None:
-            with delaying_forks():
-                from syncmcp.handlers.roots import as_roots
-
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
         for name in _NAMED_CALLBACKS:
             if self._shared.get(name) is not None:
@@ -289,3 +285,41 @@ def check_server_name(name: object) -> None:
 def _refuse_name(options: Mapping[str, Any]) -> None:
     if "name" in options:
         raise UsageError("the servers of a group have the names that they are given by")
+
+
+# -- the same job for many servers ----------------------------------------------------------------
+
+MAX_PARALLEL: Final = 32
+"""The most servers that are opened or closed at the same time."""
+
+
+def run_all(jobs: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R | McpError]:
+    """Run jobs on threads of their own; return the result or error of each.
+
+    Jobs that have not ended by `deadline` go on, and are missing in the result. Any exception that
+    is no `McpError` is raised.
+    """
+    # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.
+    workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)
+    futures: dict[str, Future[R]] = {name: Future() for name in jobs}
+    for name, job in jobs.items():
+        workers.run(partial(_run_job, job, futures[name]))
+    with lending_handler():
+        done = wait(futures.values(), deadline.remaining()).done
+    outcomes: dict[str, R | McpError] = {}
+    for name, future in futures.items():
+        if future in done:
+            error = future.exception()
+            if error is not None and not isinstance(error, McpError):
+                raise error
+            outcomes[name] = future.result() if error is None else error
+    return outcomes
+
+
+def _run_job(job: Callable[[], R], future: Future[R]) -> None:
+    try:
+        result = job()
+    except BaseException as error:  # returned to the caller of `run_all`
+        future.set_exception(error)
+    else:
+        future.set_result(result)

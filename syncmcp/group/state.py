@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from syncmcp._client.client import Client
+from syncmcp._client.core import core_of
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SingleFlight
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
 from syncmcp.group.catalog import Catalog
 from syncmcp.group.keys import Lists, NameHook, Offered
-from syncmcp.group.member import ENDED_STATES, GroupMember, Source
-from syncmcp.group.parallel import run_all
+from syncmcp.group.member import ENDED_STATES, GroupMember, Source, fetch, run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
 
@@ -167,7 +167,12 @@ class GroupState:
             self.check_open()
             members = {n: member for n, member in self._members.items() if member.state == "open"}
             before = {name: member.lists for name, member in members.items()}
-        outcomes = run_all({name: member.fetch for name, member in members.items()}, Deadline(None))
+        jobs = {
+            name: partial(fetch, name, member.client)
+            for name, member in members.items()
+            if member.client is not None
+        }
+        outcomes = run_all(jobs, Deadline(None))
         fetched: list[GroupMember] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
@@ -308,8 +313,6 @@ class GroupState:
                 with self._lock:
                     if member.state == "opening":
                         member.fail(outcome)
-            elif isinstance(outcome, BaseException):
-                raise outcome
 
     def _open_one(self, member: GroupMember) -> None:
         """Open one server; close it again if that fails."""
@@ -317,7 +320,8 @@ class GroupState:
             with self._lock:
                 if member.state != "opening":
                     raise _closed_error(member.name)
-                member.mark_wanted()
+                assert member.client is not None
+                core_of(member.client).allow_opening()  # a `close` from now on ends the opening
             lists = member.open(
                 partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
             )
