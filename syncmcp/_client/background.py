@@ -232,10 +232,10 @@ class FutureDrive(Drive[R]):
     def _request(
         self, send: Send, on_done: Callable[[PendingRequest], object] | None = None
     ) -> Any:
-        core, connection, dialect = self._core, self._connection, None
+        core, connection = self._core, self._connection
         if self._preparing:
-            if connection is not None:
-                dialect = connection.agreed.check(send.method, self.options.undeclared)
+            if connection is not None and send.method in connection.agreed.unavailable:
+                connection.agreed.check(send.method, self.options.undeclared)
             if self._defer(send):
                 return PENDING
         elif self._needs_thread:
@@ -258,7 +258,7 @@ class FutureDrive(Drive[R]):
         if self._frames is not None:
             frame, self._frames = self._frames.setdefault(connection, []), None
         self._abort_pending = partial(connection.cancel, call)
-        connection.start(call, send.params, dialect, send.offer, frame)
+        connection.start(call, send.params, None, send.offer, frame)
         return PENDING
 
     def _on_thread_ended(self, call: PendingRequest, *, repeated: bool) -> None:

@@ -16,7 +16,7 @@ from syncmcp._concurrency.pool import (
     BACKLOG,
     DaemonPool,
     SerialExecutor,
-    in_handler,
+    current,
     lending_handler,
     slot_released,
 )
@@ -121,7 +121,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         try:
             if self._value is not None:  # the cheapest way to a result that has arrived
                 return self._value
-            if not in_handler():
+            if not current.handler:
                 return super().result(timeout)
             with slot_released():
                 return super().result(timeout)

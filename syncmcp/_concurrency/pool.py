@@ -57,7 +57,7 @@ class DaemonPool:
         self._name = name
         self._limit = limit
         self._linger = linger
-        self.lends = lends
+        self._lends = lends
         # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
         self._waiting: deque[Callable[[], object]] = deque()
@@ -183,8 +183,9 @@ class DaemonPool:
                 return  # `_undo_start` was faster
             job: Callable[[], object] | None = box.pop()
         inbox: _Inbox = SimpleQueue()
+        current.handler = self._lends
         while job is not None:
-            slot = _current.slot = PoolSlot(self)
+            slot = current.slot = PoolSlot(self)
             try:
                 job()
             except BaseException:  # sys.exit() in a callback ends the callback, not the pool
@@ -240,11 +241,6 @@ class PoolSlot:
         self._lent = 0
         self._abandoned = False
 
-    @property
-    def lends(self) -> bool:
-        """True if every blocking call of this library within the job lends the slot."""
-        return self._workers.lends
-
     def lend(self) -> None:
         """Let another job run until `take_back` was called as often as `lend`."""
         with self._lock:
@@ -280,39 +276,33 @@ class PoolSlot:
 
 
 class _Current(threading.local):
-    """The slot of the job that runs on the current thread."""
+    """What the current thread runs."""
 
     slot: PoolSlot | None = None
+    """The slot of its job, if a `DaemonPool` runs it."""
+
+    handler = False
+    """Whether the job is a handler, whose blocking calls lend its slot."""
 
 
-_current = _Current()
+current = _Current()
+"""What the current thread runs; calls read it often, so there is no function for it."""
 
 
 def _after_fork_in_child() -> None:
     # The thread that forked is a plain thread here. Its pool has no other thread, and the pool's
     # queued jobs are the parent's.
-    _current.slot = None
+    current.slot, current.handler = None, False
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def in_handler() -> bool:
-    """True if this thread runs a handler, whose blocking calls lend its slot."""
-    slot = _current.slot
-    return slot is not None and slot.lends
-
-
-def current_slot() -> PoolSlot | None:
-    """The slot of the job that runs on this thread, if a `DaemonPool` runs it."""
-    return _current.slot
-
-
 @contextmanager
 def slot_released() -> Iterator[None]:
     """Lend the slot of this thread's job, if it has one, for the length of the `with`."""
-    slot = _current.slot
+    slot = current.slot
     if slot is None:
         yield
         return
@@ -325,7 +315,7 @@ def slot_released() -> Iterator[None]:
 
 def lending_handler() -> AbstractContextManager[None]:
     """Like `slot_released` if this thread runs a handler, else nothing. For every blocking wait."""
-    return slot_released() if in_handler() else _NOTHING
+    return slot_released() if current.handler else _NOTHING
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()

@@ -40,9 +40,9 @@ class BatchFrames:
                 jsonrpc.encode_batch([out.body for out in outs]),
                 None,
                 None,
+                tuple(id for out in outs for id in out.ids),
                 outs[0].headers,
                 LatestDeadline([out.deadline for out in outs]),
-                tuple(id for out in outs for id in out.ids),
             )
             for out in outs:
                 out.batch = carrier

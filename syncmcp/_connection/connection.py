@@ -334,7 +334,7 @@ class Connection:
             if call.interception is not None:
                 call.interception.send_failed(error)
             raise
-        out = Outgoing(body, method, call.id, headers, call.deadline)
+        out = Outgoing(body, method, call.id, (call.id,), headers, call.deadline)
         with self._lock:
             call.out = out
             # If the call was taken before now, its caller was told that it was not sent.

@@ -84,7 +84,7 @@ class Notifier:
                 server=self._label,
                 method=method,
             )
-        out = Outgoing(jsonrpc.encode_notification(method, params), method, None, {}, deadline)
+        out = Outgoing(jsonrpc.encode_notification(method, params), method, None, (), {}, deadline)
         self._send(self._transport.send, out)
 
     def cancelled(self, id: int, method: str, error: McpError) -> None:
@@ -151,7 +151,7 @@ class Notifier:
 
     def _owe(self, body: bytes, method: str | None) -> Outgoing | None:
         """Make a frame that is owed to the server; `None` if too much is owed to it already."""
-        out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
+        out = Outgoing(body, method, None, (), {}, Deadline(POST_SECONDS))
         try:
             out.enter(self.owed)
         except LimitExceeded as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
-from syncmcp._concurrency.pool import in_handler
+from syncmcp._concurrency.pool import current
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
 from syncmcp.errors import UsageError
@@ -111,7 +111,7 @@ class ResolvedOptions:
         self.undeclared: Undeclared = undeclared
         # A call made by a handler or an interceptor is not queued: the calls before it may wait
         # for that handler or interceptor.
-        self.nested = in_handler() or bool(within.get())
+        self.nested = current.handler or bool(within.get())
         # The trace context of the caller, once it was read; see `with_trace_context`.
         self.trace: Mapping[str, str] | None = None if _SOURCE in sys.modules else NO_TRACE
         # Called with progress, and with the parameters of log messages, on the thread that reads.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.forks import delaying_forks
-from syncmcp._concurrency.pool import current_slot
+from syncmcp._concurrency.pool import current
 from syncmcp._concurrency.timing import Alarm, Deadline, Hold
 from syncmcp._connection.answering import (
     NO_ANSWER,
@@ -193,7 +193,7 @@ class InboundRequest:
             self._settle(None)
             return
         forget = call_when_cancelled(context.cancel, self._handler_cancelled)
-        self._handler_context, self._slot = context, current_slot()
+        self._handler_context, self._slot = context, current.slot
         # First: a request that is settled meanwhile has ended its hold before or ends it later.
         self.hold.begin()
         if self._registry.begin(self):

@@ -8,6 +8,7 @@ connection gets a new transport.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from syncmcp._base.text import redact
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.transports")
 
 
+@dataclass(eq=False, slots=True)
 class Outgoing:
     """One outgoing frame.
 
@@ -44,32 +46,18 @@ class Outgoing:
         submitted: Whether the frame was passed to the transport.
     """
 
-    __slots__ = (
-        "backlog", "batch", "body", "created_at", "deadline", "headers", "id", "ids", "method",
-        "state", "status", "submitted",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        body: bytes,
-        method: str | None,
-        id: int | None,
-        headers: Mapping[str, str],
-        deadline: Deadline,
-        ids: tuple[int, ...] = (),
-    ) -> None:
-        self.body = body
-        self.method = method
-        self.id = id
-        self.ids = ids if id is None else (id,)
-        self.headers = headers
-        self.deadline = deadline
-        self.status = 0
-        self.state: Any = None
-        self.backlog: Backlog | None = None
-        self.batch: Outgoing | None = None
-        self.created_at = monotonic()
-        self.submitted = False
+    body: bytes
+    method: str | None
+    id: int | None
+    ids: tuple[int, ...]
+    headers: Mapping[str, str]
+    deadline: Deadline
+    status: int = 0
+    state: Any = None
+    backlog: Backlog | None = None
+    batch: Outgoing | None = None
+    created_at: float = field(default_factory=monotonic)
+    submitted: bool = False
 
     def enter(self, backlog: Backlog) -> None:
         """Have `backlog` count the frame until it leaves.

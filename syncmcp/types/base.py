@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -22,6 +23,7 @@ from pydantic import (
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
 from syncmcp.errors import InvalidOutput
 
@@ -55,10 +57,6 @@ def field_of(value: Any, name: str) -> Any:
     return getattr(value, name, None)
 
 
-def _null_is_false(value: Any) -> Any:
-    return False if value is None else value
-
-
 def _absent_if_malformed(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -70,7 +68,18 @@ def _not_below_zero(value: Any) -> Any:
     return 0 if isinstance(value, (int, float)) and value < 0 else value
 
 
-Flag: TypeAlias = Annotated[bool, BeforeValidator(_null_is_false)]
+class _NullIsFalse:
+    """Annotates a boolean that may be ``null``, which no Python function has to look for."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        null = core_schema.no_info_after_validator_function(bool, core_schema.none_schema())
+        return core_schema.union_schema(
+            [handler(source), null], mode="left_to_right", custom_error_type="bool_parsing"
+        )
+
+
+Flag: TypeAlias = Annotated[bool, _NullIsFalse]
 """A boolean that is false if absent; some servers send ``null`` for that."""
 
 Hint = WrapValidator(_absent_if_malformed)

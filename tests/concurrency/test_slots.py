@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.pool import DaemonPool, PoolSlot, current_slot, slot_released
+from syncmcp._concurrency.pool import DaemonPool, PoolSlot, current, slot_released
 from syncmcp._concurrency.timing import Deadline
 from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
 
@@ -69,7 +69,7 @@ class Job:
         pool.submit(self._run, at_once=at_once)
 
     def _run(self) -> None:
-        self.slot = current_slot()
+        self.slot = current.slot
         self._started.set()
         while (order := self._orders.get(timeout=PATIENCE)) is not None:
             self._reports.put(order())
@@ -276,9 +276,9 @@ def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None
 
 
 def test_lending_is_nothing_to_a_thread_of_no_pool() -> None:
-    assert current_slot() is None
+    assert current.slot is None
     with slot_released():
-        assert current_slot() is None
+        assert current.slot is None
 
 
 def test_a_slot_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
@@ -495,7 +495,7 @@ class Disorder:
         return done
 
     def _job(self, number: int, plan: list[Any], done: threading.Event, at_once: bool) -> None:
-        slot = current_slot()
+        slot = current.slot
         assert slot is not None
         abandoned = threading.Event()
         if not at_once:

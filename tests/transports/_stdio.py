@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import library_threads
@@ -42,7 +43,9 @@ def python(code: str, *args: str, **options: Any) -> Stdio:
 
 
 def frame(body: bytes = b'{"id":1}', id: int | None = 1) -> Outgoing:
-    return Outgoing(body, "test", id, {}, Deadline(None))
+    ids = () if id is None else (id,)
+    now = timing.monotonic()  # the clock that tests move
+    return Outgoing(body, "test", id, ids, {}, Deadline(None), created_at=now)
 
 
 class Notes:
@@ -149,6 +152,7 @@ def threads() -> list[threading.Thread]:
 
 PROGRAM = """
 import os, signal, subprocess, sys, threading, time
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ForkedError

@@ -306,12 +306,12 @@ def request(
     """A request on its way out."""
     id = next(_ids)
     body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
-    return Outgoing(body.encode(), method, id, headers or {}, Deadline(seconds))
+    return Outgoing(body.encode(), method, id, (id,), headers or {}, Deadline(seconds))
 
 
 def notification(method: str = "notifications/initialized", seconds: float = WAIT) -> Outgoing:
     body = json.dumps({"jsonrpc": "2.0", "method": method})
-    return Outgoing(body.encode(), method, None, {}, Deadline(seconds))
+    return Outgoing(body.encode(), method, None, (), {}, Deadline(seconds))
 
 
 @contextlib.contextmanager

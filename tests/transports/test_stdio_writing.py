@@ -443,7 +443,7 @@ class Stalled:
     """A writer whose server has taken three bytes of the first frame, and reads no more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        modules = ("_concurrency.timing", "transports._pipes", "transports.base")
+        modules = ("_concurrency.timing", "transports._pipes")
         names = [f"syncmcp.{module}" for module in modules]
         self.clock = Clock(monkeypatch, *names, stands=True)
         self.owner, self.process = FakeOwner(), FakeProcess(3)
