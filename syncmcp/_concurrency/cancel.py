@@ -45,9 +45,11 @@ class CancelToken:
     """
 
     def __init__(self, *links: CancelToken | threading.Event) -> None:
-        self._event = threading.Event()
         # Guards what follows. Never held while a callback runs.
         self._lock = threading.RLock()
+        self._cancelled = False
+        # Made by the first thread that waits: most tokens are never waited for.
+        self._event: threading.Event | None = None
         self._reason: str | None = None
         self._internal_callbacks: dict[int, Callable[[], object]] = {}
         self._callbacks: dict[int, Callable[[], object]] = {}
@@ -94,7 +96,7 @@ class CancelToken:
     @property
     def cancelled(self) -> bool:
         """True once the token is cancelled."""
-        return self._event.is_set()
+        return self._cancelled
 
     @property
     def reason(self) -> str | None:
@@ -103,8 +105,14 @@ class CancelToken:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until cancelled, at most `timeout` seconds; return True if it is cancelled."""
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._cancelled:
+                    self._event.set()
+            event = self._event
         with lending_handler():
-            return self._event.wait(timeout)
+            return event.wait(timeout)
 
     def raise_if_cancelled(self) -> None:
         """Raise `RequestCancelled` if the token is cancelled."""
@@ -130,7 +138,7 @@ class CancelToken:
         self, registry: dict[int, Callable[[], object]], callback: Callable[[], object]
     ) -> Callable[[], None]:
         with self._lock:
-            if not self._event.is_set():
+            if not self._cancelled:
                 self._keys += 1
                 key = self._keys
                 registry[key] = callback
@@ -150,7 +158,7 @@ class CancelToken:
         # A link may live for ever, so it must not keep its followers alive. They are pruned here,
         # because a finalizer could run in a thread that holds the lock.
         with link._lock:
-            if not link._event.is_set():
+            if not link._cancelled:
                 link._followers.append(weakref.ref(self))
                 if len(link._followers) >= link._prune_at:
                     link._followers = [ref for ref in link._followers if ref() is not None]
@@ -161,10 +169,12 @@ class CancelToken:
 
     def _cancel(self, reason: str | None, *, on_timer: bool) -> bool:
         with self._lock:
-            if self._event.is_set():
+            if self._cancelled:
                 return False
             self._reason = reason
-            self._event.set()
+            self._cancelled = True
+            if self._event is not None:
+                self._event.set()
             internal = list(self._internal_callbacks.values())
             callbacks = list(self._callbacks.values())
             followers = self._followers
@@ -198,7 +208,7 @@ class _EventToken(CancelToken):
     @property
     def cancelled(self) -> bool:
         """True once the event is set."""
-        return self._event.is_set() or self._source.is_set()
+        return self._cancelled or self._source.is_set()
 
     def _register(
         self, registry: dict[int, Callable[[], object]], callback: Callable[[], object]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -15,7 +16,7 @@ from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import NotSupported, UsageError
 from syncmcp.handlers.identity import ServerIdentity, given_name
-from syncmcp.handlers.url_completion import Run, UrlVisit
+from syncmcp.handlers.url_completion import Run, UrlVisit, run_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -189,12 +190,14 @@ class HandlerContext:
         "_cancel",
         "_client",
         "_deadline",
+        "_ended",
+        "_lock",
         "_progress",
         "_provisional",
+        "_run",
         "_server",
         "_show",
         "_visit",
-        "_visit_set",
         "call",
         "method",
         "resumes_call",
@@ -224,10 +227,12 @@ class HandlerContext:
         # The answer that is sent if the time runs out.
         self._provisional: dict[str, Any] | None = None
         self.resumes_call = resumes_call
-        # Of a question without a URL, it ends with the question; from its first use on the token,
-        # which the program may keep for long, settles it.
-        self._visit = UrlVisit()
-        self._visit_set = False
+        # Guards the visit to the URL. Of a question without one it is made by the first thread that
+        # uses it, and ends with the question, or with the token.
+        self._lock = threading.RLock()
+        self._visit: UrlVisit | None = None
+        self._ended = False
+        self._run: Run = run_inline
 
     @property
     def client(self) -> Client:
@@ -366,20 +371,29 @@ class HandlerContext:
 def end_context(context: HandlerContext) -> None:
     """Drop the references to the question, after the handler: a program may keep the context."""
     context._show = None
-    if not context._visit.agreed:
-        context._visit.settle(done=False)
+    with context._lock:
+        context._ended, visit = True, context._visit
+    if visit is not None and not visit.agreed:
+        visit.settle(done=False)
 
 
 def visit_of(context: HandlerContext) -> UrlVisit:
     """The visit to the URL; of a question without one, a visit that is never completed."""
-    if not context._visit_set:
-        set_visit(context, context._visit)
-    return context._visit
+    with context._lock:
+        if context._visit is not None:
+            return context._visit
+        visit = context._visit = UrlVisit(context._run)
+        ended = context._ended
+    if ended:
+        visit.settle(done=False)
+    else:
+        call_when_cancelled(context.cancel, partial(visit.settle, done=False))
+    return visit
 
 
 def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
     """Set the visit that the question asks for; cancelling the question settles it."""
-    context._visit, context._visit_set = visit, True
+    context._visit = visit
     call_when_cancelled(context.cancel, partial(visit.settle, done=False))
 
 
@@ -395,7 +409,7 @@ def provisional(context: HandlerContext) -> dict[str, Any] | None:
 
 def run_callbacks_with(context: HandlerContext, run: Run) -> None:
     """Have `run` call the callbacks of `HandlerContext.on_completed`, on a pool thread."""
-    context._visit.run = run
+    context._run = run
 
 
 def show_with(context: HandlerContext, show: Callable[[str], object]) -> None:
@@ -420,5 +434,5 @@ def nested_context(
         progress=outer.report_progress,
         show=show,
     )
-    context._visit.run = outer._visit.run
+    context._run = outer._run
     return context

@@ -313,7 +313,7 @@ def _block_tag(value: Any) -> str:
 
 
 def _sampling_tag(value: Any) -> str:
-    kind = field_of(value, "type")
+    kind = value.get("type") if type(value) is dict else field_of(value, "type")
     return kind if isinstance(kind, str) and kind in _SAMPLING_BLOCKS else "unknown"
 
 

@@ -238,7 +238,10 @@ def shown(page: str) -> list[tuple[str, str]]:
     return re.findall(pair, text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+FIRST_PAGES = ("README.md", "docs/index.md")
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES)
 def test_each_script_of_the_first_pages_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     scripts = shown(page)
     assert [script for script, _ in scripts] == blocks(page) != []
