@@ -403,8 +403,8 @@ class Client:
 
         Keep it secret like a password: with the id, anybody can send requests in this session.
         """
-        resumable = self._core.resumable()
-        return None if resumable is None else resumable.session_id
+        connection = self._core.connection
+        return None if connection is None else connection.transport.session_id
 
     @property
     def last_event_id(self) -> str | None:
@@ -412,8 +412,8 @@ class Client:
 
         For `Http(last_event_id=...)`; `None` without such a stream, or if its events have no ids.
         """
-        resumable = self._core.resumable()
-        return None if resumable is None else resumable.last_event_id
+        connection = self._core.connection
+        return None if connection is None else connection.transport.last_event_id
 
     def dump(self) -> Dump:
         """A snapshot of what the client is doing; works in any state, on any thread.

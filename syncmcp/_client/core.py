@@ -45,7 +45,6 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers.context import ConnectedServer
-from syncmcp.transports.base import Resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -487,13 +486,6 @@ class ClientCore:
         if (negotiated := self.negotiated) is None:
             raise self.not_open()
         return self.settings.connected_server(negotiated)
-
-    def resumable(self) -> Resumable | None:
-        """The transport, if its session can be resumed by another client."""
-        connection = self.connection
-        if connection is None or not isinstance(connection.transport, Resumable):
-            return None
-        return connection.transport
 
     @property
     def of_this_process(self) -> bool:

@@ -31,7 +31,6 @@ from syncmcp.errors import (
     SubscriptionLost,
     TransportError,
 )
-from syncmcp.transports.base import HasServerStream as HasStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -151,8 +150,7 @@ class SessionSubscription(SubscriptionBackend):
         core = self._core()
         assert core is not None
         connection = core.ensure_connection(deadline)
-        if isinstance(connection.transport, HasStream):
-            connection.transport.wait_listening(deadline)
+        connection.transport.wait_listening(deadline)
         if not connection.router.server_stream_open:
             raise NotSupported(
                 "the server has no stream for notifications of changes", server=self._label

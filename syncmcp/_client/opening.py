@@ -46,7 +46,7 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
-from syncmcp.transports.base import HasServerStream, HasStderr, Resumable, TransportSource
+from syncmcp.transports.base import TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
@@ -291,8 +291,7 @@ def open_connection(
             connection.open(deadline)
         with delaying_forks():  # the first call must not load them
             types.load()  # while a child process starts
-        transport = connection.transport
-        if isinstance(transport, Resumable) and transport.session_id is not None:
+        if connection.transport.session_id is not None:
             dialect = _resume_session(connection, mode, hello, deadline)
             if dialect is not None:
                 _adopt(connection, dialect, every_capability(dialect), hello, deadline)
@@ -337,8 +336,8 @@ def open_connection(
         elif command is not None and probe is not None and probe.refused:
             revision_memory.learn(command, None, failed_probe=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            if isinstance(connection.transport, HasStderr):  # complete, as the process has ended
-                error.stderr_tail = connection.transport.stderr_tail()
+            # Complete, as the process has ended.
+            error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
             raise ConnectFailed(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
@@ -363,7 +362,7 @@ def _adopt(
     if connection.transport.blocking:  # HTTP, the only transport with headers
         dialect.mirror_arguments(partial(_log_omitted_tool, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
-    if any(hello.offer) and isinstance(connection.transport, HasServerStream):
+    if any(hello.offer):
         # Questions of the server before the stream is open would be lost, and never answered.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 

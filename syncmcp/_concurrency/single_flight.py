@@ -38,7 +38,6 @@ class Caller(Protocol):
 
         May raise an exception of its own if the call is aborted.
         """
-        ...
 
 
 class SharedAttempt(Generic[T]):

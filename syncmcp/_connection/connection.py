@@ -52,7 +52,7 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers import offer_of
-from syncmcp.transports.base import HasStderr, Outgoing, Transport
+from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._connection.client_services import ClientServices
@@ -160,12 +160,11 @@ class Connection:
         with self._lock:
             calls, waiting = self._table.open_calls(), len(self._table.queued)
         owed = {**self.router.facts(), **self.notifier.owed.facts()}
-        tail = self.transport.stderr_tail() if isinstance(self.transport, HasStderr) else ""
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.questions.facts(),
             "queues": {"calls": waiting, **self.questions.queue_facts(), **owed},
-            "server": {"stderr": tail, "said": self.transport.describe()},
+            "server": {"stderr": self.transport.stderr_tail(), "said": self.transport.describe()},
         }
 
     def drain(self, deadline: Deadline) -> None:

@@ -155,8 +155,8 @@ def require_pkce(auth_server: AuthServer) -> None:
     methods = server.code_challenge_methods_supported or ()
     if auth_server.published and "S256" not in methods:
         raise DiscoveryFailed(
-            f"the authorization server {_quoted(server.issuer)} does not say that it supports"
-            " PKCE with S256 (code_challenge_methods_supported): signing in would not be safe"
+            f"{named(server)} does not say that it supports PKCE with S256"
+            " (code_challenge_methods_supported): signing in would not be safe"
         )
 
 
@@ -300,6 +300,11 @@ def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, 
 def _quoted(url: str | None) -> str:
     """A server's URL for a message, quoted."""
     return repr(url) if url is None else whole(url, 200)
+
+
+def named(server: AuthorizationServerMetadata) -> str:
+    """What messages call an authorization server."""
+    return f"the authorization server {_quoted(server.issuer)}"
 
 
 OFFLINE = "offline_access"

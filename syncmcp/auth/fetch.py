@@ -25,14 +25,17 @@ from syncmcp._http.connections import Adapter
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted, current
 from syncmcp._http.session import body_of, finish
-from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth.discovery import Origin, origin_of
 from syncmcp.auth.steps import HttpRequest, HttpResponse, json_members
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from requests.models import PreparedRequest
 
+    from syncmcp._http.url_guard import UrlGuard
     from syncmcp.auth.signing import DPoPProver
     from syncmcp.auth.steps import FetchSteps
 
@@ -54,18 +57,25 @@ _SECRET_MEMBERS: Final = frozenset(
 # Idle connections kept for each host: the steps make one request after the other.
 _CONNECTIONS: Final = 1
 
+# The longest body, in bytes, after decoding.
+_LIMIT = 1024 * 1024
 
-class Fetcher:
-    """Sends `HttpRequest`s. Used from any thread.
+# Seconds for one request with its redirects. The deadline of the exchange on the current thread may
+# come sooner.
+_TIMEOUT = 30.0
+
+T = TypeVar("T")
+
+
+class Driver:
+    """Runs the steps of signing in for one MCP server. Used from any thread.
 
     Args:
         guard: Decides which URLs and IP addresses are allowed.
         session: Supplies `proxies`, `verify`, `cert` and `trust_env`; nothing else of it is used.
             By default they come from the environment, read once for each host.
-        limit: The longest body, in bytes, after decoding.
-        timeout: Seconds for one request with its redirects. The deadline of the exchange on the
-            current thread may come sooner.
-        secrets: Learns the passwords of proxies.
+        prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
+        secrets: Learns what is secret in requests and responses, and is removed from errors.
     """
 
     def __init__(
@@ -73,20 +83,18 @@ class Fetcher:
         guard: UrlGuard,
         *,
         session: requests.Session | None = None,
-        limit: int = 1024 * 1024,
-        timeout: float = 30.0,
+        prover: DPoPProver | None = None,
         secrets: Secrets | None = None,
     ) -> None:
-        self._guard = guard
-        self._secrets = Secrets() if secrets is None else secrets
-        self._limit = limit
-        self._timeout = timeout
+        self.guard = guard
+        self.secrets = Secrets() if secrets is None else secrets
+        self._prover = prover
         self._session = requests.Session()
         if session is not None:
             for name in ("proxies", "verify", "cert", "trust_env"):
                 setattr(self._session, name, getattr(session, name))
         self._initialize()
-        _fetchers.add(self)
+        _drivers.add(self)
 
     def _initialize(self) -> None:
         """Set up what a forked child must not share with its parent."""
@@ -96,10 +104,52 @@ class Fetcher:
         self._open_requests = 0
         self._settings: dict[Origin, Mapping[str, Any]] = {}
 
+    def run(self, steps: FetchSteps[T]) -> T:
+        """Run steps to their end, on this thread.
+
+        Raises:
+            AuthError: The steps raised it, or the guard refuses a URL.
+            TransportError: A request failed.
+            RequestTimeout: The deadline of the exchange on this thread passed.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self._fetch_bound(request))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except McpError as error:  # it may quote the authorization server
+            self.secrets.clean(error)
+            raise
+        finally:
+            steps.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close idle connections, unless a request is open. The driver stays usable."""
+        with self._lock:
+            if not self._open_requests:
+                self._adapter.close()
+
+    def _fetch_bound(self, request: HttpRequest) -> HttpResponse:
+        if self._prover is None or not request.token:
+            return self.fetch(request)
+        answer = self.fetch(self._prover.bind_token_request(request))
+        if self._prover.token_request_needs_nonce(request, answer):
+            # Refused without a nonce; the response contains one (RFC 9449 §8).
+            if request.renew is not None:
+                request = request.renew()
+            answer = self.fetch(self._prover.bind_token_request(request))
+            self._prover.token_request_needs_nonce(request, answer)
+        return answer
+
     def fetch(self, request: HttpRequest) -> HttpResponse:
         """Send a request; for a GET without a secret, follow up to five redirects in its origin.
 
-        Other redirects are returned, and so are error statuses.
+        Other redirects are returned, and so are error statuses. What is secret in the request, and
+        in the response, is known from here on.
 
         Raises:
             UnsafeUrl: The guard refuses the URL, or all IP addresses of its host. Nothing was sent.
@@ -108,25 +158,28 @@ class Fetcher:
             RequestTimeout: The deadline of the exchange on this thread passed.
             ExchangeAborted: That exchange was aborted.
         """
+        self.secrets.add_headers(request.headers)
+        self._learn(parse_qsl((request.body or b"").decode("utf-8", "replace")))
         check_headers(request.headers, "a request of signing in")
         with self._lock:
             self._open_requests += 1
         try:
-            return self._run(request)
+            response = self._run(request)
         finally:
             with self._lock:
                 self._open_requests -= 1
+        self._learn(json_members(response).items())
+        return response
 
-    def close(self) -> None:
-        """Close idle connections, unless a request is open. The fetcher stays usable."""
-        with self._lock:
-            if not self._open_requests:
-                self._adapter.close()
+    def _learn(self, members: Iterable[tuple[str, Any]]) -> None:
+        for name, value in members:
+            if name in _SECRET_MEMBERS and isinstance(value, str):
+                self.secrets.add(value, "secret")
 
     def _run(self, request: HttpRequest) -> HttpResponse:
         outer = current()
         left = None if outer is None else outer.deadline.remaining()
-        seconds = self._timeout if left is None else min(left, self._timeout)
+        seconds = _TIMEOUT if left is None else min(left, _TIMEOUT)
         with AbortableExchange(Deadline(seconds)) as inner:
             if outer is not None:
                 outer.abort_with(inner.abort)
@@ -164,15 +217,15 @@ class Fetcher:
     def _send_once(
         self, exchange: AbortableExchange, request: HttpRequest, url: str
     ) -> HttpResponse:
-        exchange.resolve = self._guard.pin(url)
+        exchange.resolve = self.guard.pin(url)
         prepared = _prepare(request, url)
         settings = self._settings_of(url)
         left = exchange.deadline.remaining()
         response = self._adapter.send(prepared, timeout=(left, None), **settings)
-        if self._guard.is_own(url):
-            self._guard.record_peer(response)
+        if self.guard.is_own(url):
+            self.guard.record_peer(response)
         try:
-            body = b"".join(body_of(exchange, response, self._limit))
+            body = b"".join(body_of(exchange, response, _LIMIT))
         finally:
             finish(exchange, response)
         names = {name.lower(): value for name, value in response.headers.items()}
@@ -187,7 +240,7 @@ class Fetcher:
                     url, {}, True, session.verify, session.cert
                 )
                 for proxy in settings["proxies"].values():
-                    self._secrets.give_url(proxy)
+                    self.secrets.give_url(proxy)
             return self._settings[origin]
 
     def _as_error(
@@ -198,9 +251,9 @@ class Fetcher:
             return found
         cause = found.__cause__
         if exchange.aborted:
-            found = AuthError(f"no answer came within {self._timeout:g} s")
+            found = AuthError(f"no answer came within {_TIMEOUT:g} s")
         elif isinstance(found, LimitExceeded):
-            found = AuthError(f"an answer is longer than {self._limit} bytes")
+            found = AuthError(f"an answer is longer than {_LIMIT} bytes")
         elif not isinstance(found, ConnectFailed):
             # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
@@ -242,96 +295,14 @@ def _timed_out(deadline: Deadline) -> RequestTimeout:
     )
 
 
-_fetchers: weakref.WeakSet[Fetcher] = weakref.WeakSet()
+_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     # On a shared connection, each process would receive responses for the other.
-    for fetcher in list(_fetchers):
-        fetcher._initialize()
+    for driver in list(_drivers):
+        driver._initialize()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-T = TypeVar("T")
-
-
-class Driver:
-    """Runs the steps of signing in for one MCP server. Used from any thread.
-
-    Args:
-        url: The MCP server.
-        session: Supplies proxies and certificates.
-        allow_private: Whether any server may name addresses of private networks and of this
-            computer, also with plain ``http``. Addresses of the local link and of cloud metadata
-            are always refused.
-        prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
-        secrets: Learns what is secret in requests and responses, and is removed from errors.
-
-    Attributes:
-        guard: Checks the URLs that servers name.
-        secrets: As given.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        session: requests.Session | None = None,
-        allow_private: bool = False,
-        prover: DPoPProver | None = None,
-        secrets: Secrets | None = None,
-    ) -> None:
-        self.guard = UrlGuard(url, allow_private=allow_private)
-        self._prover = prover
-        self.secrets = Secrets() if secrets is None else secrets
-        self._fetcher = Fetcher(self.guard, session=session, secrets=self.secrets)
-
-    def run(self, steps: FetchSteps[T]) -> T:
-        """Run steps to their end, on this thread.
-
-        Raises:
-            AuthError: The steps raised it, or the guard refuses a URL.
-            TransportError: A request failed.
-            RequestTimeout: The deadline of the exchange on this thread passed.
-            ExchangeAborted: The exchange on this thread was aborted.
-        """
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(self._fetch(request))
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        except McpError as error:  # it may quote the authorization server
-            self.secrets.clean(error)
-            raise
-        finally:
-            steps.close()
-            self._fetcher.close()
-
-    def _fetch(self, request: HttpRequest) -> HttpResponse:
-        if self._prover is None or not request.token:
-            return self._send(request)
-        answer = self._send(self._prover.bind_token_request(request))
-        if self._prover.token_request_needs_nonce(request, answer):
-            # Refused without a nonce; the response contains one (RFC 9449 §8).
-            if request.renew is not None:
-                request = request.renew()
-            answer = self._send(self._prover.bind_token_request(request))
-            self._prover.token_request_needs_nonce(request, answer)
-        return answer
-
-    def _send(self, request: HttpRequest) -> HttpResponse:
-        """Send one request. What is secret in it, and in the response, is known from here on."""
-        self.secrets.add_headers(request.headers)
-        for name, value in parse_qsl((request.body or b"").decode("utf-8", "replace")):
-            if name in _SECRET_MEMBERS:
-                self.secrets.add(value, "secret")
-        response = self._fetcher.fetch(request)
-        for name, value in json_members(response).items():
-            if name in _SECRET_MEMBERS and isinstance(value, str):
-                self.secrets.add(value, "secret")
-        return response

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from syncmcp._base.text import whole
-from syncmcp.auth.discovery import OFFLINE, AuthServer, union_scopes
+from syncmcp.auth.discovery import OFFLINE, AuthServer, named, union_scopes
 from syncmcp.auth.steps import (
     AuthChallenge,
     FetchSteps,
@@ -37,6 +37,8 @@ from syncmcp.types.extensions import AuthorizationServerMetadata
 
 ClientAssertion: TypeAlias = Callable[[AuthorizationServerMetadata], str]
 """Returns a signed client assertion (RFC 7523 §3) for the authorization server it is given."""
+
+_JSON = "application/json"
 
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -64,8 +66,8 @@ def choose_method(
         # Public clients do not authenticate, and some servers omit "none" from the list.
         return "none"
     raise RegistrationFailed(
-        f"the authorization server {whole(server.issuer, 200)} takes none of {', '.join(able)} at"
-        f" its token endpoint, only {printable(', '.join(listed), 'nothing')}"
+        f"{named(server)} takes none of {', '.join(able)} at its token endpoint, only"
+        f" {printable(', '.join(listed), 'nothing')}"
     )
 
 
@@ -81,9 +83,7 @@ def token_request(
         RegistrationFailed: The server has no token endpoint, or the client cannot authenticate.
     """
     if not server.token_endpoint:
-        raise RegistrationFailed(
-            f"the authorization server {whole(server.issuer, 200)} has no token endpoint"
-        )
+        raise RegistrationFailed(f"{named(server)} has no token endpoint")
     request = form_request(server.token_endpoint, server, registration, fields, assertion=assertion)
     algorithms = server.dpop_signing_alg_values_supported
     return replace(
@@ -110,10 +110,7 @@ def form_request(
     Raises:
         RegistrationFailed: The client cannot authenticate there.
     """
-    headers = {
-        "Accept": "application/json",
-        "Content-Type": "application/x-www-form-urlencoded",
-    }
+    headers = {"Accept": _JSON, "Content-Type": "application/x-www-form-urlencoded"}
     form = {name: value for name, value in fields.items() if value is not None}
     secret = registration.client_secret
     method = registration.auth_method or choose_method(
@@ -137,8 +134,7 @@ def form_request(
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     else:
         raise RegistrationFailed(
-            f"this client cannot prove itself by {whole(method, 40)} at the authorization server"
-            f" {whole(server.issuer, 200)}"
+            f"this client cannot prove itself by {whole(method, 40)} at {named(server)}"
         )
     return HttpRequest("POST", url, headers, urlencode(form).encode())
 
@@ -183,8 +179,7 @@ class PendingAuthorization:
         endpoint = metadata.authorization_endpoint
         if not endpoint:
             raise DiscoveryFailed(
-                f"the authorization server {whole(metadata.issuer, 200)} has no authorization"
-                " endpoint: nobody can sign in there"
+                f"{named(metadata)} has no authorization endpoint: nobody can sign in there"
             )
         digest = hashlib.sha256(self.verifier.encode()).digest()
         fields = {
@@ -213,14 +208,10 @@ class PendingAuthorization:
 
 def probe(url: str) -> FetchSteps[AuthChallenge | None]:
     """Send a request without a token to the MCP server; return its challenge, or `None`."""
-    headers = {
-        "Accept": "application/json, text/event-stream",
-        "Content-Type": "application/json",
-    }
+    headers = {"Accept": f"{_JSON}, text/event-stream", "Content-Type": _JSON}
     response = yield HttpRequest("POST", url, headers, _PROBE_BODY)
-    return (
-        auth_challenge(response.headers.get("www-authenticate")) if response.status == 401 else None
-    )
+    header = response.headers.get("www-authenticate")
+    return auth_challenge(header) if response.status == 401 else None
 
 
 def redeem(
@@ -235,22 +226,38 @@ def redeem(
         TokenRefused: The authorization server or the person denied the request.
         AuthError: The callback belongs to another login, or the response contains no valid token.
     """
-    code = authorization_code(pending, callback)
-    auth_server = pending.auth_server
     fields = {
         "grant_type": "authorization_code",
-        "code": code,
+        "code": authorization_code(pending, callback),
         "redirect_uri": pending.redirect_uri,
         "code_verifier": pending.verifier,
-        "resource": auth_server.resource,
     }
-    response = yield token_request(auth_server.metadata, pending.registration, fields, assertion)
+    server, client = pending.auth_server, pending.registration
+    return (yield from request_token(server, client, fields, pending.scope, now, assertion))
+
+
+def request_token(
+    auth_server: AuthServer,
+    registration: Registration,
+    fields: Mapping[str, str | None],
+    scope: str | None,
+    now: float,
+    assertion: ClientAssertion | None = None,
+) -> FetchSteps[Token]:
+    """Obtain a token for the MCP server by a grant, which is in `fields`.
+
+    Raises:
+        TokenRefused: The response is an error.
+        AuthError: The response contains no valid token.
+    """
+    form = {**fields, "resource": auth_server.resource}
+    response = yield token_request(auth_server.metadata, registration, form, assertion)
     base = Token(
         access_token="",
-        requested=pending.scope,
+        requested=scope,
         issuer=auth_server.metadata.issuer,
         resource=auth_server.resource,
-        client_id=pending.registration.client_id,
+        client_id=registration.client_id or None,
     )
     return read_token(response, base, now)
 
@@ -366,15 +373,14 @@ def read_token(response: HttpResponse, base: Token, now: float) -> Token:
         raise AuthError("the token endpoint issued a token that no request can carry")
     if kind.lower() not in ("bearer", "dpop"):
         raise AuthError(f"the token endpoint issued a token of the unknown type {whole(kind, 40)}")
-    # An omitted scope is the requested one (RFC 6749 §5.1).
-    scope = string_member(response, "scope") or base.scope or base.requested
     return replace(
         base,
         access_token=access,
         token_type=kind,
         expires_at=_expiry(response, now),
         refresh_token=string_member(response, "refresh_token") or base.refresh_token,
-        scope=scope,
+        # An omitted scope is the requested one (RFC 6749 §5.1).
+        scope=string_member(response, "scope") or base.scope or base.requested,
     )
 
 
@@ -407,8 +413,7 @@ def _token_refused(
 ) -> TokenRefused:
     """The error for a refused request, with the server's reason; `status` is 0 for a callback."""
     reason = printable(words, "the authorization server gave no reason")
-    code = error_code(error)
-    return TokenRefused(f"{what}: {reason}", status=status, error=code)
+    return TokenRefused(f"{what}: {reason}", status=status, error=error_code(error))
 
 
 class TokenNeed(NamedTuple):

@@ -7,15 +7,16 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from syncmcp._base.text import redact_url, whole
+from syncmcp._base.text import redact_url
 from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._http.url_guard import UrlGuard
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
-from syncmcp.auth.discovery import AuthServer, find_server
+from syncmcp.auth.discovery import AuthServer, find_server, named
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import token_request
 from syncmcp.auth.token_auth import TokenAuth
-from syncmcp.auth.tokens import Login, Registration, Token
+from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -118,33 +119,14 @@ class MachineAuth(TokenAuth):
         )
         client = self._with_credentials(registration)
         fields = self._grant_fields(auth_server, scope)
-        token = self._bound_manager().driver.run(
-            self._request_token(auth_server, client, scope, fields)
-        )
+        steps = flow.request_token(auth_server, client, fields, scope, time.time(), self._assertion)
+        token = self._bound_manager().driver.run(steps)
+        # The same grant obtains the next token (RFC 6749 §4.4.3).
+        token = replace(token, refresh_token=None)
         return Login(token, registration, auth_server.metadata)
 
     def _with_credentials(self, registration: Registration) -> Registration:
         return replace(registration, client_secret=self._client_secret)
-
-    def _request_token(
-        self,
-        auth_server: AuthServer,
-        registration: Registration,
-        scope: str | None,
-        fields: Mapping[str, str | None],
-    ) -> FetchSteps[Token]:
-        form = {**fields, "resource": auth_server.resource}
-        response = yield token_request(auth_server.metadata, registration, form, self._assertion)
-        base = Token(
-            access_token="",
-            requested=scope,
-            issuer=auth_server.metadata.issuer,
-            resource=auth_server.resource,
-            client_id=self._client_id or None,
-        )
-        token = flow.read_token(response, base, time.time())
-        # The same grant obtains the next token (RFC 6749 §4.4.3).
-        return replace(token, refresh_token=None)
 
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -208,17 +190,16 @@ class EnterpriseManaged(MachineAuth):
             None if idp_client_secret or idp_assertion else "none",
         )
         # The user names this URL, so it may be private even if the MCP server is public.
-        self._idp_driver = Driver(
-            _provider_url(idp_issuer, idp_token_endpoint), session=options.get("session")
-        )
+        guard = UrlGuard(_provider_url(idp_issuer, idp_token_endpoint))
+        self._idp_driver = Driver(guard, session=options.get("session"))
         super().__init__(client_id, client_secret, issuer=issuer, assertion=assertion, **options)
 
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         profiles = auth_server.metadata.authorization_grant_profiles_supported
         if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise DiscoveryFailed(
-                f"the authorization server {whole(auth_server.metadata.issuer, 200)} does not take"
-                " what identity providers hand out (authorization_grant_profiles_supported)"
+                f"{named(auth_server.metadata)} does not take what identity providers hand out"
+                " (authorization_grant_profiles_supported)"
             )
         # A driver of its own: no DPoP proofs, and another guard of private addresses.
         return {

@@ -180,13 +180,7 @@ class LoopbackReceiver:
             except OSError as error:
                 failure = error
                 continue
-            host_and_port = f"[{self._host}]" if ":" in self._host else self._host
-            if self._port != _HTTP_PORT:  # which browsers leave out
-                host_and_port += f":{listeners[0].getsockname()[1]}"
-            browser = _open_browser_page if self._open_browser and _has_browser() else None
-            return _LoopbackLogin(
-                listeners, host_and_port, self._path, browser, self._show, self._ask
-            )
+            return _LoopbackLogin(self, listeners)
         reason = failure.strerror if failure is not None else None
         raise LoginRequired(
             f"no browser can come back to {self._host}, port {self._port}: {reason}",
@@ -212,21 +206,16 @@ class LoopbackReceiver:
 class _LoopbackLogin:
     """One login. Only the browser and the prompt have threads; the rest is on the caller's."""
 
-    def __init__(
-        self,
-        listeners: Sequence[socket.socket],
-        host_and_port: str,
-        path: str,
-        browser: Callable[[str], bool] | None,
-        show: Callable[[str], object],
-        ask: Callable[[str], str] | None,
-    ) -> None:
-        self.redirect_uri = f"http://{host_and_port}{path}"
-        self._host_and_port = host_and_port
-        self._path = path
-        self._browser = browser
-        self._show = show
-        self._ask = ask
+    def __init__(self, receiver: LoopbackReceiver, listeners: Sequence[socket.socket]) -> None:
+        host = receiver._host
+        self._host_and_port = f"[{host}]" if ":" in host else host
+        if receiver._port != _HTTP_PORT:  # which browsers leave out
+            self._host_and_port += f":{listeners[0].getsockname()[1]}"
+        self._path = receiver._path
+        self.redirect_uri = f"http://{self._host_and_port}{self._path}"
+        self._with_browser = receiver._open_browser and _has_browser()
+        self._show = receiver._show
+        self._ask = receiver._ask
         self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
         self._browser_failed = False
         self._ended = False
@@ -289,8 +278,7 @@ class _LoopbackLogin:
         return min((one for one in limits if one is not None), default=None)
 
     def _show_page(self, redirect: Redirect) -> None:
-        browser = self._browser
-        if browser is None:
+        if not self._with_browser:
             self._show_url(redirect)
             return
 
@@ -300,7 +288,7 @@ class _LoopbackLogin:
                 if self._ended:  # before the file was there
                     self._remove_file()
                     return
-                self._browser_failed = not browser(self._file.url)
+                self._browser_failed = not _open_browser_page(self._file.url)
             except Exception:  # a full disk, no home, no command in BROWSER
                 self._browser_failed = True
             self._wake()

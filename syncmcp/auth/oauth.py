@@ -166,7 +166,7 @@ class OAuth(TokenAuth):
                 " an OAuth with a receiver and the same store, where a person can sign in"
             )
         manager = self._bound_manager()
-        manager.logins.check()
+        manager.limits.check()
         bound = self._identity.client_id is not None
         auth_server, scope = self._choose_server(
             need, bound=bound, offline=True, preferred=self._preferred_issuers()
@@ -226,7 +226,7 @@ class OAuth(TokenAuth):
             with self._stopped_clocks(attempt):
                 agreed = self._receiver.agree(request, Deadline(self._login_timeout))
             if not agreed:
-                manager.logins.record_login()
+                manager.limits.record_login()
                 raise not_agreed(request, "the person did not agree")
         self._agreed = request
 
@@ -259,7 +259,7 @@ class OAuth(TokenAuth):
         attempt: SharedAttempt[CachedLogin],
     ) -> dict[str, str]:
         redirect = pending.redirect
-        self._bound_manager().logins.record_login()
+        self._bound_manager().limits.record_login()
         with self._stopped_clocks(attempt):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))
 

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
@@ -53,7 +54,6 @@ class Waiting(Protocol):
     @property
     def redirect_uri(self) -> str:
         """The redirect URI of this login."""
-        ...
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Send a person to `redirect.url`; return the parameters of the callback.
@@ -70,7 +70,6 @@ class Waiting(Protocol):
             RequestTimeout: The deadline passed.
             ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
-        ...
 
     def __enter__(self) -> Waiting: ...
 
@@ -97,7 +96,6 @@ class Receiver(Protocol):
             RequestTimeout: The deadline passed.
             ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
-        ...
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Start a login, and determine its redirect URI.
@@ -109,7 +107,6 @@ class Receiver(Protocol):
         Raises:
             LoginRequired: No callback can be received, for instance because the port is taken.
         """
-        ...
 
 
 class PasteReceiver:
@@ -156,20 +153,18 @@ class PasteReceiver:
         return f"{type(self).__name__}(redirect_uri={self._redirect_uri!r})"
 
 
+@dataclass(eq=False, repr=False)
 class _PasteLogin:
-    def __init__(
-        self, show: Callable[[str], object], ask: Callable[[str], str], redirect_uri: str
-    ) -> None:
-        self._show = show
-        self._ask = ask
-        self.redirect_uri = redirect_uri
-        self._prompt: ConsolePrompt[Mapping[str, str]] | None = None
+    show: Callable[[str], object]
+    ask: Callable[[str], str]
+    redirect_uri: str
+    prompt: ConsolePrompt[Mapping[str, str]] | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Prompt until the person pastes the callback of this login."""
         check_browser_url(redirect.url)
         ended = threading.Event()
-        prompt = self._prompt = callback_prompt(self._show, self._ask, redirect, ended.set)
+        prompt = self.prompt = callback_prompt(self.show, self.ask, redirect, ended.set)
         prompt.start()
         if not wait(ended, deadline.remaining()):
             raise login_timed_out(deadline)
@@ -185,16 +180,17 @@ class _PasteLogin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._prompt is not None:
-            self._prompt.stop()
+        if self.prompt is not None:
+            self.prompt.stop()
 
 
+@dataclass(eq=False, repr=False)
 class ConsolePrompt(Generic[T]):
     """Prompts a person for an answer, on a thread of its own, as input cannot be interrupted.
 
     It gives up after `MOST_PROMPTS` lines that are no answer.
 
-    Args:
+    Attributes:
         show: Shows a text to the person.
         ask: Shows a prompt, and returns the line that the person enters.
         text: What to show before the prompt, and again after an empty line that is no answer.
@@ -202,33 +198,20 @@ class ConsolePrompt(Generic[T]):
         read: Reads a line; `None` if it is no answer, and the person is prompted again.
         ended: Called at the end, on the thread of the prompt.
         secret: Removed from `failure`.
-
-    Attributes:
         answer: What was read of the answer, once it was entered.
         failure: Why no answer can be entered; `None` before that.
     """
 
-    def __init__(
-        self,
-        show: Callable[[str], object],
-        ask: Callable[[str], str],
-        text: str,
-        prompt: str,
-        read: Callable[[str], T | None],
-        ended: Callable[[], object],
-        *,
-        secret: str = "",
-    ) -> None:
-        self._show = show
-        self._ask = ask
-        self._text = text
-        self._prompt = prompt
-        self._read = read
-        self._ended = ended
-        self._secret = secret
-        self._stopped = False
-        self.answer: T | None = None
-        self.failure: str | None = None
+    show: Callable[[str], object]
+    ask: Callable[[str], str]
+    text: str
+    prompt: str
+    read: Callable[[str], T | None]
+    ended: Callable[[], object]
+    secret: str = ""
+    answer: T | None = field(default=None, init=False)
+    failure: str | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Start the thread, which calls `ended` at its end."""
@@ -244,21 +227,21 @@ class ConsolePrompt(Generic[T]):
         except (EOFError, KeyboardInterrupt):
             self.failure = "there was no input"
         except Exception as error:  # of the user's functions
-            self.failure = redact(f"{type(error).__name__}: {error}", [self._secret])
+            self.failure = redact(f"{type(error).__name__}: {error}", [self.secret])
         finally:
-            self._ended()
+            self.ended()
 
     def _ask_until_valid(self) -> T | None:
-        text = self._text
+        text = self.text
         for _ in range(MOST_PROMPTS):
-            self._show(text)
-            line = "" if self._stopped else self._ask(self._prompt).strip()
+            self.show(text)
+            line = "" if self._stopped else self.ask(self.prompt).strip()
             if self._stopped:
                 return None
-            answer = self._read(line)
+            answer = self.read(line)
             if answer is not None:
                 return answer
-            text = _NO_ANSWER if line else self._text
+            text = _NO_ANSWER if line else self.text
         # Perhaps nobody types, and a function returns the same line at once, each time.
         self.failure = f"{MOST_PROMPTS} lines were entered, and none of them is an answer"
         return None
@@ -278,7 +261,7 @@ def callback_prompt(
         _PROMPT,
         lambda line: parse_callback(line, redirect.state),
         ended,
-        secret=redirect.state,
+        redirect.state,
     )
 
 

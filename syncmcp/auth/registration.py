@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from syncmcp._base.numbers import is_number
 from syncmcp._base.text import redact_url, whole
-from syncmcp.auth.discovery import AuthServer, union_scopes
+from syncmcp.auth.discovery import AuthServer, named, union_scopes
 from syncmcp.auth.steps import (
     FetchSteps,
     HttpRequest,
@@ -70,16 +70,10 @@ def _check_metadata_url(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError:  # brackets that do not match
-        parts = SplitResult("", "", "", "", "")
+        parts = urlsplit("")
     dots = {".", ".."}.intersection(parts.path.split("/"))
-    if (
-        parts.scheme != "https"
-        or not parts.hostname
-        or parts.path in ("", "/")
-        or dots
-        or parts.fragment
-        or parts.username is not None
-    ):
+    usable = parts.scheme == "https" and parts.hostname and parts.path not in ("", "/")
+    if not usable or dots or parts.fragment or parts.username is not None:
         raise UsageError(
             "client_metadata_url must be an https:// URL with a path, without user, fragment and"
             f" dot segments, not {redact_url(url)!r}"
@@ -125,8 +119,7 @@ def register(
     server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
-            f"the authorization server {whole(server.issuer, 200)} does not know this program and"
-            f" offers no registration: {_WHAT_TO_DO}"
+            f"{named(server)} does not know this program and offers no registration: {_WHAT_TO_DO}"
         )
     # Step-ups request more scopes later, and some servers allow only registered ones.
     wanted = union_scopes(scope, auth_server.scopes)
@@ -169,10 +162,10 @@ def check_redirect_uri(url: str) -> None:
     try:
         parts = urlsplit(url)
         fits = is_loopback(url) or (parts.scheme == "https" and bool(parts.hostname))
+        fits = fits and not parts.fragment
     except ValueError:
         fits = False
-        parts = None
-    if not fits or parts is None or parts.fragment:
+    if not fits:
         raise UsageError(
             "a redirect URI must be http:// on localhost, 127.0.0.1 or [::1], or https://,"
             f" without a fragment, not {redact_url(url)!r}"
@@ -203,9 +196,8 @@ def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
 def _error_of(response: HttpResponse) -> tuple[str | None, str]:
     """Code and description of an error response (RFC 7591 §3.2.2)."""
     value = json_members(response)
-    return error_code(value.get("error")), printable(
-        value.get("error_description"), "no reason given"
-    )
+    words = printable(value.get("error_description"), "no reason given")
+    return error_code(value.get("error")), words
 
 
 def _read_registration(
@@ -215,21 +207,16 @@ def _read_registration(
     requested_method: str,
 ) -> Registration:
     """The client in the response to a registration."""
-    who = f"the authorization server {whole(server.issuer, 200)}"
+    who = named(server)
     if response.status not in (200, 201):
         code, words = _error_of(response)
+        text = f"{who} did not register this program: {words}; {_WHAT_TO_DO}"
         if code == _BAD_REDIRECT:
-            raise RegistrationFailed(
+            text = (
                 f"{who} does not accept the redirect address {redirect_uri!r}: {words}."
-                f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}",
-                status=response.status,
-                error=code,
+                f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}"
             )
-        raise RegistrationFailed(
-            f"{who} did not register this program: {words}; {_WHAT_TO_DO}",
-            status=response.status,
-            error=code,
-        )
+        raise RegistrationFailed(text, status=response.status, error=code)
     answer = json_members(response)
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     if not isinstance(client_id, str) or not client_id:

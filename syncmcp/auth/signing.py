@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from syncmcp._base.text import whole
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
-from syncmcp.auth.discovery import Origin, origin_of
+from syncmcp.auth.discovery import Origin, named, origin_of
 from syncmcp.auth.steps import json_members
 from syncmcp.errors import AuthError, RegistrationFailed, UsageError
 
@@ -94,13 +93,9 @@ class SigningKey:
         kind = next((kind for kind, able in _ALGORITHMS.items() if algorithm in able), None)
         if kind is None:
             raise UsageError(f"there are no keys for the algorithm {algorithm[:40]!r}")
-        made: ECKey | OKPKey | RSAKey
-        if kind == "RSA":
-            made = jwk.RSAKey.generate_key(_RSA_BITS)
-        elif kind == "Ed25519":
-            made = jwk.OKPKey.generate_key("Ed25519")
-        else:
-            made = jwk.ECKey.generate_key(kind)
+        family: Any = {"RSA": "RSA", "Ed25519": "OKP"}.get(kind, "EC")
+        size: Any = _RSA_BITS if kind == "RSA" else kind
+        made = jwk.generate_key(family, size)
         return cls(dict(made.as_dict(private=True)), algorithm)
 
     @property
@@ -262,7 +257,7 @@ class PrivateKeyJwt:
         algorithm = self._key.choose(accepted)
         if algorithm is None:
             raise RegistrationFailed(
-                f"the authorization server {whole(server.issuer, 200)} takes signatures with"
+                f"{named(server)} takes signatures with"
                 f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which this key cannot"
                 " make"
             )
@@ -386,15 +381,20 @@ class DPoPProver:
         return key.sign(payload, algorithm, typ="dpop+jwt", jwk=key.public)
 
     def _key_for(self, accepted: Collection[str] | None) -> tuple[SigningKey, str]:
-        if self._given_key is not None:
-            algorithm = self._given_key.choose(accepted)
-            if algorithm is None:
-                raise _no_algorithm(accepted)
-            return self._given_key, algorithm
-        usable = (one for one in _PREFERRED if accepted is None or one in accepted)
-        algorithm = next(usable, None)
+        given = self._given_key
+        if given is None:
+            usable = (one for one in _PREFERRED if accepted is None or one in accepted)
+            algorithm = next(usable, None)
+        else:
+            algorithm = given.choose(accepted)
         if algorithm is None:
-            raise _no_algorithm(accepted)
+            raise AuthError(
+                "the authorization server takes proofs of possession signed with"
+                f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which our key cannot"
+                " make"
+            )
+        if given is not None:
+            return given, algorithm
         with self._lock:
             key = self._keys.get(algorithm)
         if key is None:
@@ -413,10 +413,3 @@ class DPoPProver:
             key = SigningKey.generate(algorithm)
             self._store.save(name, key.to_json())
             return key
-
-
-def _no_algorithm(accepted: Collection[str] | None) -> AuthError:
-    return AuthError(
-        "the authorization server takes proofs of possession signed with"
-        f" {steps.printable(', '.join(accepted or ()), 'nothing')}, which our key cannot make"
-    )

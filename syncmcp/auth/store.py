@@ -41,7 +41,6 @@ class TokenStore(Protocol):
         Raises:
             AuthError: The store cannot be read.
         """
-        ...
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Save `value` atomically; `None` deletes the entry.
@@ -52,7 +51,6 @@ class TokenStore(Protocol):
         Raises:
             AuthError: The store cannot be written.
         """
-        ...
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
         """Return a context manager that holds the exclusive lock of `key`; not reentrant.
@@ -69,7 +67,6 @@ class TokenStore(Protocol):
             RequestTimeout: The lock was not free until `deadline`.
             AuthError: The store cannot be locked.
         """
-        ...
 
 
 class MemoryStore:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import threading
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,6 +21,7 @@ from syncmcp._base.text import redact, whole
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
+from syncmcp._http.url_guard import UrlGuard
 from syncmcp.auth import flow, steps
 from syncmcp.auth.discovery import discover, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
@@ -214,7 +216,7 @@ class TokenAuth(AuthBase):
             TransportError: A server could not be reached.
         """
         manager = self._bound_manager()
-        manager.reset_limits()
+        manager.limits.reset()
         challenge = manager.driver.run(flow.probe(manager.url))
         cached = manager.cache.current()
         refused = None if cached is None else cached.login
@@ -236,7 +238,7 @@ class TokenAuth(AuthBase):
             TransportError: The authorization server could not be reached.
         """
         manager = self._bound_manager()
-        manager.reset_limits()
+        manager.limits.reset()
         with manager.cache.lock():
             self._logged_out()
             login = manager.cache.remove()
@@ -306,22 +308,12 @@ class TokenAuth(AuthBase):
         return manager
 
     def _make_manager(self, server: str) -> TokenManager:
-        driver = Driver(
-            server,
-            session=self._session,
-            allow_private=self._allow_private,
-            prover=self.prover,
-            secrets=self.secrets,
-        )
+        guard = UrlGuard(server, allow_private=self._allow_private)
+        driver = Driver(guard, session=self._session, prover=self.prover, secrets=self.secrets)
         key = f"login {_filing_name(server)} {self._client_label}"
         cache = TokenCache(self._store, key, self._accepts, bound=self.prover is not None)
         return TokenManager(
-            server,
-            driver,
-            cache,
-            obtain=self._obtain,
-            client_rejected=self._client_rejected,
-            assertion=self._assertion,
+            server, driver, cache, self._obtain, self._client_rejected, self._assertion
         )
 
     def _bound_manager(self) -> TokenManager:
@@ -352,33 +344,27 @@ def client_label_of(auth: TokenAuth) -> str:
     return auth._client_label
 
 
+@dataclass(eq=False, repr=False)
 class UnauthorizedHook:
     """The `requests` response hook of one request.
 
-    Args:
+    Attributes:
         tokens: Refreshes and obtains tokens.
         sign: Puts the token of a login into a request.
         prover: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
         used: The login whose token the request has, if it has one.
     """
 
-    def __init__(
-        self,
-        tokens: TokenManager,
-        sign: Callable[[requests.PreparedRequest, Login], None],
-        prover: DPoPProver | None,
-        used: Login | None,
-    ) -> None:
-        self._tokens = tokens
-        self._sign = sign
-        self._prover = prover
-        self._used = used
-        self._refreshed = False
-        self._found_tokens = 0
-        self._logged_in = False
-        self._login_count = 0
-        self._nonce_retried = False
-        self._operation: str | None = None
+    tokens: TokenManager
+    sign: Callable[[requests.PreparedRequest, Login], None]
+    prover: DPoPProver | None
+    used: Login | None
+    _refreshed: bool = False
+    _found_tokens: int = 0
+    _logged_in: bool = False
+    _login_count: int = 0
+    _nonce_retried: bool = False
+    _operation: str | None = None
 
     def __call__(self, response: requests.Response, *_: Any, **options: Any) -> requests.Response:
         """Repeat the request with other tokens as long as that may help; return the last response.
@@ -391,27 +377,27 @@ class UnauthorizedHook:
         """
         try:
             while (login := self._login_for_retry(response)) is not None:
-                self._used = login
+                self.used = login
                 response = self._send_again(response, login, options)
         except BaseException as error:
             if isinstance(error, McpError):  # it may quote what a server repeats
-                self._tokens.driver.secrets.clean(error)
+                self.tokens.driver.secrets.clean(error)
             _release_connection(response)
             raise
-        if self._used is not None and response.status_code < 400:
-            self._tokens.record_success(self._operation)
+        if self.used is not None and response.status_code < 400:
+            self.tokens.limits.record_success(self._operation)
         return response
 
     def _login_for_retry(self, response: requests.Response) -> Login | None:
         """The login to repeat the request with; `None` if that would not help."""
         request = response.request
-        needs_nonce = self._prover is not None and self._prover.needs_nonce(response)
+        needs_nonce = self.prover is not None and self.prover.needs_nonce(response)
         # After a redirect to another origin, that server must not get a token.
-        if response.status_code not in (401, 403) or not self._tokens.is_for(request.url or ""):
+        if response.status_code not in (401, 403) or not self.tokens.is_for(request.url or ""):
             return None
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # the body was a stream, and cannot be read a second time
-        self._tokens.driver.guard.record_peer(response)
+        self.tokens.driver.guard.record_peer(response)
         header = response.headers.get("WWW-Authenticate")
         challenge = steps.auth_challenge(header)
         if needs_nonce or (challenge is not None and challenge.error == _BAD_PROOF):
@@ -428,15 +414,15 @@ class UnauthorizedHook:
         """The same login, whose next proof will have the nonce; once."""
         if self._nonce_retried:
             return None
-        self._nonce_retried = self._used is not None
-        return self._used
+        self._nonce_retried = self.used is not None
+        return self.used
 
     def _after_401(
         self, request: requests.PreparedRequest, challenge: steps.AuthChallenge | None
     ) -> Login | None:
         """One refresh, then one login (RFC 6750 §3.1: invalid_token)."""
-        if self._used is not None and not self._refreshed and not self._logged_in:
-            cached = self._tokens.refresh(self._used)
+        if self.used is not None and not self._refreshed and not self._logged_in:
+            cached = self.tokens.refresh(self.used)
             if cached is not None:
                 self._found_tokens += not cached.own
                 self._refreshed = cached.own or self._found_tokens >= _MOST_FOUND
@@ -446,7 +432,7 @@ class UnauthorizedHook:
             return None
         self._logged_in = True
         self._login_count += 1
-        return self._tokens.sign_in(TokenNeed(challenge or steps.AuthChallenge(), self._used))
+        return self.tokens.sign_in(TokenNeed(challenge or steps.AuthChallenge(), self.used))
 
     def _after_403(
         self, request: requests.PreparedRequest, challenge: steps.AuthChallenge
@@ -455,12 +441,12 @@ class UnauthorizedHook:
 
         (basic/authorization/index#step-up-authorization-flow)
         """
-        if self._used is None or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
+        if self.used is None or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
             return None
         self._login_count += 1
         self._operation = self._operation or _operation(request)
-        need = TokenNeed(challenge, self._used, more_scope=True)
-        return self._tokens.step_up(need, self._operation)
+        need = TokenNeed(challenge, self.used, more_scope=True)
+        return self.tokens.step_up(need, self._operation)
 
     def _send_again(
         self, response: requests.Response, login: Login, options: dict[str, Any]
@@ -474,7 +460,7 @@ class UnauthorizedHook:
                 raise TimeoutError("there was no time left")
             _, read_timeout = options["timeout"]
             options = {**options, "timeout": (left, read_timeout and left)}
-        self._sign(request, login)
+        self.sign(request, login)
         again: requests.Response = response.connection.send(request, **options)
         again.history.append(response)
         return again

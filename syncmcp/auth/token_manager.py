@@ -1,7 +1,7 @@
 """The tokens of one MCP server: cached, refreshed, obtained by one thread for all, within limits.
 
-A server that refuses every token must not open a browser for each request: `LoginLimiter` and
-`StepUpLimiter` count the sign-ins.
+A server that refuses every token must not open a browser for each request: a `SignInLimiter`
+counts the sign-ins.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -237,14 +237,21 @@ class TokenCache:
             self._current = cached
 
 
-class LoginLimiter:
-    """Limits how often a person is asked to sign in. Used from any thread."""
+class SignInLimiter:
+    """Limits how often a person is asked to sign in. Used from any thread.
+
+    Of the sign-ins for more scope (step-ups), none that was denied is repeated.
+    (basic/authorization/index#step-up-authorization-flow; security best practices, scope
+    minimization)
+    """
 
     def __init__(self) -> None:
-        # Guards the times of the logins, by `time.monotonic()`.
+        # Guards the fields below. Times are by `time.monotonic()`.
         self._lock = threading.RLock()
         self._all: list[float] = []
         self._in_vain: list[float] = []
+        self._step_ups: dict[str, int] = {}
+        self._denied: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Check whether a person may be asked now.
@@ -257,9 +264,15 @@ class LoginLimiter:
             self._all = [when for when in self._all if when > since]
             self._in_vain = [when for when in self._in_vain if when > since]
             if len(self._in_vain) >= _MOST_IN_VAIN:
-                raise _limit_reached(f"the last {len(self._in_vain)} sign-ins led to nothing")
-            if len(self._all) >= _MOST_SIGN_INS:
-                raise _limit_reached(f"the server wanted {len(self._all)} sign-ins")
+                why = f"the last {len(self._in_vain)} sign-ins led to nothing"
+            elif len(self._all) >= _MOST_SIGN_INS:
+                why = f"the server wanted {len(self._all)} sign-ins"
+            else:
+                return
+        raise LoginRequired(
+            f"a person has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: the limit is"
+            " reached, and only login() asks again"
+        )
 
     def record_login(self) -> None:
         """A person is asked to sign in now."""
@@ -268,40 +281,7 @@ class LoginLimiter:
             self._all.append(now)
             self._in_vain.append(now)
 
-    def record_success(self) -> None:
-        """The server accepted a request with a token."""
-        if self._in_vain:
-            with self._lock:
-                self._in_vain = []
-
-    def reset(self) -> None:
-        """Forget all recorded logins."""
-        with self._lock:
-            self._all, self._in_vain = [], []
-
-
-def _limit_reached(why: str) -> LoginRequired:
-    return LoginRequired(
-        f"a person has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: the limit is"
-        " reached, and only login() asks again"
-    )
-
-
-class StepUpLimiter:
-    """Limits logins for more scope (step-ups), and repeats none that was denied.
-
-    Used from any thread.
-    (basic/authorization/index#step-up-authorization-flow; security best practices, scope
-    minimization)
-    """
-
-    def __init__(self) -> None:
-        # Guards the fields below.
-        self._lock = threading.RLock()
-        self._attempts: dict[str, int] = {}
-        self._denied: frozenset[str] = frozenset()
-
-    def record_attempt(self, need: TokenNeed, operation: str) -> None:
+    def record_step_up(self, need: TokenNeed, operation: str) -> None:
         """Count a step-up for `operation`.
 
         Raises:
@@ -318,27 +298,30 @@ class StepUpLimiter:
                 raise scope_insufficient(
                     f"the scope {whole(scope, 200)} was denied before: login() asks again"
                 )
-            attempts = self._attempts.get(operation, 0)
-            if attempts >= _MOST_STEP_UPS:
+            step_ups = self._step_ups.get(operation, 0)
+            if step_ups >= _MOST_STEP_UPS:
                 raise scope_insufficient(
-                    f"the server wants more scope after {attempts + 1} sign-ins: no further one"
+                    f"the server wants more scope after {step_ups + 1} sign-ins: no further one"
                 )
-            self._attempts[operation] = attempts + 1
+            self._step_ups[operation] = step_ups + 1
 
     def record_denial(self, need: TokenNeed) -> None:
-        """The person or the authorization server denied the scope."""
+        """The person or the authorization server denied the scope of a step-up."""
         with self._lock:
             self._denied |= missing_scopes(need.challenge.scope, need.earlier_scope)
 
-    def record_success(self, operation: str) -> None:
-        """The server accepted the operation."""
-        with self._lock:
-            self._attempts.pop(operation, None)
+    def record_success(self, operation: str | None) -> None:
+        """The server accepted a request with a token, perhaps that of a step-up for `operation`."""
+        if self._in_vain or operation is not None:
+            with self._lock:
+                self._in_vain = []
+                self._step_ups.pop(operation or "", None)
 
     def reset(self) -> None:
-        """Forget all attempts and denials."""
+        """Forget all sign-ins and denied scopes: the user asks for a new login, or logs out."""
         with self._lock:
-            self._attempts.clear()
+            self._all, self._in_vain = [], []
+            self._step_ups.clear()
             self._denied = frozenset()
 
 
@@ -347,6 +330,16 @@ def scope_insufficient(message: str) -> AuthError:
     return AuthError(message, status=403, error="insufficient_scope")
 
 
+def _single_flight() -> SingleFlight[CachedLogin]:
+    return SingleFlight(
+        current,
+        "syncmcp-auth",
+        late="no token was there in time",
+        reentered="a receiver or store must not use the authentication object that calls it",
+    )
+
+
+@dataclass(eq=False, repr=False)
 class TokenManager:
     """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
 
@@ -355,45 +348,23 @@ class TokenManager:
     server could not be reached, `RequestTimeout` if it took too long, and `ExchangeAborted` if the
     exchange on this thread was aborted.
 
-    Args:
+    Attributes:
         url: The MCP server, without user and fragment.
         driver: Makes the requests of signing in.
         cache: Keeps the login.
         obtain: Signs in; runs on one thread at a time, with the login locked.
         client_rejected: Called when the authorization server does not know the client any more.
         assertion: Signs for a client that authenticates by a key.
-
-    Attributes:
-        url: As given.
-        driver: As given.
-        cache: As given.
-        logins: Limits how often a person is asked to sign in.
     """
 
-    def __init__(
-        self,
-        url: str,
-        driver: Driver,
-        cache: TokenCache,
-        *,
-        obtain: Obtain,
-        client_rejected: Callable[[Registration], None],
-        assertion: ClientAssertion | None = None,
-    ) -> None:
-        self.url = url
-        self.driver = driver
-        self.cache = cache
-        self.logins = LoginLimiter()
-        self._step_ups = StepUpLimiter()
-        self._obtain = obtain
-        self._client_rejected = client_rejected
-        self._assertion = assertion
-        self._single_flight: SingleFlight[CachedLogin] = SingleFlight(
-            current,
-            "syncmcp-auth",
-            late="no token was there in time",
-            reentered="a receiver or store must not use the authentication object that calls it",
-        )
+    url: str
+    driver: Driver
+    cache: TokenCache
+    obtain: Obtain
+    client_rejected: Callable[[Registration], None]
+    assertion: ClientAssertion | None
+    limits: SignInLimiter = field(default_factory=SignInLimiter, init=False)
+    _flight: SingleFlight[CachedLogin] = field(default_factory=_single_flight, init=False)
 
     def is_for(self, url: str) -> bool:
         """Whether the tokens may be sent to `url`."""
@@ -423,7 +394,7 @@ class TokenManager:
         Returns:
             `None` if a new login is needed.
         """
-        return self._single_flight.run(
+        return self._flight.run(
             lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
         )
 
@@ -440,7 +411,7 @@ class TokenManager:
                 return None
             login = stored.login
             steps = flow.refresh(
-                login.token, login.registration, login.server, time.time(), self._assertion
+                login.token, login.registration, login.server, time.time(), self.assertion
             )
             try:
                 token = self.driver.run(steps)
@@ -449,7 +420,7 @@ class TokenManager:
                     raise  # the refresh token may still be valid
                 _log.info("a refresh token was refused (%s)", error.error)
                 if error.error == "invalid_client":
-                    self._client_rejected(login.registration)
+                    self.client_rejected(login.registration)
                 return cache.discard_refresh_token(login)
             except (ConnectFailed, UnsafeUrl):
                 raise  # nothing was sent
@@ -480,9 +451,9 @@ class TokenManager:
             with cache.lock():
                 cache.save_again()
                 newer = None if always else cache.load_other_than(need.refused)
-                return newer or cache.save(self._obtain(need, attempt))
+                return newer or cache.save(self.obtain(need, attempt))
 
-        cached = self._single_flight.run(ready, work, detached=False)
+        cached = self._flight.run(ready, work, detached=False)
         assert cached is not None
         return cached.login
 
@@ -491,24 +462,9 @@ class TokenManager:
         other = self.cache.other_than(need.refused)
         if other is not None and not missing_scopes(need.challenge.scope, other.login.token.scope):
             return other.login
-        self._step_ups.record_attempt(need, operation)
+        self.limits.record_step_up(need, operation)
         try:
             return self.sign_in(need)
         except TokenRefused:
-            self._step_ups.record_denial(need)
+            self.limits.record_denial(need)
             raise
-
-    def record_success(self, operation: str | None) -> None:
-        """The server accepted a request with a token.
-
-        Args:
-            operation: The operation that a step-up was made for, if any.
-        """
-        self.logins.record_success()
-        if operation is not None:
-            self._step_ups.record_success(operation)
-
-    def reset_limits(self) -> None:
-        """Forget all sign-ins and denied scopes: the user asks for a new login, or logs out."""
-        self._step_ups.reset()
-        self.logins.reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
 from syncmcp.errors import ClosedError, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
+from syncmcp.transports.base import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -200,7 +201,7 @@ _OVERDUE = 0.25
 _POSTING_THREADS = 4
 
 
-class HttpSender(ABC):
+class HttpSender(Transport):
     """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled.
 
     Args:
@@ -291,10 +292,6 @@ class HttpSender(ABC):
                 exchange = out.state = AbortableExchange(out.deadline)
             self._open_exchanges.discard(exchange)
         return "unknown" if exchange.abort() else "not_sent"
-
-    def describe(self) -> str:
-        """See `Transport`. Always empty: the errors contain what an HTTP server responded."""
-        return ""
 
     def _abort_exchanges(self) -> bool:
         """Abort all exchanges and refuse new ones; return `False` if already closed."""

@@ -54,23 +54,18 @@ class WriterOwner(Protocol):
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
         """Start a thread; raises `RuntimeError` when the interpreter is exiting."""
-        ...
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
         """Make the error for a frame, after waiting up to `wait` seconds for an exit status."""
-        ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """Report that a queued frame could not be written."""
-        ...
 
     def stalled(self, seconds: float) -> None:
         """The server has read nothing for so long although answers wait. On the timer thread."""
-        ...
 
     def input_closed(self) -> None:
         """The server closed its stdin some time ago, and lives. On the timer thread."""
-        ...
 
 
 class StdinWriter:
@@ -211,7 +206,7 @@ class StdinWriter:
         self._owner.stalled(STALL_SECONDS)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`. A partly written frame is completed, or later ones would be garbled."""
+        """A partly written frame is completed, or later ones would be garbled."""
         with self._lock:
             if out.state is _QUEUED:
                 out.state = _CANCELLED

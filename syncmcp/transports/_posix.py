@@ -146,7 +146,6 @@ class PosixProcess:
     # -- stdout
 
     def read_output(self) -> bytes:
-        """See `Process`."""
         if self._can_wake_reader and self._output_reads is None:
             data = os.read(self._stdout, self._output_chunk)
             self._output_chunk = _CHUNK if len(data) >= _SMALL_CHUNK else _SMALL_CHUNK
@@ -159,7 +158,6 @@ class PosixProcess:
         return os.read(self._stdout, _CHUNK) if self._stdout in ready else b""
 
     def end_output(self) -> None:
-        """See `Process`."""
         if self._output_reads is None:
             self._output_reads = _LAST_READS
         self._output_wake.set()
@@ -187,7 +185,6 @@ class PosixProcess:
             return True
 
     def close_output(self) -> None:
-        """See `Process`."""
         with self._lock:
             pipe, self._stdout = self._stdout, -1
             if pipe >= 0:
@@ -196,7 +193,6 @@ class PosixProcess:
     # -- stderr, and the end of the process
 
     def read_errors(self) -> bytes | None:
-        """See `Process`."""
         while True:
             watched = [self._errors_wake.reader]
             if self._stderr >= 0:
@@ -222,13 +218,11 @@ class PosixProcess:
                 self.close_errors()
 
     def end_errors(self) -> None:
-        """See `Process`."""
         if self._error_reads is None:
             self._error_reads = _LAST_READS
         self._errors_wake.set()
 
     def close_errors(self) -> None:
-        """See `Process`."""
         pipe, self._stderr = self._stderr, -1
         if pipe >= 0:
             os.close(pipe)
@@ -236,7 +230,6 @@ class PosixProcess:
     # -- stdin
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
-        """See `Process`."""
         try:  # noqa: SIM105 - `suppress` is slower, and each frame passes here
             # In one C call: Python runs no signal handler between the write and the append.
             taken.extend(map(os.write, (self._stdin,), (data,)))
@@ -244,18 +237,15 @@ class PosixProcess:
             pass  # the pipe is full
 
     def wait_writable(self) -> bool:
-        """See `Process`."""
         poll = select.poll()
         poll.register(self._stdin, select.POLLOUT)
         poll.register(self._input_wake.reader, select.POLLIN)
         return all(descriptor == self._stdin for descriptor, _ in poll.poll())
 
     def end_input(self) -> None:
-        """See `Process`."""
         self._input_wake.set()
 
     def close_input(self) -> None:
-        """See `Process`."""
         pipe, self._stdin = self._stdin, -1
         if pipe >= 0:
             os.close(pipe)
@@ -263,7 +253,6 @@ class PosixProcess:
     # -- the process
 
     def wait(self, timeout: float | None) -> int | None:
-        """See `Process`."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         if sys.platform == "linux" and self._exit is not None:
@@ -283,12 +272,12 @@ class PosixProcess:
             return None
 
     def hold_tree(self) -> None:
-        """See `Process`. On Linux, with pidfds."""
+        """On Linux, with pidfds."""
         if self.wait(0) is None:  # once it has exited, its descendants have other parents
             _watcher.add_descendants(self._held, self._popen.pid)
 
     def tree_ended(self, timeout: float) -> bool:
-        """See `Process`. Processes outside of the group are found on Linux only."""
+        """Processes outside of the group are found on Linux only."""
         deadline = Deadline(timeout)
         while not self._tree_ended and (members := _watcher.find(self._marks)):
             exited = _watcher.wait(members, deadline.remaining() or 0.0)
@@ -299,7 +288,6 @@ class PosixProcess:
         return self._tree_ended
 
     def terminate(self) -> None:
-        """See `Process`."""
         # Held before the signal, at which the others may exit. Each gets one: for some programs a
         # second one means to give up at once.
         members = _watcher.find(self._marks)
@@ -310,7 +298,6 @@ class PosixProcess:
         _watcher.close(members)
 
     def kill(self) -> None:
-        """See `Process`."""
         if self._reaped:
             return  # the process id may have been reused
         if not self._tree_ended:
@@ -341,7 +328,6 @@ class PosixProcess:
             os.killpg(self._popen.pid, number)
 
     def release(self) -> None:
-        """See `Process`."""
         with self._lock:
             watch, self._exit = self._exit, None
             if watch is not None:
@@ -352,7 +338,6 @@ class PosixProcess:
             _watcher.close(held)
 
     def discard_in_child(self) -> None:
-        """See `Process`."""
         self._lock = threading.RLock()  # a thread of the parent may have held the lock
         self.close_input()
         self.close_output()

@@ -58,14 +58,12 @@ class Process(Protocol):
 
     def read_output(self) -> bytes:
         """Wait for bytes on the server's stdout; empty at its end or after `end_output`."""
-        ...
 
     def read_errors(self) -> bytes | None:
         """Wait for bytes on the server's stderr; empty at its end or after `end_errors`.
 
         Returns `None` once, when the server's own process has exited, if the system reports that.
         """
-        ...
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """Write to the server's stdin; append to `taken` how many bytes were written, if any.
@@ -76,35 +74,27 @@ class Process(Protocol):
         Raises:
             OSError: The server no longer reads.
         """
-        ...
 
     def wait_writable(self) -> bool:
         """Wait until `write` will take something; `False` after `end_input`."""
-        ...
 
     def end_input(self) -> None:
         """Make `wait_writable` return."""
-        ...
 
     def end_output(self) -> None:
         """Make `read_output` return buffered bytes, then end, even if the pipe stays open."""
-        ...
 
     def end_errors(self) -> None:
         """Do the same for `read_errors`."""
-        ...
 
     def close_input(self) -> None:
         """Close the server's stdin: it sees the end of its input."""
-        ...
 
     def close_output(self) -> None:
         """Close our end of its stdout."""
-        ...
 
     def close_errors(self) -> None:
         """Close our end of its stderr."""
-        ...
 
     def wait(self, timeout: float | None) -> int | None:
         """The exit status (negative: a signal); `None` after `timeout` seconds without one.
@@ -112,31 +102,24 @@ class Process(Protocol):
         The process is not reaped where possible, so that `terminate` and `kill` cannot hit another
         process with a reused process id.
         """
-        ...
 
     def hold_tree(self) -> None:
         """Remember the processes that descend from a server that runs, as members of its tree."""
-        ...
 
     def tree_ended(self, timeout: float) -> bool:
         """Whether all of its process tree that can be found has exited; waits `timeout` seconds."""
-        ...
 
     def terminate(self) -> None:
         """Ask the whole process tree to exit."""
-        ...
 
     def kill(self) -> None:
         """Kill the whole process tree, even if its root has exited, and reap the root."""
-        ...
 
     def release(self) -> None:
         """Free the remaining resources; no other method is called afterwards."""
-        ...
 
     def discard_in_child(self) -> None:
         """In a forked child: close all descriptors, without effect on the process."""
-        ...
 
 
 def environment(

@@ -40,15 +40,12 @@ class Child(Protocol):
 
     def poll(self) -> int | None:
         """The exit status, or `None`."""
-        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit status."""
-        ...
 
     def kill(self) -> None:
         """End this one process."""
-        ...
 
 
 class Job(Protocol):
@@ -56,11 +53,9 @@ class Job(Protocol):
 
     def terminate(self) -> None:
         """End every member."""
-        ...
 
     def close(self) -> None:
         """Close the handle, which ends every member."""
-        ...
 
 
 class WindowsProcess:
@@ -79,72 +74,64 @@ class WindowsProcess:
         self._errors_ended = False
 
     def read_output(self) -> bytes:
-        """See `Process`."""
         return b"" if self._output_ended else os.read(self._stdout, _CHUNK)
 
     def read_errors(self) -> bytes | None:
-        """See `Process`. Never `None`: only the pipe is watched."""
+        """Never `None`: only the pipe is watched."""
         return b"" if self._errors_ended else os.read(self._stderr, _CHUNK)
 
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
-        """See `Process`."""
         # In one C call: Python runs no signal handler between the write and the append.
         taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
-        """See `Process`. Does not wait: `write` blocks."""
+        """Does not wait: `write` blocks."""
         return not self._input_ended
 
     def end_input(self) -> None:
-        """See `Process`. A blocked write ends with the server."""
+        """A blocked write ends with the server."""
         self._input_ended = True
 
     def end_output(self) -> None:
-        """See `Process`. A blocked read ends when the last process of the tree has exited."""
+        """A blocked read ends when the last process of the tree has exited."""
         self._output_ended = True
 
     def end_errors(self) -> None:
-        """See `Process`, and `end_output`."""
         self._errors_ended = True
 
     def close_input(self) -> None:
-        """See `Process`."""
         pipe, self._stdin = self._stdin, -1
         if pipe >= 0:
             os.close(pipe)
 
     def close_output(self) -> None:
-        """See `Process`."""
         pipe, self._stdout = self._stdout, -1
         if pipe >= 0:
             os.close(pipe)
 
     def close_errors(self) -> None:
-        """See `Process`."""
         pipe, self._stderr = self._stderr, -1
         if pipe >= 0:
             os.close(pipe)
 
     def wait(self, timeout: float | None) -> int | None:
-        """See `Process`."""
         try:
             return self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
 
     def hold_tree(self) -> None:
-        """See `Process`. The job holds it."""
+        """The job holds it."""
 
     def tree_ended(self, timeout: float) -> bool:
-        """See `Process`. The job ends what is left, which cannot be asked to exit."""
+        """The job ends what is left, which cannot be asked to exit."""
         return True
 
     def terminate(self) -> None:
-        """See `Process`. Kills: a process without a window cannot be asked to exit."""
+        """Kills: a process without a window cannot be asked to exit."""
         self.kill()
 
     def kill(self) -> None:
-        """See `Process`."""
         if self._job is not None:
             self._job.terminate()
         elif self._child.poll() is None:
@@ -152,13 +139,12 @@ class WindowsProcess:
         self.wait(_KILL_WAIT)
 
     def release(self) -> None:
-        """See `Process`."""
         job, self._job = self._job, None
         if job is not None:
             job.close()
 
     def discard_in_child(self) -> None:
-        """See `Process`. Never called: Windows has no fork."""
+        """Never called: Windows has no fork."""
 
 
 def check_arguments(argv: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ connection gets a new transport.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -96,18 +97,15 @@ class Receiver(Protocol):
             LimitExceeded: The frame has too many values, and was not decoded. The transport treats
                 it like one that is too long.
         """
-        ...
 
     def alive(self, out: Outgoing | None) -> None:
         """Bytes were received on the stream of `out`, perhaps only a comment: it is not idle.
 
         `None` stands for a stream that all requests share.
         """
-        ...
 
     def settled(self, out: Outgoing) -> bool:
         """Whether all requests in `out` are settled."""
-        ...
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """The stream for messages outside of requests has ended; requests can still be sent.
@@ -116,19 +114,16 @@ class Receiver(Protocol):
             opened: Whether the server had opened such a stream. It is not reopened: the server may
                 be gone.
         """
-        ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """The exchange of `out` ended without a response to each request in it."""
-        ...
 
     def lost(self, error: McpError) -> None:
         """The connection is lost; nothing more will be received."""
-        ...
 
 
-class Transport(Protocol):
-    """Moves frames to and from one server."""
+class Transport(ABC):
+    """Moves frames to and from one server. What is not abstract here is overridden where needed."""
 
     label: str
     """The server's name in errors and thread names: its command or URL, secrets removed."""
@@ -143,6 +138,7 @@ class Transport(Protocol):
     ordered: bool
     """Whether the server receives posted frames in the order of the `post` calls."""
 
+    @abstractmethod
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """Prepare for sending: start the server or connect to it, where the transport needs that.
 
@@ -150,17 +146,16 @@ class Transport(Protocol):
             ConnectFailed: The server cannot be reached or started.
             RequestTimeout: `deadline` passed first.
         """
-        ...
 
-    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
+    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:  # noqa: B027
         """Apply what was negotiated.
 
         Args:
             headers: HTTP headers to add to every message from now on.
             stateful: Whether there is a session.
         """
-        ...
 
+    @abstractmethod
     def send(self, out: Outgoing) -> None:
         """Send a request, notification or response.
 
@@ -170,15 +165,15 @@ class Transport(Protocol):
         Raises:
             TransportError: The frame could not be sent, and the connection was not open.
         """
-        ...
 
+    @abstractmethod
     def post(self, out: Outgoing) -> None:
         """Send a notification or response without ever blocking, from any thread.
 
         Calls `out.leave` once the frame was sent or dropped, unless this method raises.
         """
-        ...
 
+    @abstractmethod
     def cancel(self, out: Outgoing) -> Delivery:
         """The outcome of `out` is no longer wanted: abort its exchange.
 
@@ -187,51 +182,34 @@ class Transport(Protocol):
         Returns:
             ``"not_sent"`` if no byte of the frame was sent, and none will be; else ``"unknown"``.
         """
-        ...
 
     def describe(self) -> str:
         """A hint at the server's state, for the error of a request without a response.
 
         Called on any thread. Secrets are removed. Empty if there is nothing to say.
         """
-        ...
+        return ""
 
-    def close(self, deadline: Deadline) -> None:
-        """End the connection and free all resources by `deadline`. Idempotent."""
-        ...
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A transport whose sessions have ids."""
+    def stderr_tail(self) -> str:
+        """The last lines that a child process wrote to its stderr, secrets removed."""
+        return ""
 
     @property
     def session_id(self) -> str | None:
-        """The id of the session; `None` if there is no session."""
-        ...
+        """The id of the session; `None` if there is none."""
+        return None
 
     @property
     def last_event_id(self) -> str | None:
         """The id of the last event on the stream for messages outside of requests, if any."""
-        ...
+        return None
 
+    def wait_listening(self, deadline: Deadline) -> None:  # noqa: B027
+        """Wait until the server has accepted or refused that stream, but not beyond `deadline`."""
 
-@runtime_checkable
-class HasStderr(Protocol):
-    """A transport to a child process, whose stderr is read."""
-
-    def stderr_tail(self) -> str:
-        """The last lines that the server wrote to its stderr, secrets removed."""
-        ...
-
-
-@runtime_checkable
-class HasServerStream(Protocol):
-    """A transport with a stream for what the server sends outside of requests."""
-
-    def wait_listening(self, deadline: Deadline) -> None:
-        """Wait until the server has accepted or refused the stream, but not beyond `deadline`."""
-        ...
+    @abstractmethod
+    def close(self, deadline: Deadline) -> None:
+        """End the connection and free all resources by `deadline`. Idempotent."""
 
 
 @runtime_checkable
@@ -241,12 +219,10 @@ class TransportSource(Protocol):
     @property
     def label(self) -> str:
         """Its name in errors and logs, secrets removed."""
-        ...
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer | None:
         """The real server behind this target; `None` if there is none."""
-        ...
 
     def transport(self, inner: Transport | None) -> Transport:
         """Make an unopened transport.
@@ -254,7 +230,6 @@ class TransportSource(Protocol):
         Args:
             inner: An unopened transport to the server `behind`; `None` if there is none.
         """
-        ...
 
 
 def reader_failed(label: str, error: Exception) -> ConnectionLost:
@@ -275,11 +250,9 @@ class ServerSession(Protocol):
 
     def receive(self, frame: bytes) -> None:
         """Receive one frame from the client."""
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 class InProcessServer(Protocol):
@@ -288,7 +261,6 @@ class InProcessServer(Protocol):
     @property
     def name(self) -> str:
         """The server's name in errors."""
-        ...
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
@@ -299,4 +271,3 @@ class InProcessServer(Protocol):
             deliver: Called with each frame for the client.
             on_close: Called when the session has ended, whichever side ended it.
         """
-        ...

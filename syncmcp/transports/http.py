@@ -293,7 +293,6 @@ class HttpTransport(HttpSender):
             ).start()
 
     def wait_listening(self, deadline: Deadline) -> None:
-        """See `HasServerStream`."""
         if self._server_stream is not None:
             self._server_stream.answered.wait(deadline.remaining())
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from syncmcp.errors import ConnectionLost, LimitExceeded
-from syncmcp.transports.base import reader_failed
+from syncmcp.transports.base import Transport, reader_failed
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.memory")
 
 
-class MemoryTransport:
+class MemoryTransport(Transport):
     """The transport to an `InProcessServer`. Each direction has a queue and a thread."""
 
     blocking = False
@@ -37,7 +36,6 @@ class MemoryTransport:
         self._threads: list[threading.Thread] = []
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
-        """See `Transport`."""
         # The end of a session is queued behind the last frame, as `None`.
         self._session = self._server.connect(self._inbox.put, lambda: self._inbox.put(None))
         for role, target in (("read", self._read), ("write", self._write)):
@@ -50,32 +48,20 @@ class MemoryTransport:
             thread.start()
             self._threads.append(thread)
 
-    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`. No effect: there are no headers."""
-
     def send(self, out: Outgoing) -> None:
-        """See `Transport`."""
         if self._closed:
             raise ConnectionLost("the connection was closed", delivery="not_sent")
         self._outbox.put(out)
 
-    def post(self, out: Outgoing) -> None:
-        """See `Transport`."""
-        self.send(out)
+    post = send
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`."""
         with self._lock:
             if out.state is None:
                 out.state = "cancelled"
             return "not_sent" if out.state == "cancelled" else "unknown"
 
-    def describe(self) -> str:
-        """See `Transport`. Always empty: a server in this process can be inspected directly."""
-        return ""
-
     def close(self, deadline: Deadline) -> None:
-        """See `Transport`."""
         self._closed = True
         self._outbox.put(None)
         self._inbox.put(None)

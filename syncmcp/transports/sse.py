@@ -106,10 +106,9 @@ class SseTransport(HttpSender):
         self._post_queue.push(partial(self._send_logged, out))
 
     def describe(self) -> str:
-        """See `Transport`."""
         if self._stream is not None and self._post_url is None:
             return "its event stream is open, but names no address for messages"
-        return super().describe()
+        return ""
 
     def close(self, deadline: Deadline) -> None:
         """Abort all exchanges and the stream, close the connections. Does not block."""

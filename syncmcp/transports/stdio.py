@@ -31,7 +31,7 @@ from syncmcp.errors import (
 )
 from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, TruncatedLine
 from syncmcp.transports._process import environment, locate, reach, search_path
-from syncmcp.transports.base import reader_failed
+from syncmcp.transports.base import Transport, reader_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ _TAIL_DESCRIBED = 1000
 _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
 
 
-class StdioTransport:
+class StdioTransport(Transport):
     """Runs one server process, and sends and receives frames through its pipes.
 
     Args:
@@ -198,9 +198,6 @@ class StdioTransport:
             self._opening = False
             self._drain = threading.current_thread()
 
-    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """See `Transport`. No effect: pipes have no headers and no session."""
-
     def _open_stderr(self) -> None:
         try:
             self._stderr = StderrSink(self._config.stderr, self.label, self._secrets)
@@ -249,7 +246,7 @@ class StdioTransport:
         return f"{command!r} could not be run: {error.strerror}"
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """See `WriterOwner`. The thread counts as a user of the process."""
+        """The thread counts as a user of the process."""
         # Emptied by the thread, or here if Ctrl-C interrupts the wait for its start.
         box = [target]
 
@@ -374,7 +371,7 @@ class StdioTransport:
         return "" if self._stderr is None else self._stderr.tail()
 
     def describe(self) -> str:
-        """See `Transport`. The skipped lines on stdout, and the end of stderr."""
+        """The skipped lines on stdout, and the end of stderr."""
         facts = []
         noise, first = self.noise, self._first_noise
         if noise == 1:
@@ -406,11 +403,10 @@ class StdioTransport:
     post = send
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`. A partly written frame is completed all the same."""
+        """A partly written frame is completed all the same."""
         return self._stdin_writer.cancel(out)
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
-        """See `WriterOwner`."""
         process = self._process
         code = None if process is None else process.wait(wait)
         return ConnectionLost(
@@ -418,18 +414,16 @@ class StdioTransport:
         )
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """See `WriterOwner`."""
         if self._receiver is not None and not self._closing:
             self._receiver.failed(out, error)
 
     def stalled(self, seconds: float) -> None:
-        """See `WriterOwner`."""
         if self._receiver is not None and not self._closing:
             text = f"the server has read nothing for {seconds:g} s, and answers to it are waiting"
             self._receiver.lost(ConnectionLost(text, **self._error_details(None)))
 
     def input_closed(self) -> None:
-        """See `WriterOwner`. The process is ended when the connection is replaced or closed."""
+        """The process is ended when the connection is replaced or closed."""
         if self._receiver is not None and not self._closing:
             text = "the server closed its stdin"
             self._receiver.lost(ConnectionLost(text, **self._error_details(None)))

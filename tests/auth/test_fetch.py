@@ -18,7 +18,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import HttpSession, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
-from syncmcp.auth.fetch import Fetcher
+from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.config import Http
 from syncmcp.errors import AuthError, ConnectFailed, RequestTimeout, UsageError
@@ -77,8 +77,8 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificate
 
 
 @contextmanager
-def fetcher(guard: UrlGuard | None = None, **options: Any) -> Iterator[Fetcher]:
-    made = Fetcher(guard or UrlGuard(OWN), **options)
+def driver(guard: UrlGuard | None = None, **options: Any) -> Iterator[Driver]:
+    made = Driver(guard or UrlGuard(OWN), **options)
     try:
         yield made
     finally:
@@ -104,7 +104,7 @@ def here(server: RawServer, path: str = "/x") -> str:
 class Fetching:
     """A fetch on a thread of its own, in an exchange."""
 
-    def __init__(self, made: Fetcher, request: HttpRequest, seconds: float | None = WAIT) -> None:
+    def __init__(self, made: Driver, request: HttpRequest, seconds: float | None = WAIT) -> None:
         self.exchange = AbortableExchange(Deadline(seconds))
         self.outcome: HttpResponse | BaseException | None = None
 
@@ -128,7 +128,7 @@ class Fetching:
 
 
 def test_an_answer_comes_whole_with_names_in_lower_case() -> None:
-    with serving(answering) as server, fetcher() as made:
+    with serving(answering) as server, driver() as made:
         fetched = made.fetch(get(here(server, "/meta?a=b")))
     assert fetched.status == 200
     assert fetched.body == b'{"path": "/meta?a=b"}'
@@ -139,7 +139,7 @@ def test_an_answer_comes_whole_with_names_in_lower_case() -> None:
 
 
 def test_a_form_is_posted_as_it_is() -> None:
-    with serving(answering) as server, fetcher() as made:
+    with serving(answering) as server, driver() as made:
         made.fetch(post(here(server), b"a=1&b=%20"))
     [one] = server.requests
     assert (one.method, one.body) == ("POST", b"a=1&b=%20")
@@ -148,7 +148,7 @@ def test_a_form_is_posted_as_it_is() -> None:
 
 @pytest.mark.parametrize("status", [201, 400, 401, 403, 404, 429, 500, 503])
 def test_every_status_is_an_answer(status: int) -> None:
-    with serving(lambda one: one.connection.respond(status, b"?")) as server, fetcher() as made:
+    with serving(lambda one: one.connection.respond(status, b"?")) as server, driver() as made:
         assert made.fetch(get(here(server))).status == status
 
 
@@ -167,7 +167,7 @@ def test_nothing_of_the_program_s_session_or_netrc_goes_along(
     def script(one: Request) -> None:
         one.connection.json({}, headers={"Set-Cookie": "theirs=1; Path=/"})
 
-    with session, serving(script) as server, fetcher(session=session) as made:
+    with session, serving(script) as server, driver(session=session) as made:
         for _ in range(2):
             made.fetch(get(here(server)))
     assert len(server.requests) == 2
@@ -178,7 +178,7 @@ def test_nothing_of_the_program_s_session_or_netrc_goes_along(
 
 
 def test_a_header_that_would_begin_another_is_not_sent() -> None:
-    with serving(answering) as server, fetcher() as made:
+    with serving(answering) as server, driver() as made:
         with pytest.raises(UsageError) as caught:
             made.fetch(get(here(server), Authorization=f"Basic {SECRET}\r\nX: y"))
         assert SECRET not in str(caught.value)
@@ -186,7 +186,7 @@ def test_a_header_that_would_begin_another_is_not_sent() -> None:
 
 
 def test_one_connection_serves_a_flow_and_closing_is_no_end() -> None:
-    with serving(answering) as server, fetcher() as made:
+    with serving(answering) as server, driver() as made:
         made.fetch(get(here(server)))
         made.fetch(post(here(server)))
         assert len(server.connections) == 1
@@ -204,7 +204,7 @@ def test_closing_disturbs_no_request_of_another_thread() -> None:
         assert answer.wait(WAIT)
         one.connection.json({})
 
-    with serving(script) as server, fetcher() as made:
+    with serving(script) as server, driver() as made:
         other = Fetching(made, get(here(server)))
         assert asked.wait(WAIT)
         made.close()
@@ -239,8 +239,9 @@ def packed(one: Request) -> None:
 
 @pytest.mark.requirement("SEC-01")
 @pytest.mark.parametrize("script", [announced, endless, packed])
-def test_a_body_has_a_limit_after_decoding(script: Script) -> None:
-    with serving(script) as server, fetcher(limit=4096) as made:
+def test_a_body_has_a_limit_after_decoding(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.auth.fetch._LIMIT", 4096)
+    with serving(script) as server, driver() as made:
         with pytest.raises(AuthError, match="longer than 4096 bytes") as caught:
             made.fetch(get(here(server)))
         assert caught.value.delivery == "not_sent"
@@ -248,10 +249,11 @@ def test_a_body_has_a_limit_after_decoding(script: Script) -> None:
             assert server.connection(0).ended.wait(WAIT)
 
 
-def test_a_body_as_long_as_the_limit_is_fine() -> None:
+def test_a_body_as_long_as_the_limit_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.auth.fetch._LIMIT", 4096)
     with (
         serving(lambda one: one.connection.respond(200, bytes(4096))) as server,
-        fetcher(limit=4096) as made,
+        driver() as made,
     ):
         assert len(made.fetch(get(here(server))).body) == 4096
 
@@ -271,8 +273,9 @@ def half_a_body(one: Request) -> None:
 
 
 @pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
-def test_a_request_has_an_end_of_its_own(script: Script) -> None:
-    with serving(script) as server, fetcher(timeout=0.2) as made:
+def test_a_request_has_an_end_of_its_own(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.auth.fetch._TIMEOUT", 0.2)
+    with serving(script) as server, driver() as made:
         with pytest.raises(AuthError, match=r"no answer came within 0\.2 s") as caught:
             made.fetch(get(here(server)))
         assert caught.value.delivery == "not_sent"
@@ -281,15 +284,16 @@ def test_a_request_has_an_end_of_its_own(script: Script) -> None:
 
 @pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
 def test_the_deadline_of_the_call_may_come_sooner(script: Script) -> None:
-    with serving(script) as server, fetcher() as made:
+    with serving(script) as server, driver() as made:
         error = Fetching(made, get(here(server)), 0.2).join()
         assert isinstance(error, RequestTimeout)
         assert (error.seconds, error.delivery) == (0.2, "not_sent")
         assert server.connection(0).ended.wait(WAIT)
 
 
-def test_a_handshake_that_never_ends_has_an_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, fetcher(timeout=0.2) as made:
+def test_a_handshake_that_never_ends_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.auth.fetch._TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener, driver() as made:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/x"
         with pytest.raises(AuthError, match="no answer came within"):
             made.fetch(get(url))
@@ -303,7 +307,7 @@ def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
         reached.set()
         script(one)
 
-    with serving(telling) as server, fetcher() as made:
+    with serving(telling) as server, driver() as made:
         running = Fetching(made, get(here(server)))
         assert reached.wait(WAIT)
         running.exchange.abort()
@@ -319,7 +323,7 @@ def test_a_cut_ends_a_look_up() -> None:
         answer.wait(WAIT)
         return []
 
-    with fetcher(UrlGuard(OWN, look_up=slow)) as made:
+    with driver(UrlGuard(OWN, look_up=slow)) as made:
         running = Fetching(made, get("https://as.example.com/"))
         assert asked.wait(WAIT)
         running.exchange.abort()
@@ -328,7 +332,7 @@ def test_a_cut_ends_a_look_up() -> None:
 
 
 def test_nothing_is_sent_for_a_call_that_is_cut_already() -> None:
-    with serving(answering) as server, fetcher() as made:
+    with serving(answering) as server, driver() as made:
         exchange = AbortableExchange(Deadline(WAIT))
         exchange.abort()
         with exchange, pytest.raises(ExchangeAborted):
@@ -358,21 +362,21 @@ def test_a_redirect_is_found_however_its_header_is_spelled(name: str) -> None:
         else:
             one.connection.respond(302, b"", {name: "/end"})
 
-    with serving(script) as server, fetcher() as made:
+    with serving(script) as server, driver() as made:
         assert made.fetch(get(here(server))).body == b'{"path": "/end"}'
 
 
 @pytest.mark.parametrize("status", REDIRECTS)
 @pytest.mark.parametrize("location", ["/end", "end"])
 def test_a_get_follows_a_redirect_on_its_own_server(status: int, location: str) -> None:
-    with serving(redirecting(status, lambda one: location)) as server, fetcher() as made:
+    with serving(redirecting(status, lambda one: location)) as server, driver() as made:
         fetched = made.fetch(get(here(server), **{"MCP-Protocol-Version": "2025-03-26"}))
     assert fetched.body == b'{"path": "/end"}'
     assert server.requests[1].headers["mcp-protocol-version"] == "2025-03-26"
 
 
 def test_five_redirects_are_followed_and_the_sixth_is_the_answer() -> None:
-    with serving(redirecting(302, lambda one: f"{one.path}x")) as server, fetcher() as made:
+    with serving(redirecting(302, lambda one: f"{one.path}x")) as server, driver() as made:
         fetched = made.fetch(get(here(server, "/")))
     assert [one.path for one in server.requests] == [f"/{'x' * number}" for number in range(6)]
     assert (fetched.status, fetched.headers["location"]) == (302, "/xxxxxx")
@@ -381,7 +385,7 @@ def test_five_redirects_are_followed_and_the_sixth_is_the_answer() -> None:
 @pytest.mark.requirement("SEC-02")
 @pytest.mark.parametrize("status", REDIRECTS)
 def test_a_post_goes_where_it_was_meant_to_go_and_nowhere_else(status: int) -> None:
-    with serving(redirecting(status, lambda one: "/end")) as server, fetcher() as made:
+    with serving(redirecting(status, lambda one: "/end")) as server, driver() as made:
         assert made.fetch(post(here(server))).status == status
     assert [one.method for one in server.requests] == ["POST"]
 
@@ -389,7 +393,7 @@ def test_a_post_goes_where_it_was_meant_to_go_and_nowhere_else(status: int) -> N
 @pytest.mark.requirement("SEC-02")
 @pytest.mark.parametrize("name", ["Authorization", "DPoP", "cookie"])
 def test_a_get_with_a_secret_follows_no_redirect(name: str) -> None:
-    with serving(redirecting(302, lambda one: "/end")) as server, fetcher() as made:
+    with serving(redirecting(302, lambda one: "/end")) as server, driver() as made:
         assert made.fetch(get(here(server), **{name: SECRET})).status == 302
     assert len(server.requests) == 1
 
@@ -403,7 +407,7 @@ def test_a_redirect_to_another_server_is_not_followed(
     session.verify = papers.authority
     with session, serving(answering, papers.server_context() if encrypted else None) as other:
         script = redirecting(302, lambda one: here(other, "/end"))
-        with serving(script) as server, fetcher(session=session) as made:
+        with serving(script) as server, driver(session=session) as made:
             assert made.fetch(get(here(server))).status == 302
     assert other.connections == []
 
@@ -423,7 +427,7 @@ def test_a_redirect_to_another_server_is_not_followed(
 )
 def test_a_redirect_that_the_guard_refuses_is_the_answer(location: str) -> None:
     guard = UrlGuard(OWN, look_up=Resolver("169.254.169.254"))
-    with serving(redirecting(302, lambda one: location)) as server, fetcher(guard) as made:
+    with serving(redirecting(302, lambda one: location)) as server, driver(guard) as made:
         fetched = made.fetch(get(here(server)))
     assert (fetched.status, fetched.headers["location"]) == (302, location)
 
@@ -436,7 +440,7 @@ def test_a_redirect_that_the_guard_refuses_is_the_answer(location: str) -> None:
 def test_a_public_server_does_not_make_us_reach_this_computer(url: str) -> None:
     with serving(answering) as server:
         with (
-            fetcher(UrlGuard(PUBLIC, look_up=Resolver())) as made,
+            driver(UrlGuard(PUBLIC, look_up=Resolver())) as made,
             pytest.raises(UnsafeUrl, match="this computer"),
         ):
             made.fetch(get(url.format(server.port)))
@@ -448,7 +452,7 @@ def test_a_name_that_leads_here_by_the_time_of_connecting_is_refused() -> None:
     resolver = Resolver("127.0.0.1")
     with serving(answering) as server:
         with (
-            fetcher(UrlGuard(PUBLIC, look_up=resolver)) as made,
+            driver(UrlGuard(PUBLIC, look_up=resolver)) as made,
             pytest.raises(UnsafeUrl, match="this computer"),
         ):
             made.fetch(get(f"https://as.example.com:{server.port}/"))
@@ -461,7 +465,7 @@ def test_the_connection_goes_to_the_address_that_was_checked() -> None:
     # An address that nobody may use, and then a good one; the system knows neither.
     resolver = Resolver("224.0.0.1", "127.0.0.1")
     guard = UrlGuard(PUBLIC, allow_private=True, look_up=resolver)
-    with serving(answering) as server, fetcher(guard) as made:
+    with serving(answering) as server, driver(guard) as made:
         for _ in range(2):
             made.fetch(get(f"http://as.example.com:{server.port}/x"))
     assert [one.headers["host"] for one in server.requests] == [f"as.example.com:{server.port}"] * 2
@@ -473,7 +477,7 @@ def test_the_guard_learns_where_the_server_is_from_what_it_publishes() -> None:
     with serving(answering) as server:
         url = f"http://mcp.home.example:{server.port}/mcp"
         guard = UrlGuard(url, allow_private=True, look_up=Resolver("127.0.0.1"))
-        with fetcher(guard) as made:
+        with driver(guard) as made:
             made.fetch(get(f"http://as.example.com:{server.port}/metadata"))
             assert guard._server_is_public()
             made.fetch(get(f"http://mcp.home.example:{server.port}/metadata"))
@@ -523,7 +527,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
 def test_a_refused_connection_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with fetcher() as made, pytest.raises(ConnectFailed, match="refused") as caught:
+    with driver() as made, pytest.raises(ConnectFailed, match="refused") as caught:
         made.fetch(get(f"http://127.0.0.1:{port}/x?code={SECRET}"))
     assert caught.value.delivery == "not_sent"
     assert f"[http://127.0.0.1:{port}/x?code=***]" in str(caught.value)
@@ -533,14 +537,14 @@ def test_an_unknown_name_says_so() -> None:
     def unknown(host: str, port: int) -> list[Any]:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
-    with fetcher(UrlGuard(OWN, look_up=unknown)) as made, pytest.raises(ConnectFailed, match="DNS"):
+    with driver(UrlGuard(OWN, look_up=unknown)) as made, pytest.raises(ConnectFailed, match="DNS"):
         made.fetch(get("https://as.example.com/"))
 
 
 def test_a_lost_connection_says_nothing_about_the_call_that_needs_the_token() -> None:
     with (
         serving(lambda one: one.connection.close()) as server,
-        fetcher() as made,
+        driver() as made,
         pytest.raises(AuthError, match="the connection ended") as caught,
     ):
         made.fetch(post(here(server), f"refresh_token={SECRET}".encode()))
@@ -555,7 +559,7 @@ def test_an_encoding_that_nobody_asked_for_is_named() -> None:
 
     with (
         serving(script) as server,
-        fetcher() as made,
+        driver() as made,
         pytest.raises(AuthError, match="Content-Encoding"),
     ):
         made.fetch(get(here(server)))
@@ -566,12 +570,12 @@ def test_an_encoding_that_nobody_asked_for_is_named() -> None:
 
 def test_the_certificate_is_checked(papers: certificates.Certificates) -> None:
     with serving(answering, papers.server_context()) as server:
-        with fetcher() as made, pytest.raises(ConnectFailed, match="TLS failed"):
+        with driver() as made, pytest.raises(ConnectFailed, match="TLS failed"):
             made.fetch(get(here(server)))
         assert server.requests == []
         with requests.Session() as session:
             session.verify = papers.authority
-            with fetcher(session=session) as made:
+            with driver(session=session) as made:
                 assert made.fetch(get(here(server))).status == 200
 
 
@@ -583,7 +587,7 @@ def test_the_certificate_of_the_client_is_that_of_the_session(
     with (
         session,
         serving(answering, papers.server_context(wants_client=True)) as server,
-        fetcher(session=session) as made,
+        driver(session=session) as made,
     ):
         assert made.fetch(get(here(server))).status == 200
 
@@ -593,7 +597,7 @@ def test_a_proxy_looks_names_up_itself() -> None:
     guard = UrlGuard(PUBLIC, allow_private=True, look_up=resolver)
     with serving(answering) as proxy, requests.Session() as session:
         session.proxies = {"http": f"http://127.0.0.1:{proxy.port}"}
-        with fetcher(guard, session=session) as made:
+        with driver(guard, session=session) as made:
             made.fetch(get("http://as.example.com/x"))
     assert [one.path for one in proxy.requests] == ["http://as.example.com/x"]
     assert resolver.asked == []
@@ -602,12 +606,12 @@ def test_a_proxy_looks_names_up_itself() -> None:
 def test_the_environment_names_the_proxy_once_for_each_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with serving(answering) as proxy, serving(answering) as server, fetcher() as made:
+    with serving(answering) as proxy, serving(answering) as server, driver() as made:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
         made.fetch(get(here(server)))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         made.fetch(get(here(server)))
         assert (len(proxy.requests), len(server.requests)) == (2, 0)
-        with fetcher() as other:
+        with driver() as other:
             other.fetch(get(here(server)))
         assert (len(proxy.requests), len(server.requests)) == (2, 1)

@@ -337,6 +337,7 @@ def test_a_fork_in_the_middle_of_a_login_takes_no_connection_along() -> None:
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from syncmcp._http.url_guard import UrlGuard
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest
 
@@ -359,7 +360,7 @@ class Handler(BaseHTTPRequestHandler):
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 url = f"http://127.0.0.1:{server.server_port}/"
-driver = Driver(url)
+driver = Driver(UrlGuard(url))
 
 def one():
     yield HttpRequest("GET", url)

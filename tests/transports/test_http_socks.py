@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
-from syncmcp.auth.fetch import Fetcher
+from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, RequestTimeout
@@ -95,8 +95,8 @@ def test_no_proxy_is_asked_for_an_address_that_the_guard_refuses(url: str) -> No
         session.proxies = {"http": proxy.url, "https": proxy.url}
         found: list[Any] = [(2, 1, 6, "", ("93.184.215.14", 443))]
         guard = UrlGuard("https://mcp.example.com/mcp", look_up=lambda *_: found)
-        fetcher = Fetcher(guard, session=session)
+        driver = Driver(guard, session=session)
         with pytest.raises(UnsafeUrl):
-            fetcher.fetch(HttpRequest("GET", url, {}))
-        fetcher.close()
+            driver.fetch(HttpRequest("GET", url, {}))
+        driver.close()
     assert proxy.asked == []

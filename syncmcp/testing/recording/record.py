@@ -25,13 +25,13 @@ from syncmcp._protocol.revisions import (
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
 from syncmcp.testing.recording import Entry, RecordingFile
-from syncmcp.transports.base import HasServerStream, Resumable, TransportSource
+from syncmcp.transports.base import Transport, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Target
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
-    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport
+    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver
 
 
 # Masking of secrets.
@@ -215,7 +215,7 @@ class Recording(TransportSource):
             return self._masks.mask_value(value)
 
 
-class _Recorder:
+class _Recorder(Transport):
     """Wraps a transport, and records what it sends and receives.
 
     To the connection it is a transport, to the transport it is the receiver.
@@ -240,15 +240,17 @@ class _Recorder:
 
     @property
     def session_id(self) -> str | None:
-        return self._inner.session_id if isinstance(self._inner, Resumable) else None
+        return self._inner.session_id
 
     @property
     def last_event_id(self) -> str | None:
-        return self._inner.last_event_id if isinstance(self._inner, Resumable) else None
+        return self._inner.last_event_id
+
+    def stderr_tail(self) -> str:
+        return self._inner.stderr_tail()
 
     def wait_listening(self, deadline: Deadline) -> None:
-        if isinstance(self._inner, HasServerStream):
-            self._inner.wait_listening(deadline)
+        self._inner.wait_listening(deadline)
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """See `Transport`. Raises `UsageError` if another client is recording to the file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,13 +37,13 @@ from syncmcp.testing.recording.state import (
     messages,
     with_endings,
 )
-from syncmcp.transports.base import TransportSource, reader_failed
+from syncmcp.transports.base import Transport, TransportSource, reader_failed
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
     from syncmcp.testing.recording.state import Order
-    from syncmcp.transports.base import Outgoing, Receiver, Transport
+    from syncmcp.transports.base import Outgoing, Receiver
 
 
 # The errors that end an exchange or a connection. Errors of the server are recorded as messages.
@@ -61,7 +61,7 @@ _METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}
 _WITHDRAWN = threading.Event()
 
 
-class _ReplayTransport:
+class _ReplayTransport(Transport):
     """The transport of a recorded connection; one thread delivers its messages."""
 
     def __init__(self, label: str, state: ReplayState, note: Callable[[NotRecorded], None]) -> None:
@@ -94,9 +94,6 @@ class _ReplayTransport:
         self._thread.start()
         self._wake.put(True)
 
-    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
-        """Do nothing."""
-
     def send(self, out: Outgoing) -> None:
         over = threading.Event()
         with self._lock:
@@ -125,9 +122,6 @@ class _ReplayTransport:
                 return "not_sent"
         out.state.set()
         return "unknown"
-
-    def describe(self) -> str:
-        return ""
 
     def close(self, deadline: Deadline) -> None:
         with self._lock:
