@@ -8,18 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._client.arguments import Completable
+from syncmcp._client.client import Client
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from syncmcp._client.arguments import Completable
-    from syncmcp._client.client import Client
     from syncmcp.types import Completion
-
-    _Key: TypeAlias = tuple[str, str, frozenset[tuple[str, str]]]
 
 __all__ = ["Completer"]
 
@@ -67,7 +63,7 @@ class Completer:
         # Guards what follows; not held during a request.
         self._lock = threading.RLock()
         self._newest = CancelToken()  # of the latest call of `suggest`
-        self._answers: OrderedDict[_Key, Completion] = OrderedDict()
+        self._answers: OrderedDict[tuple[object, ...], Completion] = OrderedDict()
         self._unsupported = False
 
     def suggest(

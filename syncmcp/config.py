@@ -23,6 +23,11 @@ __all__ = ["MAX_FRAME", "Headers", "Http", "Stderr", "Stdio"]
 # Options that may hold secrets, and are masked in the `repr`.
 _MASKED = ("headers", "auth", "session", "cert", "proxies", "session_id", "last_event_id")
 
+_TOKENS = {
+    "session_id": (r"[\x21-\x7e]+", "of visible ASCII characters"),
+    "last_event_id": (r"[^\x00-\x1f\x7f]+", "without control characters, not empty"),
+}
+
 MAX_FRAME = 64 * 1024 * 1024
 """The default limit on the size of one frame, event or body, in bytes."""
 
@@ -192,8 +197,8 @@ class Http:
         self.max_body = whole_number(max_body, "max_body")
         if transport == "sse" and (session_id or last_event_id) is not None:
             raise UsageError("session_id and last_event_id belong to Streamable HTTP, not to sse")
-        self.session_id = _session_id(session_id)
-        self.last_event_id = _event_id(last_event_id)
+        self.session_id = _token("session_id", session_id)
+        self.last_event_id = _token("last_event_id", last_event_id)
         if not isinstance(keep_session, bool):
             raise UsageError(f"keep_session is True or False, not {keep_session!r}")
         self.keep_session = keep_session
@@ -205,7 +210,7 @@ class Http:
         return redact(self.url.partition("#")[0])
 
     def __repr__(self) -> str:
-        given = [name for name in _MASKED if self._has(name)]
+        given = [name for name in _MASKED if getattr(self, name) is not None]
         return f"Http({self.label!r}{''.join(f', {name}={MASK}' for name in given)})"
 
     def _known_secrets(self) -> Secrets:
@@ -231,26 +236,13 @@ class Http:
                 found.give(value, "session_id")
         return found
 
-    def _has(self, name: str) -> bool:
-        value: Any = getattr(self, name)
-        return value is not None
 
-
-def _session_id(value: object) -> str | None:
-    if value is None:
-        return None
-    # The message does not quote it: it is a secret.
-    if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]+", value):
-        raise UsageError("session_id must be a str of visible ASCII characters")
-    return value
-
-
-def _event_id(value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not re.fullmatch(r"[^\x00-\x1f\x7f]+", value):
-        raise UsageError("last_event_id must be a str without control characters, not empty")
-    return value
+def _token(option: str, value: object) -> str | None:
+    pattern, meaning = _TOKENS[option]
+    if value is None or (isinstance(value, str) and re.fullmatch(pattern, value)):
+        return value
+    # The message does not quote it: it may be a secret.
+    raise UsageError(f"{option} must be a str {meaning}")
 
 
 def _kind(value: object) -> str:

@@ -47,13 +47,12 @@ from __future__ import annotations
 import concurrent.futures
 import signal
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from syncmcp._base.text import quote, several_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from syncmcp.types import CallToolResult, SamplingMessage
 
 __all__ = [

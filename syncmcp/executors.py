@@ -18,7 +18,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import Unpack
 
@@ -30,9 +30,7 @@ from syncmcp._concurrency.futures import done_futures
 from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.steps import Send
 from syncmcp.errors import ConnectionLost, OutcomeUnknown, UsageError
-
-if TYPE_CHECKING:
-    from syncmcp.handlers import ProgressHandler
+from syncmcp.handlers import ProgressHandler
 
 __all__ = ["Call", "Outcome", "fan_out"]
 

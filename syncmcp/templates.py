@@ -16,14 +16,13 @@ import string
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, unquote_to_bytes
+
+from typing_extensions import Self
 
 from syncmcp._base.uri_pieces import PiecedUri
 from syncmcp.errors import UsageError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["BadTemplate", "Scalar", "UriTemplate", "Value"]
 

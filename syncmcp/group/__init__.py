@@ -17,7 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from typing_extensions import Unpack
+from typing_extensions import Self, Unpack
 
 from syncmcp._base.checks import refuse_coroutines, seconds, text
 from syncmcp._client.client import Client
@@ -27,6 +27,7 @@ from syncmcp._concurrency.futures import RequestFuture, failed_future
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.catalog import Catalog, Routed, by_key, completable
@@ -41,13 +42,10 @@ from syncmcp.group.member import (
     run_all,
 )
 from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
+from syncmcp.handlers.roots import Roots
 from syncmcp.servers_file import read
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp.handlers.roots import Roots
     from syncmcp.types import Prompt, Resource, ResourceTemplate, Tool
 
 __all__ = [

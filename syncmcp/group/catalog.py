@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec
 
 from syncmcp import types
+from syncmcp._client.client import Client
+from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, Operation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp.errors import McpError, UsageError
@@ -27,10 +30,6 @@ from syncmcp.group.keys import (
     one_of,
 )
 
-if TYPE_CHECKING:
-    from syncmcp._client.client import Client
-    from syncmcp._client.core import HasCore
-
 
 @dataclass(frozen=True)
 class Catalog:
@@ -39,8 +38,6 @@ class Catalog:
     Attributes:
         servers: The names of the servers, in order.
         offers: For each kind, the items by key.
-        shown: For each kind, the models that the group shows, by key; tools and prompts have
-            their keys as names.
         left_out: The items that have no key.
     """
 
@@ -48,10 +45,15 @@ class Catalog:
     offers: Mapping[Kind, Mapping[str, Offered]] = field(
         default_factory=lambda: {kind: {} for kind in KINDS}
     )
-    shown: Mapping[Kind, Mapping[str, Any]] = field(
-        default_factory=lambda: {kind: MappingProxyType({}) for kind in KINDS}
-    )
     left_out: tuple[LeftOut, ...] = ()
+
+    @cached_property
+    def shown(self) -> dict[Kind, Mapping[str, Any]]:
+        """For each kind, the models to show, by key; tools and prompts have their keys as names."""
+        return {
+            kind: MappingProxyType({key: _with_key(kind, key, item) for key, item in items.items()})
+            for kind, items in self.offers.items()
+        }
 
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace their items.
@@ -76,7 +78,7 @@ class Catalog:
         ):
             raise failed[0]
         kept = (item for item in self.left_out if item.server not in updates)
-        return Catalog(servers, offers, _shown(offers), (*kept, *left_out))
+        return Catalog(servers, offers, (*kept, *left_out))
 
     def without(self, server: str) -> Catalog:
         """Remove a server; the keys of the other servers' items do not change."""
@@ -86,7 +88,7 @@ class Catalog:
         }
         servers = tuple(name for name in self.servers if name != server)
         left_out = tuple(item for item in self.left_out if item.server != server)
-        return Catalog(servers, offers, _shown(offers), left_out)
+        return Catalog(servers, offers, left_out)
 
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
         """Find an item, and the argument with which to request it from its server.
@@ -160,13 +162,6 @@ def _matches_template(item: Offered, uri: str) -> bool:
         return False
 
 
-def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[str, Any]]:
-    return {
-        kind: MappingProxyType({key: _with_key(kind, key, item) for key, item in items.items()})
-        for kind, items in offers.items()
-    }
-
-
 def _with_key(kind: Kind, key: str, item: Offered) -> Any:
     if IDENTITY[kind] != "name" or key == item.name:
         return item.model  # URIs are not replaced by keys
@@ -195,9 +190,6 @@ class Router(Protocol):
         ...
 
 
-_COMPLETABLE: tuple[Kind, ...] = ("prompts", "resource_templates")
-
-
 def by_key(kind: Kind) -> Find:
     """Make a function that finds items of one kind; see `Catalog.route`."""
     return lambda catalog, what: catalog.route(kind, what)
@@ -217,8 +209,9 @@ def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
 
 def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
     """Find a prompt or template by key; a `NameHook` may give keys of any form."""
+    kinds: tuple[Kind, ...] = ("prompts", "resource_templates")
     found, errors = [], {}
-    for kind in _COMPLETABLE:
+    for kind in kinds:
         try:
             found.append(catalog.find_with_model(kind, key))
         except UsageError as error:

@@ -12,14 +12,11 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.text import shorten, visible
 from syncmcp.errors import UsageError
-
-if TYPE_CHECKING:
-    from syncmcp.handlers.context import ConnectedServer
-
+from syncmcp.handlers.context import ConnectedServer
 
 Kind = Literal["tools", "resources", "resource_templates", "prompts"]
 

@@ -8,23 +8,20 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+from typing_extensions import Self
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
+from syncmcp._client.listening import SubscriptionBackend
 from syncmcp._client.subscriptions import open_subscription
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, reaper
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.member import declared_changes, run_all
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from syncmcp._client.client import Client
-    from syncmcp._client.listening import SubscriptionBackend
-    from syncmcp._protocol.capabilities import Undeclared
 
 _log = logging.getLogger("syncmcp.group")
 

@@ -6,31 +6,32 @@ import logging
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines, text
 from syncmcp._base.text import visible
 from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
-from syncmcp._client.subscriptions import refresh
+from syncmcp._client.subscriptions import Listener, refresh
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.approval import as_approval
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
+from syncmcp.errors import (
+    ClosedError,
+    McpError,
+    MethodNotFound,
+    NotSupported,
+    SubscriptionLost,
+    UsageError,
+)
 from syncmcp.group.keys import KINDS, Lists
-from syncmcp.handlers.context import renamed
+from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.handlers.roots import Roots, as_roots
 from syncmcp.servers_file.entry import ServerEntry
-
-if TYPE_CHECKING:
-    from syncmcp._client.subscriptions import Listener
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp.errors import SubscriptionLost
-    from syncmcp.handlers.context import ConnectedServer
-
 
 R = TypeVar("R")
 

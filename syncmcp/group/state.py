@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
@@ -18,13 +18,9 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
 from syncmcp.group.catalog import Catalog
 from syncmcp.group.keys import Lists, NameHook, Offered
-from syncmcp.group.member import ENDED_STATES, GroupMember, Source, fetch, run_all
+from syncmcp.group.member import ENDED_STATES, GroupMember, GroupOptions, Source, fetch, run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
-
-if TYPE_CHECKING:
-    from syncmcp.group.member import GroupOptions
-
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -19,8 +19,6 @@ from syncmcp.handlers.identity import ServerIdentity, given_name
 from syncmcp.handlers.url_completion import Run, UrlVisit, run_inline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syncmcp._client.client import Client
     from syncmcp._protocol.negotiate import Negotiated
     from syncmcp.types import Implementation, ServerCapabilities

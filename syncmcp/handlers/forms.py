@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import Any, Final, cast, get_args
+
+from typing_extensions import Self
 
 from syncmcp._base.numbers import is_number
 from syncmcp.errors import UsageError
@@ -28,9 +30,6 @@ from syncmcp.handlers.form_fields import (
     compile_pattern,
     is_unicode,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = [
     "ABSENT",

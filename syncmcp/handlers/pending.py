@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from typing_extensions import Self
+
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from syncmcp.types import InputRequest
 
 __all__ = ["Answerable", "InputRequired"]

@@ -7,15 +7,12 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._protocol.steps import url_questions
-from syncmcp.errors import UrlElicitationRequired
-
-if TYPE_CHECKING:
-    from syncmcp._concurrency.limited_log import LimitedLog
-    from syncmcp.errors import McpError
+from syncmcp.errors import McpError, UrlElicitationRequired
 
 _log = logging.getLogger("syncmcp.connection")
 

@@ -7,9 +7,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.text import shorten, visible
+from syncmcp.handlers import LogHandler, ProgressHandler
 
 if TYPE_CHECKING:
-    from syncmcp.handlers import LogHandler, ProgressHandler
     from syncmcp.types import LoggingMessageNotificationParams
 
 __all__ = ["Bar", "LogRecords", "on_bar"]

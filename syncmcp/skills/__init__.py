@@ -25,9 +25,10 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text
+from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._client.driver import run
-from syncmcp._client.pages import ALL_PAGES, pages
+from syncmcp._client.pages import ALL_PAGES, L, pages
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.capabilities import not_declared
@@ -51,8 +52,6 @@ from syncmcp.skills.entry import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
-    from syncmcp._client.core import ClientCore
     from syncmcp.types import Resource, Skill, SkillResource
 
 __all__ = ["EXTENSION", "LoadedSkill", "Problem", "SkillRefused", "Skills", "problem"]
@@ -74,10 +73,7 @@ class Skills:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-
-    @property
-    def _core(self) -> ClientCore:
-        return core_of(self._client)
+        self._core = core_of(client)
 
     def list(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
@@ -96,11 +92,10 @@ class Skills:
             LimitExceeded: There are more than `max_pages` pages.
             ProtocolError: The server repeats a cursor.
         """
-        result = self._pages("skills/list", types.ListSkillsResult, max_pages, None, options)
-        for skill in result.skills:
+        skills = self._pages("skills/list", types.ListSkillsResult, max_pages, None, options).skills
+        for skill in skills:
             types.set_server(skill, self._core.label)
-        found: builtins.list[Skill] = result.skills
-        return found
+        return skills
 
     def get(self, uri: str, **options: Unpack[CallOptions]) -> Skill:
         """Fetch the present entry of one skill, listed or not.
@@ -181,14 +176,9 @@ class Skills:
             raise NotSupported(
                 not_declared(("extensions", EXTENSION, "directoryRead")), server=self._core.label
             )
-        found: builtins.list[Resource] = self._pages(
-            "resources/directory/read",
-            types.ReadResourceDirectoryResult,
-            max_pages,
-            {"uri": uri},
-            options,
-        ).resources
-        return found
+        model = types.ReadResourceDirectoryResult
+        params = {"uri": uri}
+        return self._pages("resources/directory/read", model, max_pages, params, options).resources
 
     def __repr__(self) -> str:
         return f"<Skills of {self._client!r}>"
@@ -207,14 +197,14 @@ class Skills:
     def _pages(
         self,
         method: str,
-        model: Any,
+        model: type[L],
         max_pages: int | None,
         params: dict[str, Any] | None,
         options: CallOptions,
-    ) -> Any:
+    ) -> L:
         resolved = self._core.resolve(_idempotent(options))
         self._settings(options)
-        steps: Any = pages(method, model, self._core, ALL_PAGES, max_pages, params)
+        steps = pages(method, model, self._core, ALL_PAGES, max_pages, params)
         return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
 
