@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -65,21 +66,6 @@ _SECRET_PARTS: Final = (
 # fmt: on
 
 
-def format_problem(kind: Format, text: str) -> str | None:
-    """Explain in a sentence for a person why a text is not of the format; `None` if it is."""
-    match kind:
-        case "email":
-            return None if _is_email(text) else "Give an e-mail address, like name@example.com."
-        case "uri":
-            return None if _is_uri(text) else "Give a full address, like https://example.com/page."
-        case "date":
-            return None if _is_date(text) else "Give a date, like 2026-01-31."
-        case "date-time":
-            if _is_date_time(text):
-                return None
-            return "Give a date and time with its offset, like 2026-01-31T14:30:00+01:00."
-
-
 def _is_email(text: str) -> bool:
     """RFC 5321 without quoted local parts and address literals."""
     if len(text) > _MAX_EMAIL:
@@ -116,6 +102,23 @@ def _is_date_time(text: str) -> bool:
         return False
     hour, minute, second, east, past = (int(part or 0) for part in found.groups()[1:])
     return hour < 24 and minute < 60 and second <= 60 and east < 24 and past < 60
+
+
+_FORMATS: Final[Mapping[Format, tuple[Callable[[str], bool], str]]] = {
+    "email": (_is_email, "Give an e-mail address, like name@example.com."),
+    "uri": (_is_uri, "Give a full address, like https://example.com/page."),
+    "date": (_is_date, "Give a date, like 2026-01-31."),
+    "date-time": (
+        _is_date_time,
+        "Give a date and time with its offset, like 2026-01-31T14:30:00+01:00.",
+    ),
+}
+
+
+def format_problem(kind: Format, text: str) -> str | None:
+    """Explain in a sentence for a person why a text is not of the format; `None` if it is."""
+    is_of_format, problem = _FORMATS[kind]
+    return None if is_of_format(text) else problem
 
 
 def local_date_time(text: str) -> str:
@@ -307,11 +310,9 @@ class Field:
     def _text_problem(self, value: object) -> str | None:
         if not isinstance(value, str):
             return "Give a text."
-        least, most = self.bounds
-        if least is not None and len(value) < least:
-            return f"Give at least {least} characters, not {len(value)}."
-        if most is not None and len(value) > most:
-            return f"Give at most {most} characters, not {len(value)}."
+        beyond = self._beyond(len(value))
+        if beyond is not None:
+            return f"Give {beyond} characters, not {len(value)}."
         if not is_unicode(value):
             return "This text has characters that cannot be sent."
         if self.pattern is not None:
@@ -325,12 +326,8 @@ class Field:
         whole = self.kind == "integer"
         if not is_number(value) or (whole and value != value // 1):
             return "Give a whole number." if whole else "Give a number."
-        least, most = self.bounds
-        if least is not None and value < least:
-            return f"Give a number that is at least {least}."
-        if most is not None and value > most:
-            return f"Give a number that is at most {most}."
-        return None
+        beyond = self._beyond(value)
+        return None if beyond is None else f"Give a number that is {beyond}."
 
     def _choices_problem(self, value: object) -> str | None:
         if not isinstance(value, list):
@@ -340,12 +337,15 @@ class Field:
             return "Choose from the options only."
         if len(set(chosen)) < len(chosen):
             return "Choose each option only once."
+        beyond = self._beyond(len(chosen))
+        return None if beyond is None else f"Choose {beyond}, not {len(chosen)}."
+
+    def _beyond(self, size: float) -> str | None:
+        """The bound that a size or a number is beyond, in words; `None` if it is within both."""
         least, most = self.bounds
-        if least is not None and len(chosen) < least:
-            return f"Choose at least {least}, not {len(chosen)}."
-        if most is not None and len(chosen) > most:
-            return f"Choose at most {most}, not {len(chosen)}."
-        return None
+        if least is not None and size < least:
+            return f"at least {least}"
+        return f"at most {most}" if most is not None and size > most else None
 
     def _choice(self, text: str) -> str | None:
         for given in (text, text.strip()):

@@ -53,6 +53,12 @@ MAX_PATTERNS: Final = 20
 MAX_PATTERN: Final = 500
 """The longest pattern, in characters."""
 _FORMATS: Final = frozenset(get_args(Format))
+_BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
+    "string": ("minLength", "maxLength"),
+    "choices": ("minItems", "maxItems"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+}
 
 # The keywords of JSON Schema that restrict a value. Other keywords (`examples`, `$comment`,
 # `x-...`) cannot make an answer invalid, and are ignored.
@@ -270,36 +276,22 @@ def _titled_option(value: object, name: str) -> Option:
 
 
 def _bounds(schema: Mapping[str, Any], kind: Kind, name: str) -> Bounds:
-    least: int | float | None
-    most: int | float | None
-    match kind:
-        case "string":
-            least, most = _size(schema, "minLength", name), _size(schema, "maxLength", name)
-        case "choices":
-            least, most = _size(schema, "minItems", name), _size(schema, "maxItems", name)
-        case "number" | "integer":
-            least, most = _limit(schema, "minimum", name), _limit(schema, "maximum", name)
-        case _:
-            return Bounds()
+    if kind not in _BOUNDS:
+        return Bounds()
+    counts = kind in ("string", "choices")
+    least, most = (_bound(schema, keyword, name, counts) for keyword in _BOUNDS[kind])
     if least is not None and most is not None and least > most:
         raise _unsupported(name, f"its minimum, {least}, is above its maximum, {most}")
     return Bounds(least, most)
 
 
-def _size(schema: Mapping[str, Any], keyword: str, name: str) -> int | None:
+def _bound(schema: Mapping[str, Any], keyword: str, name: str, counts: bool) -> int | float | None:
     value = schema.get(keyword)
     if value is None:
         return None
-    if not is_number(value) or value < 0 or value != value // 1:
-        raise _unsupported(name, f"{keyword!r} is not a count")
-    return int(value)
-
-
-def _limit(schema: Mapping[str, Any], keyword: str, name: str) -> int | float | None:
-    value = schema.get(keyword)
-    if value is None or is_number(value):
-        return value
-    raise _unsupported(name, f"{keyword!r} is not a number")
+    if not is_number(value) or (counts and (value < 0 or value != value // 1)):
+        raise _unsupported(name, f"{keyword!r} is not a {'count' if counts else 'number'}")
+    return int(value) if counts else value
 
 
 def _format(schema: Mapping[str, Any], name: str) -> Format | None:

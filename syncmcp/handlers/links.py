@@ -122,21 +122,16 @@ class _Label(NamedTuple):
                 return cls(lower, lower)
         elif len(lower) > 63:
             raise _unsafe("a part of its host is longer than such parts can be")
-        found = cls._international(lower)
-        not_canonical = label.isascii() and found.ascii != lower
-        # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
-        if not_canonical or found.read.isascii() or not found.read.isprintable():
-            raise _unsafe("its host has letters in disguise")
-        return found
-
-    @classmethod
-    def _international(cls, label: str) -> _Label:
-        """Read a label in Unicode or Punycode, by the rules of IDNA 2008."""
         try:
-            read = idna.ulabel(label)
-            return cls(idna.alabel(read).decode("ascii"), read)
+            read = idna.ulabel(lower)
+            found = cls(idna.alabel(read).decode("ascii"), read)
         except idna.IDNAError as error:
             raise _unsafe("a part of its host is no valid international name (IDNA)") from error
+        not_canonical = label.isascii() and found.ascii != lower
+        # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
+        if not_canonical or read.isascii() or not read.isprintable():
+            raise _unsafe("its host has letters in disguise")
+        return found
 
     def warning(self) -> str | None:
         """A sentence about letters of several scripts; `None` if there is nothing to say."""
@@ -181,15 +176,13 @@ class _Host(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether the host is a loopback address."""
-        mapped = getattr(self.address, "ipv4_mapped", None) or self.address
-        return mapped is not None and bool(mapped.is_loopback)
+        return self.address is not None and bool(_unmapped(self.address).is_loopback)
 
     @property
     def is_local(self) -> bool:
         """Whether programs read the host as this computer, by whatever name or address."""
         if self.address is not None:
-            mapped = getattr(self.address, "ipv4_mapped", None) or self.address
-            return self.is_loopback or bool(mapped.is_unspecified)
+            return self.is_loopback or bool(_unmapped(self.address).is_unspecified)
         return self.labels[-1].ascii == _THIS_COMPUTER or self.text in _ITS_NAMES
 
     def warnings(self) -> list[str]:
@@ -204,19 +197,15 @@ class _Host(NamedTuple):
                 f" '{read}'."
             )
         found.extend(warning for label in self.labels if (warning := label.warning()) is not None)
-        if self._begins_like_this_computer():
+        first, *others = [label.ascii for label in self.labels]
+        digits = len(others) > 3 and all(map(str.isdigit, (first, *others[:3])))
+        if not self.is_local and others and (first == _THIS_COMPUTER or digits):
             found.append(f"Its host only begins like an address; it is {self.text}.")
         return found
 
-    def _begins_like_this_computer(self) -> bool:
-        names = [label.ascii for label in self.labels]
-        return (
-            not self.is_local
-            and len(names) > 1
-            and (
-                names[0] == _THIS_COMPUTER or (len(names) > 4 and all(map(str.isdigit, names[:4])))
-            )
-        )
+
+def _unmapped(address: _Address) -> _Address:
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _check_characters(url: object) -> None:
