@@ -25,8 +25,7 @@ from syncmcp._protocol.capabilities import check_extensions
 from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
-from syncmcp.handlers.context import ConnectedServer
-from syncmcp.handlers.identity import identity_of
+from syncmcp.handlers.context import ConnectedServer, identity_of
 from syncmcp.interceptors import Interceptor
 
 if TYPE_CHECKING:

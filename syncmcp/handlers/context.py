@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Hashable, Iterable
 from contextvars import copy_context
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Deadline
+from syncmcp.config import Http, Stdio
 from syncmcp.errors import NotSupported, UsageError
-from syncmcp.handlers.identity import ServerIdentity, given_name
 from syncmcp.handlers.url_completion import Run, UrlVisit, run_inline
 
 if TYPE_CHECKING:
@@ -24,6 +25,75 @@ if TYPE_CHECKING:
     from syncmcp.types import Implementation, ServerCapabilities
 
 __all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"]
+
+
+# -- servers, and what approvals are remembered under ---------------------------------------------
+
+
+class FileChosenName(str):
+    """The name of a server that a guarded file chose, rather than the program.
+
+    It is shown, compared and stored like any other name. Copies of a mapping and pickles keep it,
+    so that the name is told from one that the program wrote itself, wherever a client gets it.
+    """
+
+    __slots__ = ()
+
+
+def given_name(name: str | None) -> str | None:
+    """The name if the program gave it; `None` for that of a guarded file."""
+    return None if isinstance(name, FileChosenName) else name
+
+
+@dataclass(frozen=True, repr=False)
+class ServerIdentity:
+    """Tells servers apart: default names are shortened, and several servers may have the same one.
+
+    Equal if the program gave the same name, if any, to the same server: the same command with the
+    same arguments, directory and names of variables; the same URL, with its query; or the same
+    object in this process. The values of variables and of headers do not count. The `repr` shows
+    nothing of it, since arguments and URLs may hold secrets.
+
+    Attributes:
+        given_name: The name that the program gave; `None` if it gave none, or that of a guarded
+            file.
+        target: The server, as a value that is meant for comparisons only.
+    """
+
+    given_name: str | None
+    target: Hashable = None
+
+
+def identity_of(target: object, name: str | None) -> ServerIdentity:
+    """The identity of the server of a client's target, with the option `name` of the client."""
+    given = given_name(name)
+    if isinstance(target, Stdio):
+        words = (target.command, *target.args)
+        return ServerIdentity(given, (words, target.cwd, frozenset(target.env)))
+    if isinstance(target, Http):
+        return ServerIdentity(given, target.url)
+    return ServerIdentity(given, _SameObject(target))
+
+
+class _SameObject:
+    """Equal if it is of the same object. Does not keep the object, whose `id` may be reused."""
+
+    def __init__(self, it: object) -> None:
+        self._hash = id(it)
+        self._get: Callable[[], object]
+        try:
+            self._get = weakref.ref(it)
+        except TypeError:  # its class has __slots__ without __weakref__
+            self._get = lambda: it
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _SameObject):
+            return False
+        it = self._get()
+        return self is other or (it is not None and it is other._get())
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class ConnectedServer:
@@ -138,7 +208,7 @@ def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
     """A copy of `server` with another name."""
     other = copy.copy(server)
     other.name = name
-    other.identity = dataclasses.replace(server.identity, given_name=given_name(name))
+    other.identity = replace(server.identity, given_name=given_name(name))
     return other
 
 

@@ -23,16 +23,15 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
-from syncmcp.handlers.identity import FileChosenName
-from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry
-from syncmcp.servers_file.guard import is_own, settings_folder
+from syncmcp.handlers.context import FileChosenName
+from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry, sandbox_line
+from syncmcp.servers_file.named_files import is_own, settings_folder
 from syncmcp.servers_file.review import (
     ApprovedServers,
     PlaceholderValues,
     ServerReview,
     ServersFileError,
 )
-from syncmcp.servers_file.sandbox import sandbox_line
 
 __all__ = [
     "MAX_BYTES",

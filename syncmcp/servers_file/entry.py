@@ -6,9 +6,10 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.numbers import is_number
@@ -22,7 +23,6 @@ from syncmcp.servers_file.review import (
     ServerReview,
     ServersFileError,
 )
-from syncmcp.servers_file.sandbox import is_taken_for_option, is_variable, passed_within
 
 Approve = Callable[[ServerReview], bool]
 """Asks a person whether a server may be used; runs on the thread that is about to use it."""
@@ -301,13 +301,14 @@ class ServerEntry:
         raise self._error("it is nested too deeply")
 
     def _check_confined(self, command: str, env: Mapping[str, str]) -> None:
-        if is_taken_for_option(command):
+        # An assignment as of `env` and `sudo`: NAME=value before the command.
+        if command.startswith("-") or "=" in command:
             raise self._error(
                 "begins with - or has a = in it: the program of confine= could take it for its own",
                 "command",
             )
         for name in env:
-            if not is_variable(name):
+            if not _VARIABLE.fullmatch(name):  # a shell in the sandbox gives it to the command
                 raise self._error(
                     "has a name that cannot be passed into the sandbox of confine=", f"env.{name}"
                 )
@@ -362,7 +363,7 @@ class ServerEntry:
         words[0] = os.path.expanduser(words[0])
         if self._rules.confine:
             self._check_confined(words[0], env)
-            words, env = passed_within(words, env)
+            words, env = _passed_within(words, env)
         line = [*self._rules.confine, *words]
         try:
             return Stdio(line[0], *line[1:], env=env, cwd=cwd)
@@ -430,3 +431,53 @@ def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, s
 
 def _message(error: ValueError) -> str:
     return error.message if isinstance(error, UsageError) else str(error)
+
+
+# -- the program through which commands are started: `confine=` of `servers_file.read` -------------
+#
+# What a file names must neither become an option of the sandbox nor change what the sandbox does.
+
+# Those that take "--" as the end of their own options. `docker run IMAGE --` would start "--", and
+# `sandbox-exec` has no such word.
+_HAS_SEPARATOR: Final = ("bwrap", "firejail", "setpriv", "systemd-run", "unshare")
+
+
+# What a variable is called on its way through the sandbox, so that it means nothing to that.
+_PREFIX: Final = "SYNCMCP_WITHIN_"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
+    """The words before the command of an entry.
+
+    A program with a directory in its name becomes absolute: otherwise it would be looked up in the
+    directory that the entry names. The separator ``--`` is added where the program has one, unless
+    one is among the words.
+    """
+    if not confine:
+        return ()
+    program, *rest = confine
+    if os.path.dirname(program):
+        program = os.path.abspath(program)
+    if PurePath(program).name in _HAS_SEPARATOR and "--" not in rest:
+        rest.append("--")
+    return (program, *rest)
+
+
+def _passed_within(
+    command: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command behind the sandbox, and the variables with which the sandbox is started.
+
+    A variable of an entry could change what the sandbox does (``LD_PRELOAD``, ``PATH``). So it
+    comes under another name, and a shell within the sandbox gives it its own. Its value is in no
+    command line, which other users could read. A sandbox that lets no variables through makes the
+    start fail.
+    """
+    if not env:
+        return list(command), {}
+    script = "".join(
+        f'export {name}="${{{_PREFIX}{name}?}}"; unset {_PREFIX}{name}; ' for name in env
+    )
+    words = ["/bin/sh", "-c", f'{script}exec "$@"', "sh", *command]
+    return words, {f"{_PREFIX}{name}": value for name, value in env.items()}

@@ -99,25 +99,19 @@ class PlaceholderValues:
                 raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
             return whole  # syntax of a shell or of another program
         if named.startswith(_INPUT):
-            return self._input(named.removeprefix(_INPUT))
+            name = named.removeprefix(_INPUT)
+            value = self.inputs.get(name)
+            if value is None:
+                raise MissingValue(
+                    f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}"
+                )
+            return value
+        value = (os.environ if self.variables is None else self.variables).get(named)
         _, has_default, default = content.partition(":-")
-        return self._variable(named, default if has_default else None)
-
-    def _variable(self, name: str, default: str | None) -> str:
-        variables = os.environ if self.variables is None else self.variables
-        value = variables.get(name)
-        if default is not None:
+        if has_default:
             return value or default  # as in a shell, an empty value counts as missing
         if value is None:
-            raise MissingValue(f"the environment variable {name!r} is not set")
-        return value
-
-    def _input(self, name: str) -> str:
-        value = self.inputs.get(name)
-        if value is None:
-            raise MissingValue(
-                f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}"
-            )
+            raise MissingValue(f"the environment variable {named!r} is not set")
         return value
 
     def _fixed(self) -> dict[str, str]:

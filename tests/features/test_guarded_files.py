@@ -12,7 +12,7 @@ import pytest
 import syncmcp
 from syncmcp import NotApproved
 from syncmcp.servers_file import known_files, read
-from syncmcp.servers_file.guard import MARKERS, is_own
+from syncmcp.servers_file.named_files import MARKERS, is_own
 
 MARK = pytest.mark.requirement("SEC-06")
 
