@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,10 @@ from tests.system.stress.hostile import WAYS
 from tests.system.stress.sizes import seeded
 
 LATE: Final = 1.0
-"""A call may end so many seconds after its limit: threads wait for each other on two cores."""
+"""A call may end so many seconds after its limit: threads wait for each other on two cores.
+
+What the threads of this process have waited for a processor meanwhile does not count.
+"""
 
 GROWTH: Final = 64 * 2**20
 """Memory may grow by so many bytes for each thread that calls, at any moment.
@@ -91,6 +94,16 @@ class Memory:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def _starved() -> dict[str, int]:
+    """How long each thread of this process has waited for a processor, in nanoseconds (Linux)."""
+    found: dict[str, int] = {}
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # it has ended
+            text = Path(f"/proc/self/task/{thread}/schedstat").read_text()
+            found[thread] = int(text.split()[1])
+    return found
+
+
 class Victim:
     """The program: threads that call in every way, in an order of chance.
 
@@ -112,7 +125,7 @@ class Victim:
 
     def call(self, way: str) -> None:
         nonce = os.urandom(8).hex()
-        began = time.monotonic()
+        before, began = _starved(), time.monotonic()
         try:
             answer = self._client.call_tool(
                 "work", {"way": way, "nonce": nonce}, timeout=self._limit
@@ -123,6 +136,10 @@ class Victim:
             assert answer.text in (nonce, ""), way
             end = "answered"
         late = time.monotonic() - began - self._limit
+        if late > LATE:
+            waited = {thread: now - before.get(thread, 0) for thread, now in _starved().items()}
+            print(f"{way} ended {end} {late:.2f} s late; waited for a processor: {waited}")
+            late -= sum(waited.values()) / 1e9
         with self._lock:
             self.ends[f"{way}: {end}"] += 1
             if late > self.late:
