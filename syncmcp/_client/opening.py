@@ -15,7 +15,9 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.jsonrpc import own_id
 from syncmcp._protocol.negotiate import (
     ClientHello,
@@ -30,7 +32,6 @@ from syncmcp._protocol.negotiate import (
     UseLegacySse,
     interpret_probe,
     negotiate,
-    rejoin,
 )
 from syncmcp._protocol.revisions import STATEFUL, STATELESS, every_capability
 from syncmcp.config import Http, Stdio
@@ -46,13 +47,10 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
-from syncmcp.transports.base import TransportSource
+from syncmcp.transports.base import InProcessServer, Transport, TransportSource
 
 if TYPE_CHECKING:
-    from syncmcp._connection.connection import Connection
-    from syncmcp._protocol.dialect import Dialect
     from syncmcp.servers_file.entry import ServerEntry
-    from syncmcp.transports.base import InProcessServer, Transport
 
 
 # The limits of the memory: the number of commands, and the age of an entry in seconds.
@@ -291,16 +289,11 @@ def open_connection(
             connection.open(deadline)
         with delaying_forks():  # the first call must not load them
             types.load()  # while a child process starts
-        if connection.transport.session_id is not None:
-            dialect = _resume_session(connection, mode, hello, deadline)
-            if dialect is not None:
-                _adopt(connection, dialect, every_capability(dialect), hello, deadline)
-                return connection, Negotiated(dialect, {}), choice
+        resume = connection.transport.session_id is not None
         if choice.older and mode == "auto":
             mode = "legacy"
-        steps = negotiate(
-            mode, hello, known_revision, sse_fallback=not (choice.older or choice.fixed)
-        )
+        sse_fallback = not (choice.older or choice.fixed)
+        steps = negotiate(mode, hello, known_revision, sse_fallback=sse_fallback, resume=resume)
         effect = next(steps)
         probe = _Probe(connection)
         while True:
@@ -322,9 +315,7 @@ def open_connection(
             effect = steps.send(outcome)
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
-        capabilities = negotiated.result.get("capabilities")
-        capabilities = capabilities if isinstance(capabilities, dict) else {}
-        _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
+        _adopt(connection, negotiated, hello, deadline)
         if command is not None and mode == "auto":
             useless = failed_probe is not None or (probe is not None and probe.slow)
             revision_memory.learn(command, negotiated.dialect, failed_probe=useless)
@@ -353,12 +344,14 @@ def open_connection(
 
 
 def _adopt(
-    connection: Connection,
-    dialect: Dialect,
-    capabilities: dict[str, Any],
-    hello: ClientHello,
-    deadline: Deadline,
+    connection: Connection, negotiated: Negotiated, hello: ClientHello, deadline: Deadline
 ) -> None:
+    dialect = negotiated.dialect
+    capabilities = negotiated.result.get("capabilities")
+    if negotiated.resumed:  # the server told them to another client
+        capabilities = every_capability(dialect)
+    elif not isinstance(capabilities, dict):
+        capabilities = {}
     if connection.transport.blocking:  # HTTP, the only transport with headers
         dialect.mirror_arguments(partial(_log_omitted_tool, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
@@ -379,21 +372,6 @@ def _reconnect(
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
     return connect(choice.older)
-
-
-def _resume_session(
-    connection: Connection, mode: str, hello: ClientHello, deadline: Deadline
-) -> Dialect | None:
-    """The dialect of a resumed session; `None` if the server does not know the session."""
-    steps = rejoin(mode, hello)
-    try:
-        effect = next(steps)
-        while True:
-            assert isinstance(effect, SendRequest)
-            effect = steps.send(_perform_request(connection, effect, deadline, 0.0))
-    except StopIteration as stop:
-        dialect: Dialect | None = stop.value
-        return dialect
 
 
 def _open_or_error(connection: Connection, deadline: Deadline) -> McpError | None:
@@ -436,17 +414,17 @@ def _perform_request(
     ask: SendRequest,
     deadline: Deadline,
     probe_timeout: float,
-    probe: _Probe | None = None,
+    probe: _Probe,
 ) -> EffectOutcome:
     connection.agreed.current_dialect = ask.dialect
     options = ResolvedOptions(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()
     try:
-        if ask.probe and probe is not None:
+        if ask.probe:
             result = probe.send(ask, options, _probe_deadline(connection, deadline, probe_timeout))
         else:
-            if ask.after_probe and probe is not None:
+            if ask.after_probe:
                 options.cancel = probe.cancel_token()
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
@@ -456,7 +434,7 @@ def _perform_request(
             return ProbeTimedOut()
         raise
     except RequestCancelled:
-        if ask.after_probe and probe is not None and probe.late_answer is not None:
+        if ask.after_probe and probe.late_answer is not None:
             return LateProbeAnswer(probe.late_answer)
         raise
     except ConnectionLost as error:

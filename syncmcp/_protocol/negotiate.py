@@ -120,7 +120,10 @@ class Negotiated(NamedTuple):
 
     dialect: Dialect
     result: dict[str, Any]
-    """The result of `initialize` or `server/discover`, not validated."""
+    """The result of `initialize` or `server/discover`, not validated; empty if resumed."""
+
+    resumed: bool = False
+    """True if the session is one that another client started."""
 
 
 class Spoken(NamedTuple):
@@ -169,7 +172,12 @@ def _read_versions(offered: object, result: dict[str, Any] | None) -> Spoken | M
 
 
 def negotiate(
-    mode: str, hello: ClientHello, known: str | None = None, *, sse_fallback: bool = False
+    mode: str,
+    hello: ClientHello,
+    known: str | None = None,
+    *,
+    sse_fallback: bool = False,
+    resume: bool = False,
 ) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     """Agree on a revision with a server.
 
@@ -180,7 +188,17 @@ def negotiate(
         known: The revision that the server spoke before. If it is stateful, the probe is skipped;
             should the handshake fail, the negotiation starts again with the probe.
         sse_fallback: Whether the effect `UseLegacySse` is available.
+        resume: Whether to resume a session that another client started, if the server still has
+            it. The protocol has no way to ask for the revision of a session: it is that of `mode`,
+            else the newest stateful one.
     """
+    if resume and mode not in STATELESS:
+        dialect = hello.dialect(mode if mode in STATEFUL else STATEFUL[0])
+        outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
+        if isinstance(outcome, dict):
+            return Negotiated(dialect, {}, resumed=True)
+        if not isinstance(outcome, SessionLost) and isinstance(interpret_probe(outcome), McpError):
+            raise _as_error(outcome)
     try:
         return (yield from _negotiate(mode, hello, known))
     except (HttpError, ServerError) as error:
@@ -196,26 +214,6 @@ def negotiate(
             text = f"{error.message}; nor is it an older server (GET for HTTP+SSE: {why})"
             raise type(error)(text, **error.__dict__) from failure
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
-
-
-def rejoin(
-    mode: str, hello: ClientHello
-) -> Generator[NegotiationEffect, EffectOutcome, Dialect | None]:
-    """Resume a session that another client started; return its dialect.
-
-    Returns `None` if the session does not exist (any more), and raises an `McpError` if that is
-    unknown. The protocol has no way to ask for the revision of a session: it is that of `mode`,
-    else the newest stateful one.
-    """
-    if mode in STATELESS:
-        return None
-    dialect = hello.dialect(mode if mode in STATEFUL else STATEFUL[0])
-    outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
-    if isinstance(outcome, dict):
-        return dialect
-    if not isinstance(outcome, SessionLost) and isinstance(interpret_probe(outcome), McpError):
-        raise _as_error(outcome)
-    return None
 
 
 def _may_be_sse_server(error: HttpError | ServerError) -> bool:

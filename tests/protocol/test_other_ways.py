@@ -13,7 +13,6 @@ from syncmcp._protocol.negotiate import (
     SendRequest,
     UseLegacySse,
     negotiate,
-    rejoin,
 )
 from syncmcp.errors import (
     AuthError,
@@ -134,20 +133,25 @@ def test_a_sign_in_that_fails_on_the_older_way_is_what_the_caller_sees() -> None
     [("auto", "2025-11-25"), ("legacy", "2025-11-25"), ("2025-03-26", "2025-03-26")],
 )
 def test_a_session_that_answers_is_gone_on_with(mode: str, revision: str) -> None:
-    did, dialect = drive(rejoin(mode, HELLO), {})
-    assert (did, dialect.revision) == (["ping"], revision)
+    did, negotiated = drive(negotiate(mode, HELLO, resume=True), {})
+    assert (did, negotiated.dialect.revision) == (["ping"], revision)
+    assert negotiated.resumed
 
 
 @pytest.mark.requirement("M-34")
-def test_a_session_that_is_gone_is_none() -> None:
-    assert drive(rejoin("auto", HELLO), SessionLost("gone")) == (["ping"], None)
-    assert drive(rejoin("auto", HELLO), MethodNotFound("no ping")) == (["ping"], None)
+@pytest.mark.parametrize("gone", [SessionLost("gone"), MethodNotFound("no ping")])
+def test_where_a_session_is_gone_another_one_begins(gone: McpError) -> None:
+    did, negotiated = drive(negotiate("legacy", HELLO, resume=True), gone, OLD_ANSWER)
+    assert did == ["ping", "initialize", "notifications/initialized"]
+    assert not negotiated.resumed
 
 
 def test_where_there_are_no_sessions_there_is_none_to_go_on_with() -> None:
-    assert drive(rejoin("2026-07-28", HELLO)) == ([], None)
+    answer = {"supportedVersions": ["2026-07-28"]}
+    did, negotiated = drive(negotiate("2026-07-28", HELLO, resume=True), answer)
+    assert (did, negotiated.resumed) == (["server/discover"], False)
 
 
 def test_a_server_that_cannot_be_asked_for_its_session_is_an_error() -> None:
     away = ConnectFailed("nobody is there")
-    assert drive(rejoin("auto", HELLO), away) == (["ping"], away)
+    assert drive(negotiate("auto", HELLO, resume=True), away) == (["ping"], away)
