@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
+from syncmcp import types
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._connection.connection import Connection
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol.revisions import IDEMPOTENT_REQUESTS
+from syncmcp._protocol.steps import Send
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
     ConnectionLost,
+    Delivery,
     HttpError,
     McpError,
     SessionLost,
     UsageError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syncmcp._connection.connection import Connection
-    from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.steps import Send
-    from syncmcp.errors import Delivery
-    from syncmcp.types import Tool
-
 __all__ = ["Retry"]
 
+_log = logging.getLogger("syncmcp.retry")
 
-# The functions and classes here decide only; `ClientCore.sleep` makes the pauses.
-
+# After a broken pipe the server is about to die; its end is noticed within this time, in seconds.
+_DYING_SECONDS = 0.2
 
 # The server or a proxy is unavailable for a moment; the request may have been processed.
 _AWAY = frozenset((502, 503, 504))
@@ -42,6 +40,7 @@ _AWAY = frozenset((502, 503, 504))
 _TOO_MANY = 429
 
 
+@dataclass(frozen=True)
 class Retry:
     """How many times a request is sent after failures, and how long all attempts may take.
 
@@ -74,30 +73,17 @@ class Retry:
         UsageError: A number is invalid.
     """
 
-    def __init__(
-        self,
-        attempts: int = 3,
-        *,
-        budget: float = 30.0,
-        pause: float = 0.5,
-        longest_pause: float = 10.0,
-    ) -> None:
-        self.attempts = whole_number(attempts, "attempts")
-        self.budget = _finite(budget, "budget")
-        self.pause = _finite(pause, "pause")
-        self.longest_pause = _finite(longest_pause, "longest_pause")
+    attempts: int = 3
+    _: KW_ONLY
+    budget: float = 30.0
+    pause: float = 0.5
+    longest_pause: float = 10.0
 
-    def __repr__(self) -> str:
-        return (
-            f"Retry({self.attempts}, budget={self.budget:g}, pause={self.pause:g},"
-            f" longest_pause={self.longest_pause:g})"
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Retry) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
+    def __post_init__(self) -> None:
+        whole_number(self.attempts, "attempts")
+        for name in ("budget", "pause", "longest_pause"):
+            if seconds(getattr(self, name), name) is None:
+                raise UsageError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
 
     def _delay_before(self, retry: int, error: McpError) -> float:
         """The pause before the given retry (1 for the first), in seconds."""
@@ -119,19 +105,6 @@ def may_retry(error: McpError, *, idempotent: bool) -> bool:
     return False
 
 
-def _finite(value: float, name: str) -> float:
-    checked = seconds(value, name)
-    if checked is None:
-        raise UsageError(f"{name} is a number of seconds, not {value!r}")
-    return checked
-
-
-_log = logging.getLogger("syncmcp.retry")
-
-# After a broken pipe the server is about to die; its end is noticed within this time.
-_DYING_SECONDS = 0.2
-
-
 class RetryRules:
     """Which requests one client sends again, by `policy`; `None` for none.
 
@@ -148,7 +121,7 @@ class RetryRules:
         # By name: True if the tool is read-only or idempotent. Entries are replaced atomically.
         self._tools: dict[str, bool] = {}
 
-    def learn(self, tools: Iterable[Tool]) -> None:
+    def learn(self, tools: Iterable[types.Tool]) -> None:
         """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
             for tool in tools:
@@ -187,13 +160,11 @@ class RetryState:
     ) -> None:
         self._method = send.method
         self._deadline = deadline
-        self._policy = retry_rules.policy
-        self._reopens = retry_rules.reopens
+        self._rules = retry_rules
         # Evaluated now: the rules forget the tools when the connection is replaced.
         self._idempotent = retry_rules.is_idempotent(send, options)
         self._label = label
         self._on_attempt = on_attempt
-        self._on_retry = retry_rules.on_retry
         self._since = monotonic()
         self._sends = 1
         self._retries = 0
@@ -214,9 +185,7 @@ class RetryState:
         return pause
 
     def record_retry(self, error: McpError, pause: float) -> None:
-        self._delivery_unknown = (
-            self._delivery_unknown or getattr(error, "delivery", "") == "unknown"
-        )
+        self._delivery_unknown |= getattr(error, "delivery", "") == "unknown"
         self._sends += 1
         _log.warning(
             "[%s] %s is sent again in %.2f s (attempt %d): %s",
@@ -226,8 +195,8 @@ class RetryState:
             self._sends,
             error,
         )
-        if self._on_retry is not None:
-            self._on_retry(self._method)
+        if self._rules.on_retry is not None:
+            self._rules.on_retry(self._method)
         if self._on_attempt is not None:
             self._on_attempt(self._sends)
 
@@ -237,10 +206,10 @@ class RetryState:
             again = error.delivery not in self._sessions_renewed
             self._sessions_renewed.add(error.delivery)
             return 0.0 if again else None
-        policy = self._policy
+        policy = self._rules.policy
         if policy is None or self._retries + 1 >= policy.attempts:
             return None
-        if connection is None and not self._reopens:
+        if connection is None and not self._rules.reopens:
             return None
         if not may_retry(error, idempotent=self._idempotent or connection is None):
             return None
