@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from syncmcp._base.checks import seconds, whole_number
-from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client
+from syncmcp._client.operations import Completable
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError

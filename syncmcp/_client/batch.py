@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
-from typing_extensions import ParamSpec, Unpack
+from typing_extensions import ParamSpec, Self, Unpack
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client import operations
 from syncmcp._client.background import Frames, FutureDrive
+from syncmcp._client.core import HasCore
 from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, any_request_options
 from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.steps import Steps
@@ -23,10 +25,6 @@ from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTim
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from typing_extensions import Self
-
-    from syncmcp._client.core import HasCore
-    from syncmcp._concurrency.pool import DaemonPool
 
 __all__ = ["Batch", "Oversize"]
 

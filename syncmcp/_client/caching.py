@@ -15,11 +15,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from syncmcp._client.opening import underlying_target
+from syncmcp._client.opening import Target, underlying_target
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
+from syncmcp._connection.connection import Connection
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol.caching import (
     InvalidationLog,
     first_page_params,
@@ -28,18 +30,13 @@ from syncmcp._protocol.caching import (
     list_of_refused_cursor,
     ttl_seconds,
 )
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.steps import CacheLookup, Send
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
 from syncmcp.errors import McpError, NotSupported, UsageError
-
-if TYPE_CHECKING:
-    from syncmcp._client.opening import Target
-    from syncmcp._connection.connection import Connection
-    from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.capabilities import OfferedCapabilities
 
 R = TypeVar("R")
 

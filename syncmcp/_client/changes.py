@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from syncmcp import types
 from syncmcp._base.checks import seconds, text, whole_number
+from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import SubscriptionLost, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._client.subscriptions import Listener, Subscription
-    from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
 
 DEBOUNCE = 0.1
 """How long, in seconds, to wait for more changes before a list is fetched again."""
@@ -72,7 +72,7 @@ def listen(
 
 def on_tools_changed(
     self: HasCore,
-    handler: Callable[[list[Tool]], object],
+    handler: Callable[[list[types.Tool]], object],
     *,
     debounce: float = DEBOUNCE,
     on_error: Callable[[SubscriptionLost], object] | None = None,
@@ -100,7 +100,7 @@ def on_tools_changed(
 
 def on_prompts_changed(
     self: HasCore,
-    handler: Callable[[list[Prompt]], object],
+    handler: Callable[[list[types.Prompt]], object],
     *,
     debounce: float = DEBOUNCE,
     on_error: Callable[[SubscriptionLost], object] | None = None,
@@ -112,7 +112,7 @@ def on_prompts_changed(
 
 def on_resources_changed(
     self: HasCore,
-    handler: Callable[[list[Resource]], object],
+    handler: Callable[[list[types.Resource]], object],
     *,
     debounce: float = DEBOUNCE,
     on_error: Callable[[SubscriptionLost], object] | None = None,
@@ -128,7 +128,7 @@ def on_resources_changed(
 def on_resource_updated(
     self: HasCore,
     uri: str,
-    handler: Callable[[ReadResourceResult], object],
+    handler: Callable[[types.ReadResourceResult], object],
     *,
     debounce: float = DEBOUNCE,
     on_error: Callable[[SubscriptionLost], object] | None = None,

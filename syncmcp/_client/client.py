@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec
+from typing_extensions import ParamSpec, Self
 
 from syncmcp import tasks
 from syncmcp._client import changes, functions, operations, requests
@@ -21,7 +21,7 @@ from syncmcp._client.retrying import Retry
 from syncmcp._client.settings import (
     DEFAULT_RETRY,
     DEFAULT_TIMEOUT,
-    HandlerTables,
+    Configuration,
     Settings,
     check_mode,
     make_client,
@@ -32,38 +32,35 @@ from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.tool_schemas import OutputCheck
-from syncmcp._protocol.capabilities import Undeclared
+from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
+from syncmcp.cache import CacheStore
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import NotSupported, UsageError
 from syncmcp.handlers import (
+    AnyElicitation,
     HandlerContext,
     Handlers,
     LogHandler,
     NotificationHandler,
     ProgressHandler,
     RequestHandler,
+    RootsHandler,
     SamplingHandler,
 )
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.interceptors import Interceptor, as_interceptors
 from syncmcp.observe.logging import as_log_handler
 from syncmcp.tasks import StartTask
-from syncmcp.transports.base import TransportSource
+from syncmcp.transports.base import InProcessServer, TransportSource
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from syncmcp._client.batch import Batch, Oversize
-    from syncmcp._protocol.capabilities import OfferedCapabilities
     from syncmcp.approval import Approval, Policy
-    from syncmcp.cache import CacheStore
-    from syncmcp.handlers import AnyElicitation, RootsHandler
     from syncmcp.handlers.roots import RootLike, Roots
     from syncmcp.observe.diagnosis import Dump
     from syncmcp.servers_file.entry import ServerEntry
-    from syncmcp.transports.base import InProcessServer
     from syncmcp.types import Implementation
 
 __all__ = ["Client", "Mode", "Target", "connect"]
@@ -368,10 +365,9 @@ class Client:
         return repr(self._core)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_client(Client, *self._configuration())
+        return reduce_client(Client, self._configuration())
 
-    def _configuration(self) -> tuple[Target, dict[str, Any], HandlerTables]:
-        """What a copy of the client is made of: target, options, handlers of single methods."""
+    def _configuration(self) -> Configuration:
         table, settings = self._handlers, self._core.settings
         options = {
             **settings.options(),
@@ -384,7 +380,7 @@ class Client:
             "approval": table.question_handlers.approval,
             "roots": self._roots,
         }
-        return settings.target, options, (dict(table.requests), dict(table.notifications))
+        return settings.target, options, dict(table.requests), dict(table.notifications)
 
     # -- the server and the session --------------------------------------------------------------
 
@@ -525,7 +521,7 @@ class Client:
 
 def twin(client: Client) -> Client:
     """Make another client of the same configuration, which opens at its first call."""
-    copy: Client = make_client(Client, *client._configuration())
+    copy: Client = make_client(Client, client._configuration())
     return copy
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from syncmcp._base.checks import seconds
 from syncmcp._client import lifetime
 from syncmcp._client.caching import ResultCache
-from syncmcp._client.connect_attempt import ConnectAttempt
-from syncmcp._client.lifetime import Heartbeat, Pools
+from syncmcp._client.lifetime import ConnectAttempt, Heartbeat, Pools
 from syncmcp._client.opening import (
     initial_transport,
     make_transport,
@@ -25,14 +24,17 @@ from syncmcp._client.opening import (
 )
 from syncmcp._client.retrying import RetryRules, RetryState
 from syncmcp._client.session_state import SessionState
+from syncmcp._client.settings import Settings
 from syncmcp._concurrency import timing
-from syncmcp._concurrency.cancel import call_when_cancelled
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline, Latch
-from syncmcp._connection.client_services import ClientServices
+from syncmcp._connection.client_services import ClientServices, HandlerRegistry
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import ResolvedOptions
+from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._connection.wire_log import WireLog
+from syncmcp._protocol.capabilities import Undeclared
+from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.steps import Send
 from syncmcp._protocol.subscription import read_event
 from syncmcp.config import Http, Stdio
@@ -45,16 +47,6 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers.context import ConnectedServer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from syncmcp._client.settings import Settings
-    from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._connection.client_services import HandlerRegistry
-    from syncmcp._connection.options import CallOptions
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.negotiate import Negotiated
 
 _log = logging.getLogger("syncmcp.client")
 

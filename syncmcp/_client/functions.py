@@ -6,20 +6,17 @@ import inspect
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Union
+from typing import Any, Final, Union
 
 from typing_extensions import Unpack
 
+from syncmcp import types
 from syncmcp._base.checks import text, whole_number
-from syncmcp._concurrency.futures import fan_out
+from syncmcp._client.core import HasCore
+from syncmcp._client.operation import BoundOperation, ResultStream
+from syncmcp._concurrency.futures import RequestFuture, fan_out
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import UsageError
-
-if TYPE_CHECKING:
-    from syncmcp._client.core import HasCore
-    from syncmcp._client.operation import BoundOperation, ResultStream
-    from syncmcp._concurrency.futures import RequestFuture
-    from syncmcp.types import CallToolResult, Tool
 
 __all__ = ["NOT_GIVEN", "ToolFunction"]
 
@@ -64,7 +61,7 @@ class ToolFunction:
         tool: The tool, as the server listed it.
     """
 
-    def __init__(self, client: HasCore, tool: Tool, options: CallOptions) -> None:
+    def __init__(self, client: HasCore, tool: types.Tool, options: CallOptions) -> None:
         self.tool = tool
         self._client: Any = client
         self._options = options
@@ -73,12 +70,12 @@ class ToolFunction:
         self.__signature__ = _signature(tool)
 
     @property
-    def _call(self) -> BoundOperation[..., CallToolResult]:
+    def _call(self) -> BoundOperation[..., types.CallToolResult]:
         # Looked up on the client, so that an override in a subclass is called.
-        call: BoundOperation[..., CallToolResult] = self._client.call_tool
+        call: BoundOperation[..., types.CallToolResult] = self._client.call_tool
         return call
 
-    def __call__(self, **arguments: Any) -> CallToolResult:
+    def __call__(self, **arguments: Any) -> types.CallToolResult:
         """Call the tool and block until its result is there.
 
         Raises:
@@ -89,7 +86,7 @@ class ToolFunction:
         self._check(arguments)
         return self._call(self.tool.name, arguments, **self._options).raise_for_error()
 
-    def future(self, **arguments: Any) -> RequestFuture[CallToolResult]:
+    def future(self, **arguments: Any) -> RequestFuture[types.CallToolResult]:
         """Call the tool and return a future at once. A failed tool is a result with `is_error`.
 
         Raises:
@@ -98,7 +95,7 @@ class ToolFunction:
         self._check(arguments)
         return self._call.future(self.tool.name, arguments, **self._options)
 
-    def stream(self, **arguments: Any) -> ResultStream[CallToolResult]:
+    def stream(self, **arguments: Any) -> ResultStream[types.CallToolResult]:
         """Call the tool; iterate over its progress, its log messages and, last, its result.
 
         Raises:
@@ -192,7 +189,7 @@ def _takes_others(schema: Mapping[str, Any]) -> bool:
     )
 
 
-def _signature(tool: Tool) -> inspect.Signature:
+def _signature(tool: types.Tool) -> inspect.Signature:
     schema = tool.input_schema
     required = _required(schema)
     parameters: list[inspect.Parameter] = []
@@ -223,11 +220,11 @@ def _signature(tool: Tool) -> inspect.Signature:
 
 def _annotation(kind: Any) -> Any:
     names = kind if isinstance(kind, list) else [kind]
-    types = tuple(_TYPES.get(name, Any) if isinstance(name, str) else Any for name in names)
-    return Union[types] if types else Any  # noqa: UP007 - made at run time
+    found = tuple(_TYPES.get(name, Any) if isinstance(name, str) else Any for name in names)
+    return Union[found] if found else Any  # noqa: UP007 - made at run time
 
 
-def _docstring(tool: Tool) -> str:
+def _docstring(tool: types.Tool) -> str:
     lines = [tool.description or tool.display_name]
     described = [
         f"    {name}: {details['description']}"

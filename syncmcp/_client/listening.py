@@ -6,20 +6,30 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+from syncmcp._client.core import ClientCore
 from syncmcp._client.driver import Attempt, run
 from syncmcp._client.session_state import UNSUBSCRIBE, ChangeListener
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._connection.pending_request import PendingListen
+from syncmcp._connection.pending_request import PendingListen, PendingRequest
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, ChangeFilter, read_event
+from syncmcp._protocol.subscription import (
+    ACKNOWLEDGED,
+    LISTEN,
+    ChangeEvent,
+    ChangeFilter,
+    read_event,
+)
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -31,17 +41,6 @@ from syncmcp.errors import (
     SubscriptionLost,
     TransportError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import Literal
-
-    from syncmcp._client.core import ClientCore
-    from syncmcp._connection.connection import Connection
-    from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.subscription import ChangeEvent
-
 
 _log = logging.getLogger("syncmcp.subscriptions")
 

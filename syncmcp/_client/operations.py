@@ -8,15 +8,16 @@ before anything is sent if the revision lacks the feature, or if the server does
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, validate
-from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
+from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, cached_or_exchange, iterate, pages
 from syncmcp._client.requests import ask
@@ -29,30 +30,26 @@ from syncmcp._client.tool_calls import (
     tool_params,
 )
 from syncmcp._connection.options import CallOptions, check_log_level
+from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import HeaderMismatch, McpError, NotSupported, ResourceNotFound, ServerError
+from syncmcp.errors import (
+    HeaderMismatch,
+    McpError,
+    NotSupported,
+    ResourceNotFound,
+    ServerError,
+    UsageError,
+)
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 
-if TYPE_CHECKING:
-    from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp._connection.tool_schemas import OutputCheck
-    from syncmcp.types import (
-        CallToolResult,
-        CompleteResult,
-        GetPromptResult,
-        ListPromptsResult,
-        ListResourcesResult,
-        ListResourceTemplatesResult,
-        ListToolsResult,
-        LoggingLevel,
-        Prompt,
-        ReadResourceResult,
-        Resource,
-        ResourceTemplate,
-        Tool,
-    )
+Completable: TypeAlias = "types.CompletionReference | types.Prompt | types.ResourceTemplate | str"
+"""A prompt or template whose arguments can be completed; a string is its name or URI template."""
+
+# Strings that are URI templates for sure: `demo://...` and `urn:isbn:{isbn}`.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
+_LIKE_URI = re.compile(r"[{}]|://")
 
 
 # -- tools
@@ -67,7 +64,7 @@ def call_tool(
     validate_output: OutputCheck | None = None,
     validate_input: bool | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[CallToolResult]:
+) -> Steps[types.CallToolResult]:
     """Call a tool (spec: tools, "Calling Tools").
 
     A call may become a task, because the tool requires it or the server decides so. The task is
@@ -119,7 +116,7 @@ def list_tools(
     cursor: str | AllPages | None = ALL_PAGES,
     max_pages: int | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[ListToolsResult]:
+) -> Steps[types.ListToolsResult]:
     """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
 
     All pages belong to one session. If the session ends in the middle, because the server's
@@ -146,7 +143,7 @@ def list_tools(
 
 def iter_tools(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-) -> Iterator[Tool]:
+) -> Iterator[types.Tool]:
     """Iterate over the server's tools, fetching a page when it is needed.
 
     Cached pages are used only if all pages are cached; they are looked up before the first tool is
@@ -173,14 +170,14 @@ def list_resources(
     cursor: str | AllPages | None = ALL_PAGES,
     max_pages: int | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[ListResourcesResult]:
+) -> Steps[types.ListResourcesResult]:
     """List the server's resources: all of them, or one page; see `list_tools`."""
     return (yield from pages("resources/list", types.ListResourcesResult, core, cursor, max_pages))
 
 
 def iter_resources(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-) -> Iterator[Resource]:
+) -> Iterator[types.Resource]:
     """Iterate over the server's resources, page by page; see `iter_tools`."""
     return iterate("resources/list", types.ListResourcesResult, self, max_pages, options)
 
@@ -192,7 +189,7 @@ def list_resource_templates(
     cursor: str | AllPages | None = ALL_PAGES,
     max_pages: int | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[ListResourceTemplatesResult]:
+) -> Steps[types.ListResourceTemplatesResult]:
     """List the server's resource templates: all of them, or one page; see `list_tools`."""
     method, model = "resources/templates/list", types.ListResourceTemplatesResult
     return (yield from pages(method, model, core, cursor, max_pages))
@@ -200,7 +197,7 @@ def list_resource_templates(
 
 def iter_resource_templates(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-) -> Iterator[ResourceTemplate]:
+) -> Iterator[types.ResourceTemplate]:
     """Iterate over the server's resource templates, page by page; see `iter_tools`."""
     method, model = "resources/templates/list", types.ListResourceTemplatesResult
     return iterate(method, model, self, max_pages, options)
@@ -208,8 +205,8 @@ def iter_resource_templates(
 
 @operation
 def read_resource(
-    core: ClientCore, uri: str | Resource, **options: Unpack[CallOptions]
-) -> Steps[ReadResourceResult]:
+    core: ClientCore, uri: str | types.Resource, **options: Unpack[CallOptions]
+) -> Steps[types.ReadResourceResult]:
     """Read a resource (spec: resources, "Reading Resources").
 
     Args:
@@ -279,14 +276,14 @@ def list_prompts(
     cursor: str | AllPages | None = ALL_PAGES,
     max_pages: int | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[ListPromptsResult]:
+) -> Steps[types.ListPromptsResult]:
     """List the server's prompts: all of them, or one page; see `list_tools`."""
     return (yield from pages("prompts/list", types.ListPromptsResult, core, cursor, max_pages))
 
 
 def iter_prompts(
     self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-) -> Iterator[Prompt]:
+) -> Iterator[types.Prompt]:
     """Iterate over the server's prompts, page by page; see `iter_tools`."""
     return iterate("prompts/list", types.ListPromptsResult, self, max_pages, options)
 
@@ -294,10 +291,10 @@ def iter_prompts(
 @operation
 def get_prompt(
     core: ClientCore,
-    name: str | Prompt,
+    name: str | types.Prompt,
     arguments: Mapping[str, str] | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[GetPromptResult]:
+) -> Steps[types.GetPromptResult]:
     """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
 
     Args:
@@ -325,7 +322,7 @@ def begin_tool(
     *,
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
-) -> Steps[CallToolResult | InputRequired[CallToolResult]]:
+) -> Steps[types.CallToolResult | InputRequired[types.CallToolResult]]:
     """Call a tool, and return the server's questions instead of passing them to handlers.
 
     For revision 2026-07-28. In older revisions servers ask by requests of their own, which go to
@@ -347,7 +344,7 @@ def begin_tool(
     if connection is None or connection.agreed.tasks is not None:
         yield from ask_for_task(core, name, params)
     call = partial(ask, core, "tools/call", params, params, as_offer(can))
-    result: CallToolResult | InputRequired[CallToolResult]
+    result: types.CallToolResult | InputRequired[types.CallToolResult]
     try:
         result = yield from call()
     except HeaderMismatch as mismatch:
@@ -359,15 +356,15 @@ def begin_tool(
 @operation
 def begin_prompt(
     core: ClientCore,
-    name: str | Prompt,
+    name: str | types.Prompt,
     arguments: Mapping[str, str] | None = None,
     *,
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
-) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
+) -> Steps[types.GetPromptResult | InputRequired[types.GetPromptResult]]:
     """Get a prompt, or return the server's questions; see `begin_tool`."""
     params = prompt_params(name, arguments)
-    result: GetPromptResult | InputRequired[GetPromptResult]
+    result: types.GetPromptResult | InputRequired[types.GetPromptResult]
     result = yield from ask(core, "prompts/get", params, params, as_offer(can))
     return result
 
@@ -375,14 +372,14 @@ def begin_prompt(
 @operation
 def begin_read(
     core: ClientCore,
-    uri: str | Resource,
+    uri: str | types.Resource,
     *,
     can: tuple[Answerable, ...] = BY_HAND,
     **options: Unpack[CallOptions],
-) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
+) -> Steps[types.ReadResourceResult | InputRequired[types.ReadResourceResult]]:
     """Read a resource, or return the server's questions; see `begin_tool`."""
     params = {"uri": uri_of(uri)}
-    result: ReadResourceResult | InputRequired[ReadResourceResult]
+    result: types.ReadResourceResult | InputRequired[types.ReadResourceResult]
     result = yield from ask(core, "resources/read", params, params, as_offer(can))
     return result
 
@@ -398,7 +395,7 @@ def complete(
     value: str,
     context: Mapping[str, str] | None = None,
     **options: Unpack[CallOptions],
-) -> Steps[CompleteResult]:
+) -> Steps[types.CompleteResult]:
     """Ask for completions of an argument (spec: "Completion").
 
     Args:
@@ -428,7 +425,7 @@ def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
 
 @operation
 def set_log_level(
-    core: ClientCore, level: LoggingLevel, **options: Unpack[CallOptions]
+    core: ClientCore, level: types.LoggingLevel, **options: Unpack[CallOptions]
 ) -> Steps[None]:
     """Set the lowest level of the log messages that the server sends (spec: "Logging").
 
@@ -448,3 +445,123 @@ def set_log_level(
     except ServerError:
         core.remember_log_level(*earlier)
         raise
+
+
+# -- arguments, checked before anything is sent; with an object from a list, so are their names
+
+
+def uri_of(resource: str | types.Resource) -> str:
+    """The URI of a resource, unchanged.
+
+    Raises:
+        UsageError: `resource` is neither a resource nor a URI.
+    """
+    if not isinstance(resource, str):
+        if not isinstance(resource, types.Resource):
+            raise UsageError(f"uri is a string, a Resource or a ResourceLink, not {resource!r}")
+        resource = resource.uri
+    text(resource, "uri")
+    return resource
+
+
+def prompt_params(
+    prompt: str | types.Prompt, arguments: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
+
+    Raises:
+        UsageError: An argument is no string. With a `Prompt`: one is missing or unknown.
+    """
+    described = prompt if isinstance(prompt, types.Prompt) else None
+    name: Any = prompt if described is None else described.name
+    text(name, "name")
+    if arguments is not None:
+        arguments = _strings(arguments, "arguments")
+    if described is not None and described.arguments is not None:
+        given = arguments or {}
+        _known(given, (argument.name for argument in described.arguments), f"prompt {name!r}")
+        missing = [
+            argument.name
+            for argument in described.arguments
+            if argument.required and argument.name not in given
+        ]
+        if missing:
+            raise UsageError(f"prompt {name!r} needs {', '.join(map(repr, missing))}")
+    return {"name": name} if arguments is None else {"name": name, "arguments": arguments}
+
+
+def completion_params(
+    ref: Completable, argument_name: str, value: str, context: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """The parameters of `completion/complete` (server/utilities/completion).
+
+    Raises:
+        UsageError: A parameter is invalid. With a `Prompt` or `ResourceTemplate`: an argument is
+            unknown.
+    """
+    text(argument_name, "argument_name")
+    if not isinstance(value, str):
+        raise UsageError(f"value is a string, not {value!r}")
+    settled = None if context is None else _strings(context, "context")
+    params: dict[str, Any] = {
+        "ref": _reference(ref, (argument_name, *(settled or ()))).to_wire(),
+        "argument": {"name": argument_name, "value": value},
+    }
+    if settled is not None:
+        params["context"] = {"arguments": settled}
+    return params
+
+
+def _named(ref: str) -> types.PromptReference | types.ResourceTemplateReference:
+    """A reference from a string: to a prompt by its name, or to a URI template.
+
+    A string that begins with a scheme is a URI template if ``//`` follows the scheme, or if it has
+    an expression in braces.
+    """
+    text(ref, "ref")
+    if _URI.match(ref):
+        return types.ResourceTemplateReference(uri=ref)
+    if _LIKE_URI.search(ref):
+        raise UsageError(
+            f"{ref!r} may be the name of a prompt or a URI template: say which, with"
+            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
+        )
+    return types.PromptReference(name=ref)
+
+
+def _reference(
+    ref: Completable, names: Iterable[str]
+) -> types.PromptReference | types.ResourceTemplateReference:
+    if isinstance(ref, str):
+        return _named(ref)
+    if isinstance(ref, types.Prompt):
+        if ref.arguments is not None:
+            known = (argument.name for argument in ref.arguments)
+            _known(names, known, f"prompt {ref.name!r}")
+        return types.PromptReference(name=ref.name)
+    if isinstance(ref, types.ResourceTemplate):
+        _known(names, ref.template.variables, f"template {ref.uri_template!r}")
+        return types.ResourceTemplateReference(uri=ref.uri_template)
+    if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
+        raise UsageError(
+            "ref is the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
+            f" PromptReference or a ResourceTemplateReference, not {ref!r}"
+        )
+    return ref
+
+
+def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    possible = list(known)
+    for name in names:
+        if name not in possible:
+            has = ", ".join(map(repr, possible)) or "none"
+            raise UsageError(f"{what} has no argument {name!r}; it has {has}")
+
+
+def _strings(arguments: object, name: str) -> dict[str, str]:
+    if not isinstance(arguments, Mapping):
+        raise UsageError(f"{name} is a mapping or None, not {arguments!r}")
+    for key, value in arguments.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise UsageError(f"{name} are strings by name, and {key!r} is {value!r}")
+    return dict(arguments)

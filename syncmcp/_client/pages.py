@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import to_json
 
 from syncmcp import types
 from syncmcp._base.checks import validate, whole_number
+from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.driver import run
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
@@ -18,11 +19,7 @@ from syncmcp._protocol.jsonrpc import MAX_VALUES, count_values
 from syncmcp._protocol.steps import CacheLookup, SessionChanged, SessionPin, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
-if TYPE_CHECKING:
-    from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp.types import PaginatedResult
-
-L = TypeVar("L", bound="PaginatedResult")
+L = TypeVar("L", bound="types.PaginatedResult")
 
 MAX_ITEMS = 100_000
 """The most items of one list, all its pages together."""
@@ -298,7 +295,7 @@ class PageGuard:
 
 def iterate(
     method: str,
-    model: type[PaginatedResult],
+    model: type[types.PaginatedResult],
     client: HasCore,
     max_pages: int | None,
     options: CallOptions,

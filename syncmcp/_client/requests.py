@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._client.background import FutureDrive
+from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.driver import run
 from syncmcp._client.pages import one_page
 from syncmcp._client.tool_calls import checked_result
@@ -24,8 +25,6 @@ from syncmcp.handlers.pending import InputRequired, retry_params
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-    from syncmcp._client.core import ClientCore, HasCore
 
 
 M = TypeVar("M", bound="BaseModel")

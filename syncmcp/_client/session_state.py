@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import (
     HttpError,
@@ -19,10 +21,6 @@ from syncmcp.errors import (
     RequestTimeout,
     ServerError,
 )
-
-if TYPE_CHECKING:
-    from syncmcp._connection.connection import Connection
-    from syncmcp._protocol.capabilities import Undeclared
 
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"

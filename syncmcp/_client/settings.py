@@ -12,30 +12,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from syncmcp import types
 from syncmcp._base import __version__
 from syncmcp._base.checks import positive_seconds, seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
-from syncmcp._client.opening import label_of
+from syncmcp._client.opening import Target, label_of
 from syncmcp._client.retrying import Retry
 from syncmcp._connection.options import check_undeclared
-from syncmcp._protocol.capabilities import check_extensions
-from syncmcp._protocol.negotiate import MODES, ClientHello
+from syncmcp._connection.tool_schemas import OutputCheck
+from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared, check_extensions
+from syncmcp._protocol.negotiate import MODES, ClientHello, Negotiated
+from syncmcp._protocol.revisions import Mode
+from syncmcp.cache import CacheStore
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
 from syncmcp.handlers.context import ConnectedServer, identity_of
 from syncmcp.interceptors import Interceptor
-
-if TYPE_CHECKING:
-    from syncmcp._client.opening import Target
-    from syncmcp._connection.tool_schemas import OutputCheck
-    from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
-    from syncmcp._protocol.negotiate import Negotiated
-    from syncmcp._protocol.revisions import Mode
-    from syncmcp.cache import CacheStore
-    from syncmcp.types import Implementation
 
 DEFAULT_TIMEOUT: Final = 300.0
 """The default `timeout` of a client, in seconds."""
@@ -66,7 +61,7 @@ class Settings:
     open_timeout: float | None
     probe_timeout: float
     close_timeout: float | None
-    client_info: Implementation | None
+    client_info: types.Implementation | None
     max_in_flight: int
     max_pages: int
     name: str | None
@@ -133,8 +128,9 @@ class Settings:
         )
 
 
-HandlerTables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""Handlers by method: of requests of the server, and of notifications."""
+Configuration: TypeAlias = tuple[object, dict[str, Any], dict[str, Any], dict[str, Any]]
+"""What a copy of a client is made of: its target, its options, and the handlers by method of
+requests and of notifications."""
 
 
 # The unpickled clients of this process, by the digest of their configuration.
@@ -164,40 +160,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def reduce_client(
-    make: Callable[..., Any], target: object, settings: dict[str, Any], tables: HandlerTables
-) -> tuple[Any, ...]:
+def reduce_client(make: Callable[..., Any], configuration: Configuration) -> tuple[Any, ...]:
     """The return value of `Client.__reduce__`; the error names a value that cannot be pickled."""
     digest = hashlib.sha256()
-    for name, value in _parts(target, settings, tables):
+    for name, value in _parts(*configuration):
         digest.update(f"{name}\0".encode() + _pickled(name, value))
-    return _shared_client, (digest.hexdigest(), make, target, settings, tables)
+    return _shared_client, (digest.hexdigest(), make, configuration)
 
 
-def _shared_client(
-    key: str,
-    make: Callable[..., Any],
-    target: object,
-    settings: dict[str, Any],
-    tables: HandlerTables,
-) -> Any:
+def _shared_client(key: str, make: Callable[..., Any], configuration: Configuration) -> Any:
     """The client of a configuration; made if there is none, or if the last one was closed."""
     with _shared_lock:
         client = _shared.get(key)
         if client is None or not client._core.may_open:
             if not _shared:
                 _end_with_process()
-            client = _shared[key] = make_client(make, target, settings, tables)
+            client = _shared[key] = make_client(make, configuration)
             client._shared = True
         return client
 
 
-def make_client(
-    make: Callable[..., Any], target: object, settings: dict[str, Any], tables: HandlerTables
-) -> Any:
+def make_client(make: Callable[..., Any], configuration: Configuration) -> Any:
     """Make a client that opens at its first call; see `reduce_client`."""
-    client = make(target, **{**settings, "lazy": True})
-    requests, notifications = tables
+    target, options, requests, notifications = configuration
+    client = make(target, **{**options, "lazy": True})
     for method, handler in requests.items():
         client.on_request(method, handler)
     for method, handler in notifications.items():
@@ -206,7 +192,7 @@ def make_client(
 
 
 def _parts(
-    target: object, settings: Mapping[str, Any], tables: HandlerTables
+    target: object, options: dict[str, Any], *tables: dict[str, Any]
 ) -> Iterator[tuple[str, object]]:
     """All values that are pickled, each with the name that an error uses for it."""
     if isinstance(target, (Stdio, Http)):
@@ -215,7 +201,7 @@ def _parts(
             yield f"{name} of {kind}(...)", value
     else:
         yield "the target", target
-    yield from settings.items()
+    yield from options.items()
     for table in tables:
         for method, handler in table.items():
             yield f"the handler of {method}", handler

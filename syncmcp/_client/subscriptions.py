@@ -7,9 +7,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from typing_extensions import Self
 
 from syncmcp._base.checks import refuse_coroutines, seconds
+from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.limited_log import LimitedLog
@@ -18,11 +21,6 @@ from syncmcp._concurrency.timing import Deadline, reaper, timer
 from syncmcp._protocol.capabilities import Undeclared, not_declared
 from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost, UsageError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from syncmcp._client.core import ClientCore, HasCore
 
 __all__ = ["ChangeEvent", "Listener", "Subscription"]
 

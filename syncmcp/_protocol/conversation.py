@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from syncmcp import types
 
-if TYPE_CHECKING:
-    from syncmcp.types import (
-        CreateMessageResult,
-        SamplingMessage,
-        ToolResultContent,
-        ToolUseContent,
-    )
 
-
-def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
+def tool_uses(message: types.SamplingMessage) -> list[types.ToolUseContent]:
     """The tool uses in a message of the model, in order.
 
     The text of the `ValueError` for two uses with the same id, and for a message that is not of the
@@ -35,7 +26,7 @@ def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
     return uses
 
 
-def check_tool_results(messages: Sequence[SamplingMessage]) -> None:
+def check_tool_results(messages: Sequence[types.SamplingMessage]) -> None:
     """Check that every tool use has exactly one result, in the next message.
 
     A message with tool uses is followed by a message of the user with one result for each use and
@@ -65,7 +56,7 @@ def _check_results(wanted: set[str], given: list[str]) -> None:
         raise ValueError(f"The result for {odd!r} answers no tool use, or one that has a result.")
 
 
-def _tool_results(message: SamplingMessage) -> list[ToolResultContent]:
+def _tool_results(message: types.SamplingMessage) -> list[types.ToolResultContent]:
     blocks = message.blocks
     results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
     if results and len(results) < len(blocks):
@@ -75,7 +66,9 @@ def _tool_results(message: SamplingMessage) -> list[ToolResultContent]:
     return results
 
 
-def single_block(result: CreateMessageResult, kinds: Collection[str]) -> CreateMessageResult:
+def single_block(
+    result: types.CreateMessageResult, kinds: Collection[str]
+) -> types.CreateMessageResult:
     """Convert a model's answer to the form used until 2025-06-18: one block instead of a list.
 
     Several text blocks become one, as in `CreateMessageResult.text`. `ValueError` if the answer

@@ -7,14 +7,10 @@ and resumes the generator with the outcome: in the caller's thread, or behind a 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
-from syncmcp.errors import McpError, ProtocolError
-
-if TYPE_CHECKING:
-    from syncmcp.errors import Delivery
-
+from syncmcp.errors import Delivery, McpError, ProtocolError
 
 R = TypeVar("R")
 

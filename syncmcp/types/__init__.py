@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from syncmcp.types.client_features import *  # noqa: F403
     from syncmcp.types.content import *  # noqa: F403
     from syncmcp.types.extensions import *  # noqa: F403
-    from syncmcp.types.lifecycle import *  # noqa: F403
     from syncmcp.types.server_features import *  # noqa: F403
 
 _MODULES = {
@@ -31,8 +30,10 @@ _MODULES = {
     ),
     "server_features": (
         "CallToolResult CompleteResult Completion CompletionReference GetPromptResult "
-        "ListPromptsResult ListToolsResult Prompt PromptArgument PromptMessage "
-        "PromptReference ResourceTemplateReference Tool ToolAnnotations ToolExecution"
+        "ListPromptsResult ListToolsResult LoggingLevel LoggingMessageNotificationParams Prompt "
+        "PromptArgument PromptMessage PromptReference PromptsCapability "
+        "ResourceTemplateReference ResourcesCapability ServerCapabilities TasksCapability Tool "
+        "ToolAnnotations ToolExecution ToolsCapability"
     ),
     "content": (
         "AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent "
@@ -44,10 +45,6 @@ _MODULES = {
         "CreateMessageRequestParams CreateMessageResult ElicitRequestFormParams "
         "ElicitRequestURLParams ElicitResult InputRequest ListRootsRequestParams "
         "ListRootsResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
-    ),
-    "lifecycle": (
-        "LoggingLevel LoggingMessageNotificationParams PromptsCapability "
-        "ResourcesCapability ServerCapabilities TasksCapability ToolsCapability"
     ),
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -24,14 +25,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import Self
 
 from syncmcp.errors import InvalidOutput
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Self
-
 
 Role: TypeAlias = Literal["user", "assistant"]
 """The author of a prompt message or a sampling message."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from typing_extensions import Self
 
 from syncmcp.types.base import MetaModel, RequestParams, Result, Role, TaggedModel, WireModel
 from syncmcp.types.content import SamplingMessageContentBlock, TextContent
 from syncmcp.types.server_features import Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Self
-
 
 # Elicitation: a server asks the user with a form or a link (client/elicitation).
 

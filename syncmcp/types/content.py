@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
@@ -21,8 +22,6 @@ from syncmcp.types.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from syncmcp.templates import UriTemplate, Value
 
 
