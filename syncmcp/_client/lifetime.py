@@ -1,4 +1,4 @@
-"""The lifetime of connections: opening, exit, garbage collection, fork, lost pings; thread pools."""
+"""The lifetime of connections: opening, exit, garbage collection, fork, lost pings; pools."""
 
 from __future__ import annotations
 
