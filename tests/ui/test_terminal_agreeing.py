@@ -40,7 +40,7 @@ def person() -> Iterator[Person]:
 def quoted(person: Person) -> str:
     """All text of others that was ever printed, also what has left the screen."""
     plain = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", person.raw.decode())
-    return "".join(re.findall(r"│ (.*?)\r?\n", plain))
+    return "".join(re.findall(r"│ *(.*?)\r?\n", plain))
 
 
 def reads_on(person: Person) -> int:
@@ -379,6 +379,8 @@ def test_thousands_of_arguments_are_counted(person: Person, asking: Asking) -> N
 # -- what a model gets and gives, and what forms and links say -------------------------------------
 
 LONG_TEXT = "word " * 2_000 + "the end of it"
+TALL_TEXT = "\n".join(["row"] * 100 + ["the end of it"])
+ROWS = [{"type": "text", "text": text} for text in TALL_TEXT.split("\n")]
 SECOND = [{"role": "user", "content": {"type": "text", "text": text}} for text in ("one", "two")]
 TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
 
@@ -387,13 +389,26 @@ TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
     "wire",
     [
         {"systemPrompt": LONG_TEXT},
+        {"systemPrompt": TALL_TEXT, "messages": SECOND[:1]},
+        {"messages": [{"role": "user", "content": ROWS}]},
+        {"includeContext": LONG_TEXT, "messages": SECOND[:1]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": LONG_TEXT}}, *SECOND]},
         {"tools": [TOOL]},
         {"metadata": {"hint": LONG_TEXT}},
         {"stopSequences": [LONG_TEXT]},
     ],
-    ids=["system prompt", "message", "earlier message", "tool", "metadata", "stops"],
+    ids=[
+        "system prompt",
+        "rows",
+        "blocks",
+        "context",
+        "message",
+        "earlier message",
+        "tool",
+        "metadata",
+        "stops",
+    ],
 )
 def test_all_of_a_request_is_seen_before_a_model_gets_it(
     person: Person, asking: Asking, wire: dict[str, Any]
@@ -403,18 +418,21 @@ def test_all_of_a_request_is_seen_before_a_model_gets_it(
 
 
 @pytest.mark.parametrize(
-    "content",
+    "wire",
     [
-        {"type": "text", "text": LONG_TEXT},
-        {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_TEXT}},
-        {"type": "odd", "of": LONG_TEXT},
+        {"content": {"type": "text", "text": LONG_TEXT}},
+        {"content": {"type": "text", "text": TALL_TEXT}},
+        {"content": ROWS},
+        {"content": {"type": "tool_use", "id": "1", "name": "x", "input": {"text": LONG_TEXT}}},
+        {"content": {"type": "odd", "of": LONG_TEXT}},
+        {"stopReason": LONG_TEXT},
     ],
-    ids=lambda content: content["type"],
+    ids=["text", "rows", "blocks", "tool use", "odd", "reason"],
 )
 def test_all_of_an_answer_is_seen_before_it_is_sent(
-    person: Person, asking: Asking, content: dict[str, Any]
+    person: Person, asking: Asking, wire: dict[str, Any]
 ) -> None:
-    answer = about.written(content=content)
+    answer = about.written(**wire)
     verdict = asking("review", question("sampling", completion(), answer))
     agrees_after_reading(person, "Send it?", verdict)
 
@@ -447,6 +465,17 @@ def test_all_of_a_message_is_seen_before_it_is_answered(
     person.answers("What will you do?", DOWN, ENTER)
     assert answer.result(PATIENCE).action == "decline"
     assert "the end of it" in quoted(person)
+
+
+def test_all_of_an_address_is_seen_before_it_is_opened(person: Person, asking: Asking) -> None:
+    address = "https://example.com/" + "x" * 7_000 + "the_end_of_it"
+    answer = asking("url", link(address), asked())
+    assert reads_on(person) > 1
+    assert "What will you do?" not in person.raw.decode()
+    person.types(ENTER)
+    person.answers("» Decline", ENTER)
+    assert answer.result(PATIENCE).action == "decline"
+    assert address in quoted(person)
 
 
 def test_what_fits_is_shown_at_once_however_it_is_made(person: Person, asking: Asking) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from syncmcp.approval import ToolCall, Verdict
+from syncmcp.servers_file import ServerReview
 from syncmcp.types import (
     ElicitResult,
 )
 from tests.support.stage import PATIENCE
+from tests.ui import asking as made
 from tests.ui.person import (
     CTRL_C,
     DOWN,
@@ -80,6 +85,64 @@ def test_no_words_of_a_model_look_like_ours(person: Person, asking: Asking, word
     for line in person.lines:
         if not line.startswith("│"):
             assert not OURS.search(line), line
+
+
+# Wherever a row breaks, one of these begins the next.
+BEGINS_ROWS = " ".join("x" * length + " FORGED: yes" for length in range(80, 98))
+
+
+@pytest.mark.parametrize(
+    ("method", "about"),
+    [
+        pytest.param(
+            "approve",
+            ServerReview("x", Path("mcp.json"), "stdio", ("node", BEGINS_ROWS)),
+            id="server",
+        ),
+        pytest.param(
+            "review", question("sampling", made.sampling("one", BEGINS_ROWS)), id="request"
+        ),
+        pytest.param(
+            "review",
+            question("sampling", made.sampling(), made.written(BEGINS_ROWS, odd=1)),
+            id="answer",
+        ),
+        pytest.param(
+            "review", question("tool", ToolCall("x", {"y": BEGINS_ROWS}, None)), id="call"
+        ),
+    ],
+)
+def test_no_words_within_a_line_pass_for_a_line(
+    person: Person, asking: Asking, method: str, about: Any
+) -> None:
+    verdict = asking(method, about)
+    person.sees("» ")
+    text = person.screen
+    text = text[text.rfind("All of it:") :] if "All of it:" in text else text
+    assert "FORGED" in text
+    assert "\n│ FORGED" not in text
+    person.types(CTRL_C)
+    assert verdict.result(PATIENCE) in (False, Verdict.deny("the person cancelled"))
+
+
+def test_no_answer_to_a_form_passes_for_another(person: Person, asking: Asking) -> None:
+    default = f"no\n“Pay”: No\n{BEGINS_ROWS}"
+    schema = {
+        "type": "object",
+        "properties": {
+            "f": {"type": "string", "default": default},
+            "Pay": {"type": "boolean", "default": True},
+        },
+    }
+    answer = asking("form", form(schema), asked())
+    person.answers("What will you do?", ENTER)
+    person.answers("Field 1 of 2", ENTER)
+    person.answers("Field 2 of 2", ENTER)
+    person.sees("All right?")
+    shown = person.screen[person.screen.rindex("What will be sent:") :]
+    assert re.findall("\n│ (?! )(.*)", shown) == ["“f”: no", "“Pay”: Yes"]
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
 
 
 def test_a_text_in_an_editor_cannot_leave_it(person: Person, asking: Asking) -> None:

@@ -51,7 +51,7 @@ def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
     if request.temperature is not None:
         screen.say(f"Temperature: {request.temperature:g}")
     if request.include_context not in (None, "none"):
-        screen.say(f"Context wanted: {short_name(str(request.include_context))}")
+        screen.say(f"Context wanted: {screen.name(str(request.include_context))}")
     if request.stop_sequences:
         screen.say("Stops at:")
         screen.quote(", ".join(json.dumps(stop) for stop in request.stop_sequences), limit=200)
@@ -83,7 +83,7 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     screen.say("Model:")
     screen.quote(answer.model, limit=200)
     if answer.stop_reason is not None:
-        screen.say(f"It stopped because of: {short_name(answer.stop_reason)}")
+        screen.say(f"It stopped because of: {screen.name(answer.stop_reason)}")
     screen.say("It wrote:")
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 
@@ -107,17 +107,19 @@ def _is_summarized(sent: Any) -> bool:
 
 
 def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
-    """Print all of `text` below a summary if that has left something out and there is room.
+    """Print all of `text` below a summary that has left something out, if there is room.
+
+    A summary of more rows than the screen has leaves out those that have moved off it.
 
     Returns:
         Whether nothing was left out.
     """
-    if summarized and not screen.cut:
+    if summarized and not screen.cut and not screen.is_full:
         return True
     if not screen.fits(text, below=1):
         return False
     screen.say("All of it:")
-    screen.quote(text)
+    screen.quote(text, hanging=True)
     return True
 
 
@@ -140,7 +142,7 @@ def _choose(
         action = screen.choose(message, offered)
         if action != "view":
             return action
-        whole = screen.page(text)
+        whole = screen.page(text, hanging=True)
 
 
 _AGREES = frozenset({"allow", "remember", "send"})
@@ -253,10 +255,12 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
     sent = form.with_defaults(answers)
     for field in form.fields:
         if field.name not in sent:
-            screen.read(f"“{visible(field.label)}”: (left out)")
+            screen.read(f"“{visible(field.label)}”: (left out)", hanging=True)
             continue
         default = "" if field.name in answers else " (the default)"
-        screen.read(f"“{visible(field.label)}”: {_value_text(field, sent[field.name])}{default}")
+        # No line of an answer passes for the next answer.
+        value = _value_text(field, sent[field.name]).replace("\n", "\n  ")
+        screen.read(f"“{visible(field.label)}”: {value}{default}", hanging=True)
 
 
 def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
@@ -415,9 +419,13 @@ def show_cause(screen: Screen, context: HandlerContext | None) -> None:
 
 
 def show_link(screen: Screen, url: str) -> bool:
-    """Print a URL in full, its host and warnings about it; return whether it may be opened."""
+    """Print a URL in full, its host and warnings about it; return whether it may be opened.
+
+    Raises:
+        PersonCancelled: The person stopped reading.
+    """
     screen.say("The address:")
-    screen.quote(url, limit=len(url))
+    screen.read(url)
     try:
         link = Link.read(url)
     except UnsafeLink as unsafe:
@@ -480,7 +488,7 @@ def _review_form(screen: Screen, question: Question, request: ElicitRequestFormP
         screen.message(request.message)
         screen.say("Its fields:")
         for field in form.fields:
-            screen.read(f"{field.label}{' *' if field.required else ''}")
+            screen.read(f"{visible(field.label)}{' *' if field.required else ''}", hanging=True)
         return _verdict(screen.choose("Let the program answer?", [_DENY, _ALLOW]))
     screen.banner(question.server, "would get these answers to its form")
     screen.message(request.message)
@@ -513,7 +521,7 @@ def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Ver
     whole = screen.fits(text, below=len(claims) + 1)
     shown, cut = (text, "") if whole else (arguments_overview(call), "; both ends of each")
     screen.say(f"Its arguments: {len(call.arguments):,} ({len(text):,} characters{cut})")
-    screen.quote(shown, limit=len(shown))
+    screen.quote(shown, limit=len(shown), hanging=True)
     if claims:
         trust = "" if question.server.trusted else " (not to be relied on)"
         screen.say(f"What the server says of the tool{trust}:")
@@ -562,7 +570,7 @@ def review_server(screen: Screen, review: ServerReview) -> bool:
     above = screen.printed
     for warning in warnings:
         screen.warn(warning)
-    if not screen.page(text, below=screen.printed - above):
+    if not screen.page(text, below=screen.printed - above, hanging=True):
         screen.say("Not approved: you have not seen all of it.", "bold")
         return False
     for warning in warnings:

@@ -58,6 +58,7 @@ T = TypeVar("T")
 
 _BAR = "│ "
 _INDENT = "  "
+_HANGING = 4
 _CUT = "…"
 _MAX_QUOTED = 4000
 _MAX_NAME = 60
@@ -176,6 +177,11 @@ class Screen:
         """Print a warning, which is trusted text."""
         self.say(f"Warning: {words}", "bold yellow")
 
+    def name(self, words: str) -> str:
+        """A short untrusted name, made safe for a line of trusted text; counts as cut if long."""
+        self.cut = self.cut or len(words) > _MAX_NAME
+        return short_name(words)
+
     def message(self, words: str) -> None:
         """Print the message of the server to the person, all of it.
 
@@ -185,52 +191,68 @@ class Screen:
         self.say("Its message:")
         self.read(words)
 
-    def read(self, words: str) -> None:
+    def read(self, words: str, *, hanging: bool = False) -> None:
         """Print all of an untrusted text as `page` does.
 
         Raises:
             PersonCancelled: The person stopped reading.
         """
-        if not self.page(words):
+        if not self.page(words, hanging=hanging):
             raise PersonCancelled
 
-    def quote(self, words: str, *, limit: int = _MAX_QUOTED) -> None:
-        """Print untrusted text, every line behind a bar."""
+    def quote(self, words: str, *, limit: int = _MAX_QUOTED, hanging: bool = False) -> None:
+        """Print untrusted text, every line behind a bar.
+
+        Args:
+            words: The text.
+            limit: The most characters that are printed.
+            hanging: The lines are the program's, with words of others in them: the further rows of
+                a line are indented, so that no words pass for a line of their own.
+        """
         self.cut = self.cut or len(words) > limit
-        for line in self.wrap_quote(words, limit=limit):
+        for line in self.wrap_quote(words, limit=limit, hanging=hanging):
             self.quote_line(line)
 
-    def wrap_quote(self, words: str, *, limit: int = _MAX_QUOTED) -> list[str]:
+    def wrap_quote(
+        self, words: str, *, limit: int = _MAX_QUOTED, hanging: bool = False
+    ) -> list[str]:
         """The lines that `quote` prints: made visible, cut and wrapped."""
         shown = visible(shorten(words, limit), lines=True)
-        return _wrap(shown, self._console.width - _cells(_BAR))
+        return _wrap(shown, self._console.width - _cells(_BAR), hanging=hanging)
 
     def quote_line(self, line: str) -> None:
         """Print one line of `wrap_quote` behind a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether rows that were printed since the last prompt are not beside the next one."""
+        return self.printed > self._page_rows
+
     def fits(self, words: str, *, below: int = 0) -> bool:
-        """Whether all of a text fits below the rows that were printed for the question.
+        """Whether `quote` can print all of a text below the rows printed for the question.
 
         Args:
-            words: The text.
+            words: The text, with ``hanging`` lines.
             below: The rows that will be printed between the text and the next prompt.
         """
         if len(words) > min(_MAX_QUOTED, self._page_rows * self._console.width):
             return False
-        return self.printed + len(self.wrap_quote(words)) + below <= self._page_rows
+        rows = self.wrap_quote(words, hanging=True)
+        return self.printed + len(rows) + below <= self._page_rows
 
-    def page(self, words: str, *, below: int = 0) -> bool:
+    def page(self, words: str, *, below: int = 0, hanging: bool = False) -> bool:
         """Print all of an untrusted text behind bars, a screenful at a time if it is long.
 
         Args:
             words: The text.
             below: The rows that will be printed between the text and the next prompt.
+            hanging: As with `quote`.
 
         Returns:
             Whether all of it was shown; false if the person stopped before its end.
         """
-        lines = self.wrap_quote(words, limit=len(words))
+        lines = self.wrap_quote(words, limit=len(words), hanging=hanging)
         short = self.printed + len(lines) + below <= self._page_rows
         end = 0
         while end < len(lines):
@@ -309,6 +331,7 @@ class Screen:
             ],
             validate=lambda positions: check([int(position) for position in positions]) or True,
             instruction="(arrow keys, space to tick, Enter)",
+            use_jk_keys=False,
             **self._prompt_options(),
         )
         positions: list[int] = self._ask(prompt)
@@ -457,10 +480,15 @@ def _cells(text: str) -> int:
     return sum(1 if character.isascii() else 2 for character in text)
 
 
-def _wrap(text: str, width: int) -> list[str]:
-    """The rows of a text, each of at most `width` cells on any terminal, broken at spaces."""
+def _wrap(text: str, width: int, *, hanging: bool = False) -> list[str]:
+    """The rows of a text, each of at most `width` cells on any terminal, broken at spaces.
+
+    If `hanging`, the further rows of a line are indented more than the line.
+    """
     rows = []
     for line in text.expandtabs(4).split("\n"):
+        own = len(line) - len(line.lstrip(" "))
+        indent = " " * min(own + _HANGING, width // 2) if hanging else ""
         start = end = cells = 0
         while end < len(line):
             cells += _cells(line[end])
@@ -471,8 +499,8 @@ def _wrap(text: str, width: int) -> list[str]:
             # Not within the indentation of a line: a word that is too long stays beside it.
             if line[start:after].strip():
                 end = after
-            rows.append(line[start:end])
+            rows.append((indent if start else "") + line[start:end])
             start = end
-            cells = 0
-        rows.append(line[start:])
+            cells = len(indent)
+        rows.append((indent if start else "") + line[start:])
     return rows
