@@ -76,7 +76,10 @@ class GroupMember:
     def __init__(
         self, name: str, source: Source, shared: Mapping[str, Any], own: Mapping[str, Any]
     ) -> None:
-        self.name = name
+        # A mapping into which a file was merged (`mine | read(...)`) keeps its own keys: one that
+        # is equal to the name in a guarded file does not tell that the program chose it.
+        is_name_in_file = isinstance(source, ServerEntry) and source.name == name
+        self.name = source.name if is_name_in_file else name
         self.source = source
         self._shared = shared
         self.own = own

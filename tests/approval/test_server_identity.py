@@ -203,7 +203,15 @@ def test_a_name_that_the_program_gives_to_a_server_of_a_file_is_allowed_by(
         pytest.param(lambda read: read(), None, id="the file"),
         pytest.param(lambda read: dict(read()), None, id="a copy of it"),
         pytest.param(lambda read: {**read(), "own": Server("own")}, None, id="others with it"),
-        pytest.param(lambda read: {"tutor": read()["tutor"]}, "tutor", id="a key of the program"),
+        pytest.param(
+            lambda read: {"tutor": Server("own"), **read()}, None, id="merged into others"
+        ),
+        pytest.param(lambda read: {"tutor": read()["tutor"]}, None, id="the same key"),
+        pytest.param(
+            lambda read: {"mine": read()["tutor"]},
+            "mine",
+            id="another key, which the program chose",
+        ),
         pytest.param(lambda read: read(trust=True), "tutor", id="a trusted file"),
     ],
 )
@@ -211,10 +219,11 @@ def test_a_group_tells_names_of_a_file_from_those_of_the_program(
     servers: Any, given: str | None, named_by_file: Callable[..., ServersFile]
 ) -> None:
     with syncmcp.ClientGroup(servers(named_by_file), require="all") as group:
-        shown = group.status["tutor"].server
-        client = group.clients["tutor"].server
+        name = "tutor" if "tutor" in group.clients else "mine"
+        shown = group.status[name].server
+        client = group.clients[name].server
     assert shown is not None
-    assert [(one.name, one.given_name) for one in (shown, client)] == 2 * [("tutor", given)]
+    assert [(one.name, one.given_name) for one in (shown, client)] == 2 * [(name, given)]
 
 
 def test_a_pickled_client_of_a_command_is_of_the_same_server() -> None:
