@@ -106,6 +106,18 @@ class Link:
         return cls(url, host.text, (url[:start], url[start:end], url[end:]), tuple(warnings))
 
 
+def host_warnings(host: str) -> list[str]:
+    """What a person should know about the host of a URL, in sentences.
+
+    Args:
+        host: A name, or an address, of IPv6 in brackets.
+    """
+    try:
+        return _Host.read(host).warnings()
+    except UnsafeLink as error:
+        return [f"It is written in a misleading way: {error.reason}."]
+
+
 class _Label(NamedTuple):
     """One label of a host name, in ASCII (Punycode) and in Unicode."""
 

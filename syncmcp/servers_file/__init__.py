@@ -133,8 +133,9 @@ _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
 class ServersFile(Mapping[str, ServerEntry]):
     """The servers of a file by name, in the file's order; returned by `read`.
 
-    No rule allows by a name of a guarded file, unless the program gives it itself: as `name` of a
-    client, or as a key of a mapping that it writes.
+    No rule allows by a name of a guarded file, unless the program gives it itself as `name` of a
+    client. In a group a server has a name of the program's under a key that differs from the name
+    in the file.
 
     Attributes:
         path: The path of the file.
@@ -208,7 +209,8 @@ def read(
             setpriv, systemd-run, unshare), that is added unless it is among the words. An entry
             whose command begins with ``-`` or has a ``=`` in it is invalid. Variables of an entry
             do not reach the sandbox itself: the ``/bin/sh`` within it gives them to the command.
-        approvals: The file that stores approvals; by default one in the user's state folder.
+        approvals: The file that stores approvals; by default one in the user's state folder. Name
+            no file of a project, which could bring its own approvals along.
 
     Raises:
         ServersFileError: The file cannot be read, or names no servers.

@@ -89,14 +89,16 @@ def named_files(
         ValueError: There are more words than `MAX_WORDS`, counted for each of the directories.
     """
     base = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(cwd or "")))
-    roots = _roots(file, folder)
+    # All work trees: the marker of a nested one may itself have come with the project.
+    own = {folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))}
     folders = _search_path(env)
     if not all(map(os.path.isabs, (os.path.expanduser(cwd or ""), *folders))):
-        roots |= _both(_trees(Path(os.getcwd(), "file")))
+        own |= _trees(Path(os.getcwd(), "file"))
+    roots = ProjectFolders(own)
     words = _distinct(
         chain([] if cwd is None else [base], _candidates(command, env, folders, roots))
     )
-    found: dict[str, str] = {}
+    found = _Digests(roots)
     named: dict[str, None] = {}
     places = [base]  # grows: a directory may be named relative to another one
     for number, place in enumerate(places, 1):
@@ -106,31 +108,54 @@ def named_files(
             path = os.path.abspath(os.path.join(place, os.path.expanduser(word)))
             if _is_elsewhere(path, roots):
                 continue
-            if _is_a(path, stat.S_ISDIR) and _is_of_project(path, roots):
+            if _is_a(path, stat.S_ISDIR) and roots.are_or_contain(path):
                 named[path] = None
                 if path not in places:
                     places.append(path)
-            _cover(path, roots, found)
-    return NamedFiles(dict(sorted(found.items())), tuple(sorted(named)))
+            found.cover(path)
+    return NamedFiles(dict(sorted(found.by_path.items())), tuple(sorted(named)))
 
 
-def _cover(path: str, roots: set[str], found: dict[str, str]) -> None:
-    """Add the files that a program may find by a path, and what a package.json of these names."""
-    paths = {path: None}  # grows
-    while paths:
-        path, _ = paths.popitem()
-        for each in (path, *(path + ending for ending in _ENDINGS)):
-            if each in found or not _is_a(each, stat.S_ISREG):
-                continue
-            real = os.path.realpath(each)
-            if _is_within(real, roots):
-                found[each] = _digest(real)
-                if os.path.basename(each) == "package.json":
-                    folder = os.path.dirname(each)
-                    words = _distinct(_packaged(real))
-                    paths |= {os.path.abspath(os.path.join(folder, one)): None for one in words}
-            elif _is_within(each, roots):
-                found[each] = f"link to {real}"
+class _Digests:
+    """The digests of the files that a command names; of a file with many names it is made once.
+
+    Args:
+        roots: The folders of the project.
+
+    Attributes:
+        by_path: The digests by the paths of the files.
+    """
+
+    def __init__(self, roots: ProjectFolders) -> None:
+        self._roots = roots
+        self._by_identity: dict[tuple[int, int], str] = {}
+        self.by_path: dict[str, str] = {}
+
+    def cover(self, path: str) -> None:
+        """Add the files that a program may find by a path, and what a package.json names."""
+        paths = {path: None}  # grows
+        while paths:
+            path, _ = paths.popitem()
+            for each in (path, *(path + ending for ending in _ENDINGS)):
+                if each in self.by_path or not _is_a(each, stat.S_ISREG):
+                    continue
+                real = os.path.realpath(each)
+                if self._roots.contain(real):
+                    self.by_path[each] = self._digest(real)
+                    if os.path.basename(each) == "package.json":
+                        folder = os.path.dirname(each)
+                        words = _distinct(_packaged(real))
+                        paths |= {os.path.abspath(os.path.join(folder, one)): None for one in words}
+                elif self._roots.contain(each):
+                    self.by_path[each] = f"link to {real}"
+
+    def _digest(self, path: str) -> str:
+        known = identity_of(path)
+        if known is None:
+            return _digest(path)
+        if known not in self._by_identity:
+            self._by_identity[known] = _digest(path)
+        return self._by_identity[known]
 
 
 def _packaged(path: str) -> Iterator[str]:
@@ -147,19 +172,13 @@ def _packaged(path: str) -> Iterator[str]:
                 yield from (text, *_parts(text))
 
 
-def _is_elsewhere(path: str, roots: set[str]) -> bool:
+def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
     r"""Whether looking at a path would contact another computer (``\\host\share`` of Windows).
 
     That would get the name and a proof of the password of the person, before anybody has approved.
     """
     share = os.path.normcase(os.path.splitdrive(path)[0])
-    known = {os.path.splitdrive(root)[0] for root in roots}
-    return share.startswith(("\\\\", "//")) and share not in known
-
-
-def _roots(file: Path, folder: Path) -> set[str]:
-    # All work trees: the marker of a nested one may itself have come with the project.
-    return _both({folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))})
+    return share.startswith(("\\\\", "//")) and share not in roots.drives
 
 
 def _trees(file: Path) -> set[Path]:
@@ -168,24 +187,8 @@ def _trees(file: Path) -> set[Path]:
     return {each for each in (folder, *work_trees(file)) if each != each.parent}
 
 
-def _both(folders: Iterable[Path]) -> set[str]:
-    """Folders by their paths, and by where links lead."""
-    return {os.path.normcase(path) for each in folders for path in (each, os.path.realpath(each))}
-
-
-def _is_within(path: str, roots: set[str]) -> bool:
-    return any(os.path.normcase(parent) in roots for parent in Path(path).parents)
-
-
-def _is_of_project(folder: str, roots: set[str]) -> bool:
-    return any(
-        os.path.normcase(path) in roots or _is_within(path, roots)
-        for path in (folder, os.path.realpath(folder))
-    )
-
-
 def _candidates(
-    command: Sequence[str], env: Mapping[str, str], folders: Sequence[str], roots: set[str]
+    command: Sequence[str], env: Mapping[str, str], folders: Sequence[str], roots: ProjectFolders
 ) -> Iterator[str]:
     program, *args = command
     if os.path.dirname(program):
@@ -240,7 +243,7 @@ def _search_path(env: Mapping[str, str]) -> list[str]:
     return (given or [os.environ.get("PATH", os.defpath)])[-1].split(os.pathsep)
 
 
-def _on_path(program: str, folders: Sequence[str], roots: set[str]) -> Iterator[str]:
+def _on_path(program: str, folders: Sequence[str], roots: ProjectFolders) -> Iterator[str]:
     """The program that the `PATH` finds, as an absolute path; it is looked up by this process."""
     for folder in folders:
         path = os.path.join(os.getcwd(), folder)
@@ -273,8 +276,17 @@ def _digest(path: str) -> str:
                 digest.update(piece)
                 left -= len(piece)
     except OSError:  # a program may be run without the right to read it
-        return "unreadable"
+        return _unread(path)
     return digest.hexdigest()
+
+
+def _unread(path: str) -> str:
+    """What stands for the content of a file that cannot be read."""
+    try:
+        status = os.stat(path)
+    except OSError:  # it has gone meanwhile
+        return "unreadable"
+    return f"unreadable: {status.st_size} bytes of {status.st_mtime_ns}"
 
 
 # -- which files of servers are a person's own; every other one may have come with a project -------
@@ -336,6 +348,47 @@ def work_trees(path: Path) -> list[Path]:
         OSError: A folder above `path` cannot be examined.
     """
     return [folder for folder in path.parents if any(_has(folder, name) for name in MARKERS)]
+
+
+class ProjectFolders:
+    """The folders of a project: by their paths, by where links lead, and by identity.
+
+    A folder may have several names in a file system, as where the case of letters does not count.
+
+    Args:
+        folders: Absolute paths.
+
+    Attributes:
+        drives: The drives and shares that they are on, of Windows.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        names = {name for each in folders for name in (str(each), os.path.realpath(each))}
+        self._paths = {os.path.normcase(name) for name in names}
+        self._identities = {identity_of(name) for name in names} - {None}
+        self.drives = {os.path.splitdrive(path)[0] for path in self._paths}
+
+    def contain(self, path: str) -> bool:
+        """Whether one of them is above a path."""
+        parents = list(map(str, Path(path).parents))
+        return any(os.path.normcase(parent) in self._paths for parent in parents) or any(
+            identity_of(parent) in self._identities for parent in parents
+        )
+
+    def are_or_contain(self, folder: str) -> bool:
+        """Whether a folder is one of them, or below one, by its path or by where links lead."""
+        return any(
+            self.contain(os.path.join(name, "file")) for name in (folder, os.path.realpath(folder))
+        )
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """What is the same for all names of a file or folder; `None` if that is unknown."""
+    try:
+        status = os.stat(path)
+    except OSError:  # it is not there, or out of reach
+        return None
+    return (status.st_dev, status.st_ino) if status.st_ino else None
 
 
 def _is_in_settings(path: Path) -> bool:

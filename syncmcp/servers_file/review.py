@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from syncmcp._base.text import names_a_secret, redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
+from syncmcp.handlers.links import host_warnings
 from syncmcp.servers_file.dangers import command_warnings, is_telling
 
 
@@ -202,10 +203,11 @@ class ServerReview:
         found = command_warnings(self.command, self.env)
         # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
-            f"The environment decides which file word {number} of the command is: its changes go"
-            " unseen."
+            f"The environment decides which file word {number} of the command is, if it is one: its"
+            " changes go unseen."
             for number, word in enumerate(self.command, 1)
-            if variables_in(word) and "://" not in word and (number == 1 or _PATH.search(word))
+            if (names := variables_in(word))
+            and (number == 1 or _PATH.search(word) or not all(map(names_a_secret, names)))
         ]
         if variables_in(self.cwd or ""):
             found.append(
@@ -223,8 +225,10 @@ class ServerReview:
             return ["The URL cannot be read."]
         if variables_in(self.url or ""):
             found.append("Where it leads is decided by the environment.")
-        elif parts.scheme == "http" and host not in _LOOPBACK:
+        if parts.scheme == "http" and host not in _LOOPBACK:
             found.append("What is sent there can be read and changed on its way.")
+        if not variables_in(parts.netloc):
+            found += host_warnings(f"[{host}]" if ":" in (host or "") else host or "")
         if parts.username is not None or parts.password is not None:
             found.append("The URL has a user name or password in it.")
         return found

@@ -399,11 +399,67 @@ def test_no_variable_is_looked_at_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [{"command": "${A}"}, {"args": ["${A}server.py"]}, {"cwd": "${A}"}]
+    "place",
+    [
+        {"command": "${A}"},
+        {"args": ["${A}server.py"]},
+        {"args": ["${PWD}"]},
+        {"args": ["${PWD:-src/../server}"]},
+        {"args": ["file://${A}"]},
+        {"cwd": "${A}"},
+    ],
 )
 def test_where_a_variable_decides_what_runs_there_is_a_warning(place: dict[str, Any]) -> None:
     review = entry({"command": "python", **place}).review()
     assert any("environment decides which" in warning for warning in review.warnings)
+
+
+def test_a_secret_is_not_taken_for_a_file() -> None:
+    review = entry(program("--token=${GITHUB_TOKEN}", "${API_KEY}")).review()
+    assert not any("environment decides" in warning for warning in review.warnings)
+
+
+def test_a_folder_of_another_name_is_the_same_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the case of letters does not count: no link tells of the other name."""
+    project.with_name("other").symlink_to(project)
+    monkeypatch.setattr(os.path, "realpath", lambda path, **_: os.path.abspath(path))
+    assert asks_again(program("../other/src/server.py"), pulled)
+
+
+def opened_by(opens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have something else open the files that a command names."""
+    monkeypatch.setattr("syncmcp.servers_file.named_files.open", opens, raising=False)
+
+
+def test_a_file_is_read_once_whatever_the_number_of_its_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise links to one large file could keep a review busy for hours."""
+    names = [f"link{number}" for number in range(20)]
+    for name in names:
+        Path(name).symlink_to("src/server.py")
+    read: list[str] = []
+
+    def opens(path: str, mode: str) -> Any:
+        read.append(path)
+        return open(path, mode)
+
+    opened_by(opens, monkeypatch)
+    files = entry(program(*names)).review().files
+    assert {os.path.basename(file) for file in files} == set(names)
+    assert len(read) == 1
+
+
+def test_a_file_that_may_be_run_and_not_read_is_covered_by_its_size_and_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses(path: str, mode: str) -> Any:
+        raise PermissionError(path)
+
+    opened_by(refuses, monkeypatch)
+    assert asks_again(program("src/server.py"), lambda: os.utime("src/server.py", ns=(1, 1)))
 
 
 def test_an_approval_is_for_one_name() -> None:

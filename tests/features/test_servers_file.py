@@ -496,6 +496,10 @@ class TestApproval:
             ({"url": "http://example.com"}, "changed on its way"),
             ({"url": "https://me:pw@example.com"}, "password"),
             ({"url": "https://${HOST}/"}, "decided by the environment"),
+            ({"url": "http://example.com/${A}"}, "changed on its way"),
+            ({"url": "https://\u0430pi.github.com"}, "letters of several scripts"),
+            ({"url": "https://10.0.0.9"}, "bare address"),
+            ({"url": "https://ex%61mple.com"}, "misleading"),
             ({"url": "https://[::1"}, "cannot be read"),
         ],
     )
