@@ -10,11 +10,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 import syncmcp
 from syncmcp._concurrency.cancel import CancelToken
@@ -124,6 +125,32 @@ class TestTheDoor:
             for guess in ("x", "ü", "%00", "a" * 5000):
                 assert visitor.get(f"{visitor.origin}/open/{guess}").status in (403, 404)
             assert not visitor.session.cookies
+
+    def test_a_long_token_is_not_read(self, browser: Browser, visitor: Visitor) -> None:
+        """Whoever reaches the port could have the program hold it in memory."""
+        parts = ("token=", "x" * 2_000)
+        for body in ("".join(parts), (part.encode() for part in parts)):  # the latter in chunks
+            refused = visitor.session.post(f"{visitor.origin}/open", data=body, timeout=10)
+            assert refused.status_code == 403
+            assert "not come from the file" in refused.text
+
+    def test_others_can_hold_so_many_connections_and_no_more(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        where = ("127.0.0.1", int(visitor.origin.rpartition(":")[2]))
+        with ExitStack() as held:
+            for _ in range(64):
+                held.enter_context(socket.create_connection(where))
+            refused = held.enter_context(socket.create_connection(where))
+            refused.settimeout(PATIENCE)
+            assert refused.recv(1) == b""
+
+        def gets_in() -> bool:
+            with suppress(requests.ConnectionError):
+                return visitor.get(visitor.home).status == 200
+            return False  # the server has not seen yet that the others are gone
+
+        until(gets_in)
 
     def test_without_the_cookie_nothing_is_shown(self, browser: Browser, visitor: Visitor) -> None:
         asked = Asked(browser.form, form(message="between us"), context())

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from syncmcp.handlers.roots import Roots
 
 
-# The limit for a submitted form, in bytes.
+# The limit for a submitted form, in bytes; and for the token, which comes from anybody.
 _MAX_FORM_BYTES = 64 * 2**20
+_MAX_ENTRY_BYTES = 1_000
 
 
 def make_visible(value: Any) -> Any:
@@ -106,6 +107,8 @@ class Pages:
     def _guard(self) -> ResponseReturnValue | None:
         enters = request.endpoint == "enter"
         reason = self._access.refusal(request, from_file=enters)
+        if enters and not 0 < (request.content_length or 0) <= _MAX_ENTRY_BYTES:
+            reason = "This does not come from the file of the program."
         door = enters or request.endpoint == "open"
         if reason is None and not door and not self._access.has_cookie(request):
             reason = "Only the browser that opened the link of the program gets in."
@@ -334,6 +337,10 @@ _log = logging.getLogger("syncmcp.ui.browser")
 # How often, in seconds, the server checks whether it is to stop.
 _STOP_POLL_SECONDS = 0.1
 
+# The most connections at one time. Each has a thread and a descriptor, and every user of the
+# computer can open some.
+_MOST_CONNECTIONS = 64
+
 
 class PageServer(ThreadedWSGIServer):
     """Serves one application on a port that the operating system chooses."""
@@ -368,10 +375,14 @@ class PageServer(ThreadedWSGIServer):
                 continue
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Register a connection, and serve it on a thread of its own."""
+        """Register a connection, and serve it on a thread of its own; close one too many."""
         with self._lock:
-            self._open.add(request)
-        super().process_request(request, client_address)
+            if served := len(self._open) < _MOST_CONNECTIONS:
+                self._open.add(request)
+        if served:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Unregister a connection, and close it."""
