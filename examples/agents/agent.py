@@ -176,7 +176,7 @@ class Screen:
             self.progress(step.use, 0, None, None)
         elif isinstance(step, ToolFinished):
             self._end_bar(step.use)
-            asked = f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}"
+            asked = visible(f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}")
             # Set in, so that no server writes a line that could be the host's.
             given = shorten(words_of(step.result), 2000).replace("\n", "\n     ")
             self.say(f"{shorten(asked, 500)}\n  -> {given}")
@@ -331,7 +331,8 @@ class Chat:
         """List what the model can use, and whose it is."""
         for key, tool in self.group.tools.items():
             server, _name = self.group.server_of("tools", key)
-            self._screen.say(f"{key} ({server}): {shorten(tool.description or '', 100)}")
+            about = visible(shorten(tool.description or "", 100))  # one line
+            self._screen.say(f"{key} ({server}): {about}")
 
     def servers(self, _: str) -> None:
         """Say how each server stands."""
