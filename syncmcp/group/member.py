@@ -78,8 +78,9 @@ class GroupMember:
     ) -> None:
         # A mapping into which a file was merged (`mine | read(...)`) keeps its own keys: one that
         # is equal to the name in a guarded file does not tell that the program chose it.
-        is_name_in_file = isinstance(source, ServerEntry) and source.name == name
-        self.name = source.name if is_name_in_file else name
+        self.name = name
+        if isinstance(source, ServerEntry) and source.name == name:
+            self.name = source.name
         self.source = source
         self._shared = shared
         self.own = own
