@@ -168,11 +168,7 @@ within: ContextVar[tuple[Interceptor, ...]] = ContextVar("syncmcp_interceptors",
 
 
 def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
-    """Check the interceptors of a client, and return them as a tuple.
-
-    Raises:
-        UsageError: An interceptor lacks one of the three hooks, or has a coroutine function there.
-    """
+    """A client's interceptors; `UsageError` if one lacks a hook, or has a coroutine function."""
     if isinstance(given, type) or not isinstance(given, Iterable):
         raise UsageError(f"interceptors is a list of them, not {given!r}")
     interceptors = tuple(given)

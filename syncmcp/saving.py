@@ -86,9 +86,9 @@ def _bytes(content: Savable, limit: int) -> bytes:
     if isinstance(content, types.TextResourceContents):
         minimum = len(content.text)
     elif isinstance(content, types.BlobResourceContents):
-        minimum = _minimum_size(content.blob)
+        minimum = len(content.blob) // 4 * 3 - 2  # what base64 decodes to at least
     elif isinstance(content, (types.ImageContent, types.AudioContent)):
-        minimum = _minimum_size(content.data)
+        minimum = len(content.data) // 4 * 3 - 2
     else:
         raise UsageError(f"only resources, images and sounds can be saved, not {content!r}")
     data = b"" if minimum > limit else content.decode()
@@ -96,8 +96,3 @@ def _bytes(content: Savable, limit: int) -> bytes:
     if size > limit:
         raise LimitExceeded(f"more than {limit} bytes (option max_bytes)", delivery=None)
     return data
-
-
-def _minimum_size(encoded: str) -> int:
-    """Return the least number of bytes that base64 text decodes to, without decoding it."""
-    return len(encoded) // 4 * 3 - 2

@@ -20,6 +20,7 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
     AllowAll,
+    Answer,
     AuditRecord,
     AutoApprove,
     By,
@@ -28,6 +29,7 @@ from syncmcp.approval.policies import (
     Kind,
     Policy,
     Question,
+    Request,
     Reviewer,
     Rule,
     Rules,
@@ -38,7 +40,6 @@ from syncmcp.approval.policies import (
 from syncmcp.errors import Denied, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.approval.policies import Answer, Request
     from syncmcp.handlers.context import ConnectedServer, HandlerContext
     from syncmcp.types import ToolAnnotations
 
@@ -402,13 +403,9 @@ def _check_applicable(question: Question, ruling: _Ruling) -> None:
 
 
 def _is_edited(question: Question, verdict: Verdict) -> bool:
-    if not verdict.allowed:
-        return False
-    return (verdict.request is not None and verdict.request != question.request) or (
-        question.answer is not None
-        and verdict.answer is not None
-        and verdict.answer != question.answer
-    )
+    request = verdict.request not in (None, question.request)
+    answer = question.answer is not None and verdict.answer not in (None, question.answer)
+    return verdict.allowed and (request or answer)
 
 
 def _memory_key(question: Question) -> tuple[Hashable, ...]:

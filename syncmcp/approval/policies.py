@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from syncmcp._concurrency.forks import delaying_forks
@@ -17,8 +17,6 @@ from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from syncmcp.handlers.context import ConnectedServer, HandlerContext
     from syncmcp.types import (
         CreateMessageRequestParams,
@@ -49,15 +47,11 @@ class ToolCall(NamedTuple):
         return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"
 
 
-if TYPE_CHECKING:
-    Request: TypeAlias = (
-        CreateMessageRequestParams
-        | ElicitRequestFormParams
-        | ElicitRequestURLParams
-        | ListRootsRequestParams
-        | ToolCall
-    )
-    Answer: TypeAlias = CreateMessageResult | ElicitResult
+Request: TypeAlias = (
+    "CreateMessageRequestParams | ElicitRequestFormParams | ElicitRequestURLParams"
+    " | ListRootsRequestParams | ToolCall"
+)
+Answer: TypeAlias = "CreateMessageResult | ElicitResult"
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,7 @@ from syncmcp.group.keys import (
 
 @dataclass(frozen=True)
 class Catalog:
-    """The items of a group at one moment. Immutable: an update makes a new catalog.
-
-    Attributes:
-        servers: The names of the servers, in order.
-        offers: For each kind, the items by key.
-        left_out: The items that have no key.
-    """
+    """The items of a group by kind and key. Immutable: an update makes a new catalog."""
 
     servers: tuple[str, ...] = ()
     offers: Mapping[Kind, Mapping[str, Offered]] = field(

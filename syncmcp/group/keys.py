@@ -47,13 +47,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Offered(NamedTuple):
-    """An item of one server: a tool, resource, resource template or prompt.
-
-    Attributes:
-        server: The name of the server in the group.
-        name: The item's name, URI or URI template at the server.
-        model: The item as the server described it.
-    """
+    """An item of one server: its name, URI or URI template there, and its model as sent there."""
 
     server: str
     name: str
@@ -71,15 +65,7 @@ class Lists(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that the group does not have.
-
-    Attributes:
-        server: The name of its server in the group.
-        kind: Its kind.
-        name: Its name, URI or URI template at the server.
-        reason: Why.
-        error: The failure of the `NameHook` that is the reason, if it is.
-    """
+    """An item that the group does not have, and why: `error` if the `NameHook` failed."""
 
     server: str
     kind: Kind
@@ -148,12 +134,9 @@ class Assignment:
             seen: set[str] = set()
             for model in getattr(lists, self._kind):
                 name = getattr(model, IDENTITY[self._kind])
-                if name in seen:
-                    self._leave_out(Offered(server, name, model), "its server lists it twice")
-                    continue
-                seen.add(name)
                 item = Offered(server, name, model)
-                problem = self._problem(name)
+                problem = "its server lists it twice" if name in seen else self._problem(name)
+                seen.add(name)
                 if problem is None:
                     yield item
                 else:

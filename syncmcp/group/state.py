@@ -79,12 +79,8 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
 class GroupState:
     """The servers of a group. Used from any thread.
 
-    `limit` is the longest time to close a server whose opening failed, in seconds.
-
-    Attributes:
-        sources: The argument, with added servers and without removed ones.
-        state: Whether the group is open.
-        catalog: The merged items of the open servers.
+    `sources` are those of the argument, with added servers and without removed ones. `limit` is the
+    longest time to close a server whose opening failed, in seconds.
     """
 
     def __init__(

@@ -79,8 +79,8 @@ def parse(text: str) -> Any:
     except ValueError:
         # Comments and commas become blanks, so that errors have the line and column of the file.
         if "//" in text or "/*" in text:
-            text = _TOKEN.sub(_without_comment, text)
-        return _loads(_LAST_COMMA.sub(_without_comma, text))
+            text = _TOKEN.sub(_blanked, text)
+        return _loads(_LAST_COMMA.sub(_blanked, text))
 
 
 def _loads(text: str) -> Any:
@@ -90,18 +90,11 @@ def _loads(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _without_comment(match: re.Match[str]) -> str:
+def _blanked(match: re.Match[str]) -> str:
     found = match.group()
-    return (
-        found
-        if found.startswith('"')
-        else _NO_BREAK.sub(lambda line: " " * len(line.group()), found)
-    )
-
-
-def _without_comma(match: re.Match[str]) -> str:
-    found = match.group()
-    return found if found.startswith('"') else " "
+    if found.startswith('"'):
+        return found
+    return _NO_BREAK.sub(lambda line: " " * len(line.group()), found)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,27 +19,17 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 class Variables(NamedTuple):
-    """Environment variables of one kind.
-
-    Attributes:
-        names: Their names, ``*`` for any characters; the case of letters does not count.
-        effect: What each of them decides.
-    """
+    """Environment variables (``*`` for any characters, letters in any case): what each decides."""
 
     names: tuple[str, ...]
     effect: str
 
 
 class Programs(NamedTuple):
-    """Programs of one kind: by the last part of their path, without ``.exe`` and its kin.
+    """Programs by the last part of their path, without ``.exe`` and its kin, letters in any case.
 
-    Attributes:
-        names: Their names; the case of letters does not count.
-        words: The words of which one has to follow, ``*`` for any characters; none: the name is
-            enough.
-        warning: What is said about them.
-        before_script: Whether the words count only among the options before the script of an
-            interpreter, which has its own ones.
+    One of the `words` has to follow (``*`` for any characters), if there are any; with
+    `before_script` among the options before the script of an interpreter, which has its own ones.
     """
 
     names: tuple[str, ...]
@@ -247,10 +237,7 @@ def command_warnings(command: Sequence[str], variables: Iterable[str]) -> list[s
 
     Programs count wherever they are in the command, also behind `env`, `sudo`, `timeout` or a
     sandbox, by their names or paths, and so do words in a word with spaces, as of ``env -S``.
-
-    Args:
-        command: The program and its arguments.
-        variables: The names of the variables that it would get.
+    `variables` are the names of those that the program would get.
     """
     line = " ".join(command)
     found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []

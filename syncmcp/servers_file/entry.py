@@ -60,16 +60,7 @@ class NotApproved(Denied):
 
 @dataclass(frozen=True)
 class FileRules:
-    """The settings for all servers of a file.
-
-    Attributes:
-        file: The path of the file.
-        guarded: Whether its servers need approval.
-        values: The values of placeholders.
-        approved: The store of approvals.
-        approve: Asks a person, or `None`.
-        confine: The sandbox through which every command is started.
-    """
+    """The settings for all servers of a file; those of a `guarded` file need approval."""
 
     file: Path
     guarded: bool
@@ -420,11 +411,7 @@ def _digest(content: list[Any]) -> str:
 
 
 def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:
-    """The target, name and `timeout` (in seconds) of an entry, for `Client`.
-
-    Raises:
-        ServersFileError, NotApproved: As `ServerEntry.target` does.
-    """
+    """The target, name and `timeout` (in seconds) of an entry; raises what `target` raises."""
     target = entry.target()
     return target, entry.name if name is None else name, entry._parse().timeout
 

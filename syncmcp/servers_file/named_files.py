@@ -48,12 +48,7 @@ _LARGEST_PACKAGE: Final = 1024 * 1024
 
 
 class NamedFiles(NamedTuple):
-    """What of a project a command names.
-
-    Attributes:
-        digests: The digests of files, by their paths.
-        folders: The paths of directories. Of what they hold only `digests` is covered.
-    """
+    """Digests of files by their paths, and directories, of which nothing else is covered."""
 
     digests: dict[str, str]
     folders: tuple[str, ...]
@@ -75,18 +70,11 @@ def named_files(
 
     Each word is looked up in the directory in which the program would be started, and in each
     directory of the project that another word names (``--directory DIR``), also with the endings
-    that interpreters add.
+    that interpreters add. The values of variables count as words, and their `PATH` finds the
+    program.
 
-    Args:
-        file: The file of servers.
-        folder: The folder of the project.
-        command: The program and its arguments.
-        env: The variables of the entry; their values may name files, and `PATH` finds the program.
-        cwd: The directory in which it would be started; `None` for that of this process.
-
-    Raises:
-        OSError: The directory of this process, or one above the file of servers, is out of reach.
-        ValueError: There are more words than `MAX_WORDS`, counted for each of the directories.
+    Raises `OSError` if the directory of this process, or one above the file of servers, is out of
+    reach, and `ValueError` for more words than `MAX_WORDS`, counted for each of the directories.
     """
     base = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(cwd or "")))
     # All work trees: the marker of a nested one may itself have come with the project.
@@ -330,9 +318,6 @@ def is_own(file: Path) -> bool:
     That is a file directly in a folder of an editor's or of syncmcp's settings, which no work tree
     contains; both by its path, and with all symbolic links resolved. The working directory of the
     process is of no importance.
-
-    Args:
-        file: An absolute path.
     """
     try:
         paths = (file, Path(os.path.realpath(file)))
@@ -342,11 +327,7 @@ def is_own(file: Path) -> bool:
 
 
 def work_trees(path: Path) -> list[Path]:
-    """The roots of the work trees that contain `path`, the innermost first.
-
-    Raises:
-        OSError: A folder above `path` cannot be examined.
-    """
+    """The roots of the work trees that contain `path`; `OSError` if a folder is out of reach."""
     return [folder for folder in path.parents if any(_has(folder, name) for name in MARKERS)]
 
 

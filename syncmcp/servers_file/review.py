@@ -50,24 +50,14 @@ class MissingValue(ValueError):
 
 @dataclass(frozen=True)
 class PlaceholderValues:
-    """The values of placeholders.
-
-    Attributes:
-        folder: The project folder of the file: ``${workspaceFolder}``.
-        variables: The environment variables; `None` for those of this process.
-        inputs: The values of ``${input:...}`` by id.
-    """
+    """The values of placeholders: the project folder, variables (by default the environment's)."""
 
     folder: Path
     variables: Mapping[str, str] | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
 
     def expand(self, text: str) -> str:
-        """Return `text` with all placeholders replaced. Values are not expanded recursively.
-
-        Raises:
-            MissingValue: A placeholder has no value.
-        """
+        """Return `text` with all placeholders replaced, or raise `MissingValue`; not recursive."""
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
     def secrets_in(self, text: str) -> dict[str, str]:
@@ -293,9 +283,9 @@ _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 class ApprovedServers:
     """The digests of approved servers in a private JSON file; safe for threads and processes.
 
-    Args:
-        path: The path of the file; by default ``approved-servers.json`` in the user's state
-            directory. Its directory is created, with mode 0700, if it is missing.
+    By default ``approved-servers.json`` in the user's state directory, which is created, with mode
+    0700, if it is missing. All methods raise `ServersFileError` if the file cannot be used, or
+    another user could have written it.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -303,20 +293,11 @@ class ApprovedServers:
         self._file = SharedJson(path, "syncmcp-approved-servers", "approved", _MAX_FILE_BYTES)
 
     def __contains__(self, digest: str) -> bool:
-        """Whether the digest is stored.
-
-        Raises:
-            ServersFileError: The file cannot be read, or another user could have written it.
-        """
         with self._as_own_errors():
             return digest in self._file.read()
 
     def add(self, review: ServerReview) -> None:
-        """Store an approval durably: the file is synced before this returns.
-
-        Raises:
-            ServersFileError: The file cannot be used.
-        """
+        """Store an approval durably: the file is synced before this returns."""
         with self._as_own_errors(), self._file.change() as approved:
             approved[review.digest] = {
                 "server": review.server,
@@ -325,11 +306,7 @@ class ApprovedServers:
             }
 
     def remove(self, server: str, file: Path) -> None:
-        """Discard all approvals of a server of a file, whatever they cover; idempotent.
-
-        Raises:
-            ServersFileError: The file cannot be used.
-        """
+        """Discard all approvals of a server of a file, whatever they cover; idempotent."""
 
         def found(objects: Mapping[str, Any]) -> list[str]:
             wanted = (server, str(file))

@@ -75,11 +75,7 @@ def refusal(skill: Skill, kind: Problem, message: str, file: str | None = None) 
 
 
 def files_of(skill: Skill) -> dict[str, SkillResource] | None:
-    """Validate an entry; return its files by name, or `None` if it is dynamic.
-
-    Raises:
-        SkillRefused: The entry is invalid.
-    """
+    """Validate an entry, or raise `SkillRefused`; its files by name, or `None` if dynamic."""
     root = root_of(skill)
     if not skill.name or not skill.description:
         raise refusal(skill, "entry", "has no name or no description")
@@ -169,16 +165,20 @@ _FENCE: Final = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 # The plain scalars of YAML 1.2's core schema that have a JSON type; all others are strings.
 _PLAIN: Final = "plain"
 _STRING: Final = "tag:yaml.org,2002:str"
-_NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
-_TRUE: Final = frozenset(("true", "True", "TRUE"))
-_FALSE: Final = frozenset(("false", "False", "FALSE"))
+_WORDS: Final = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES: Final = {"0o": 8, "0x": 16}
 
 # Booleans in YAML 1.1, strings since 1.2: both readings are accepted.
-_OLD_TRUE: Final = frozenset(("yes", "Yes", "YES", "on", "On", "ON"))
-_OLD_FALSE: Final = frozenset(("no", "No", "NO", "off", "Off", "OFF"))
+_OLD_WORDS: Final = {
+    **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
+}
 
 
 class BadFrontmatter(ValueError):
@@ -295,18 +295,16 @@ def _readings(node: Node) -> Iterator[Any]:
         return
     if node.tag != _PLAIN:
         raise BadFrontmatter(f"has the YAML tag {node.tag}")
-    if text in _NULL:
-        yield None
-    elif text in _TRUE | _FALSE:
-        yield text in _TRUE
+    if text in _WORDS:
+        yield _WORDS[text]
     elif _INTEGER.fullmatch(text):
         yield int(text, _BASES[text[:2]]) if text[:2] in _BASES else int(text)
     elif _FLOAT.fullmatch(text) and math.isfinite(float(text)):
         yield float(text)
     else:
         yield text
-        if text in _OLD_TRUE | _OLD_FALSE:
-            yield text in _OLD_TRUE
+        if text in _OLD_WORDS:
+            yield _OLD_WORDS[text]
 
 
 def _equal(reading: Any, stated: Any) -> bool:
