@@ -194,7 +194,9 @@ class ToolLoop:
             if callback is not None:
                 refuse_coroutines(callback, name)
         self._llm = llm
-        self._source = _ToolSource(tools_of)
+        # One of them is `None`.
+        self._group = group_state(tools_of) if isinstance(tools_of, ClientGroup) else None
+        self._client = None if isinstance(tools_of, ClientGroup) else tools_of
         self._max_iterations = whole_number(max_iterations, "max_iterations")
         self._timeout = seconds(timeout, "timeout")
         self._max_parallel = whole_number(max_parallel, "max_parallel")
@@ -279,7 +281,8 @@ class _Run:
         outer: HandlerContext | None,
     ) -> None:
         self._loop = loop
-        self._source = loop._source
+        self._group = loop._group
+        self._client = loop._client
         self._report: Callable[[Step], object] = loop._on_step or (lambda _: None)
         self._request = request
         self._outer = outer
@@ -295,7 +298,7 @@ class _Run:
         """List the tools, and select those for the model."""
         self._check_cancelled()
         try:
-            listed = self._source.tools(self.token)
+            listed = self._list_tools()
         except McpError:
             self._check_cancelled()
             raise
@@ -306,6 +309,13 @@ class _Run:
             if unknown:
                 raise UsageError(f"there is no tool {unknown[0]!r}")
             self._tools = {name: self._tools[name] for name in wanted}
+
+    def _list_tools(self) -> Iterable[Tool]:
+        if self._group is not None:
+            self._group.check_open()
+            return self._group.catalog.shown["tools"].values()
+        assert self._client is not None
+        return self._client.list_tools(cancel=self.token).tools
 
     def run_to_end(self) -> ToolLoopResult:
         """Alternate between the model and tool calls, until it requests none."""
@@ -332,7 +342,11 @@ class _Run:
                     messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
-                self._messages.append(self._refuse_truncated(uses))
+                # The arguments of the last tool use may be incomplete, so none is made.
+                why = "not run: the message was cut off at its limit of tokens"
+                results = [self._finish_call(use, _error_result(use, why)) for use in uses]
+                message = types.SamplingMessage(role="user", content=list(results))
+                self._messages.append(message)
             else:
                 self._messages.append(self._run_tools(uses))
 
@@ -373,7 +387,7 @@ class _Run:
     @cached_property
     def _context(self) -> HandlerContext:
         """The context for the model's function."""
-        return self._make_context(self._source.client, self.token, self._deadline)
+        return self._make_context(self._client, self.token, self._deadline)
 
     def _make_context(
         self, client: Client | None, cancel: CancelToken, deadline: Deadline
@@ -434,7 +448,10 @@ class _Run:
         tool = self._tools.get(use.name)
         if tool is None:  # unknown, or not selected by `tools`
             raise UsageError(f"there is no tool {use.name!r}")
-        client, name = self._source.find(use.name)
+        client, name = self._client, use.name
+        if self._group is not None:
+            client, _, name = self._group.route(lambda catalog: catalog.route("tools", use.name))
+        assert client is not None
         self._check_approval(client, name, use, tool)
         tell = self._loop._on_progress
         on_progress = None if tell is None else partial(tell, use)
@@ -463,16 +480,11 @@ class _Run:
     def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
         """The result for the model of a failed call; re-raises errors that end the loop."""
         self._check_cancelled()
-        fatal = isinstance(error, _FATAL) and not self._source.survives_server_loss()
+        group_goes_on = self._group is not None and self._group.state == "open"
+        fatal = isinstance(error, _FATAL) and not group_goes_on
         if fatal or isinstance(error, RequestCancelled):
             raise error
         return _error_result(use, _error_text(error))
-
-    def _refuse_truncated(self, uses: list[ToolUseContent]) -> SamplingMessage:
-        # The arguments of the last tool use may be incomplete, so none of the calls is made.
-        why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish_call(use, _error_result(use, why)) for use in uses]
-        return types.SamplingMessage(role="user", content=list(results))
 
     def _finish_call(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
         self._report(ToolFinished(self._iteration, use, result))
@@ -495,38 +507,6 @@ class _Run:
         return RequestCancelled(
             "the tool loop was cancelled", reason=self.token.reason, messages=self._messages
         )
-
-
-class _ToolSource:
-    """The tools of a client, or of a group by their keys."""
-
-    def __init__(self, given: Client | ClientGroup) -> None:
-        self._group = group_state(given) if isinstance(given, ClientGroup) else None
-        self.client = None if isinstance(given, ClientGroup) else given
-
-    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        """List all tools, with unique names."""
-        if self._group is not None:
-            self._group.check_open()
-            return self._group.catalog.shown["tools"].values()
-        assert self.client is not None
-        return self.client.list_tools(cancel=cancel).tools
-
-    def find(self, name: str) -> tuple[Client, str]:
-        """Find the client of a tool, and the tool's name at the server.
-
-        Raises a `UsageError` if no server has the tool any more, a `ClosedError` if its server was
-        closed or removed.
-        """
-        if self._group is not None:
-            client, _, name = self._group.route(lambda catalog: catalog.route("tools", name))
-            return client, name
-        assert self.client is not None
-        return self.client, name
-
-    def survives_server_loss(self) -> bool:
-        """Whether the loop can go on after a server was closed or refused the credentials."""
-        return self._group is not None and self._group.state == "open"
 
 
 def _tool_result(

@@ -352,7 +352,7 @@ class ClientGroup:
         limit = seconds(timeout, "timeout")
         clients = self._clients_named(servers)
         jobs = {name: partial(_ping, client, limit) for name, client in clients.items()}
-        return MappingProxyType(run_all(jobs, Deadline(None)))
+        return MappingProxyType(run_all(jobs))
 
     def listen(
         self,

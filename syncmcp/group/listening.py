@@ -168,7 +168,7 @@ class GroupSubscription:
             default = core_of(self._clients[name]).settings.close_timeout
             deadline = Deadline(default if timeout is None else limit)
             jobs[name] = partial(listening.close, deadline)
-        for outcome in run_all(jobs, Deadline(None)).values():
+        for outcome in run_all(jobs).values():
             if outcome is not None:
                 raise outcome
 
@@ -217,7 +217,7 @@ def listen(
             listening.close_in_background()
 
     try:
-        outcomes = run_all({name: partial(subscribe, name) for name in filters}, Deadline(None))
+        outcomes = run_all({name: partial(subscribe, name) for name in filters})
         for name, outcome in outcomes.items():
             if outcome is not None:
                 inboxes.exclude(name, outcome)

@@ -112,12 +112,14 @@ class GroupMember:
 
     def is_same_server(self, other: GroupMember) -> bool:
         """Whether both members are the same server: one client, or equal targets."""
-        mine, theirs = self.client, other.client
-        if mine is None or theirs is None:
+        if self.client is None or other.client is None:
             return False
-        return mine is theirs or _same_target(
-            core_of(mine).settings.target, core_of(theirs).settings.target
-        )
+        if self.client is other.client:
+            return True
+        mine, theirs = (core_of(each).settings.target for each in (self.client, other.client))
+        if type(mine) is not type(theirs) or type(mine) not in _IDENTITY:
+            return mine is theirs
+        return all(getattr(mine, name) == getattr(theirs, name) for name in _IDENTITY[type(mine)])
 
     def fail(self, error: McpError) -> None:
         """Set the state to failed, with its error."""
@@ -219,12 +221,6 @@ _IDENTITY: Final[Mapping[type, tuple[str, ...]]] = {
 }
 
 
-def _same_target(one: Any, other: Any) -> bool:
-    if type(one) is not type(other) or type(one) not in _IDENTITY:
-        return one is other
-    return all(getattr(one, name) == getattr(other, name) for name in _IDENTITY[type(one)])
-
-
 # Callbacks that get the server's name as an additional first argument.
 _NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
@@ -298,11 +294,13 @@ MAX_PARALLEL: Final = 32
 """The most servers that are opened or closed at the same time."""
 
 
-def run_all(jobs: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R | McpError]:
+def run_all(
+    jobs: Mapping[str, Callable[[], R]], limit: float | None = None
+) -> dict[str, R | McpError]:
     """Run jobs on threads of their own; return the result or error of each.
 
-    Jobs that have not ended by `deadline` go on, and are missing in the result. Any exception that
-    is no `McpError` is raised.
+    Jobs that have not ended within `limit` seconds go on, and are missing in the result. Any
+    exception that is no `McpError` is raised.
     """
     # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.
     workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)
@@ -310,7 +308,7 @@ def run_all(jobs: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str
     for name, job in jobs.items():
         workers.run(partial(_run_job, job, futures[name]))
     with lending_handler():
-        done = wait(futures.values(), deadline.remaining()).done
+        done = wait(futures.values(), limit).done
     outcomes: dict[str, R | McpError] = {}
     for name, future in futures.items():
         if future in done:

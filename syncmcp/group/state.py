@@ -164,7 +164,7 @@ class GroupState:
             for name, member in members.items()
             if member.client is not None
         }
-        outcomes = run_all(jobs, Deadline(None))
+        outcomes = run_all(jobs)
         fetched: list[GroupMember] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
@@ -298,7 +298,7 @@ class GroupState:
             for member in members
             if member.state == "opening"
         }
-        outcomes = run_all(jobs, Deadline(None))
+        outcomes = run_all(jobs)
         for member in members:
             outcome = outcomes.get(member.name)
             if isinstance(outcome, McpError):
@@ -406,4 +406,4 @@ def _close(members: list[GroupMember], limit: float | None) -> None:
         members[0].close(deadline)  # in this thread
         return
     jobs = {member.name: partial(member.close, deadline) for member in members}
-    run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))
+    run_all(jobs, None if limit is None else limit + _CLOSE_GRACE)

@@ -41,6 +41,7 @@ _DECIMAL = re.compile(
     r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?"
 )
 
+# As people and HTML inputs write them.
 _YES: Final = frozenset({"yes", "y", "true", "on", "1"})
 _NO: Final = frozenset({"no", "n", "false", "off", "0"})
 
@@ -115,12 +116,6 @@ _FORMATS: Final[Mapping[Format, tuple[Callable[[str], bool], str]]] = {
 }
 
 
-def format_problem(kind: Format, text: str) -> str | None:
-    """Explain in a sentence for a person why a text is not of the format; `None` if it is."""
-    is_of_format, problem = _FORMATS[kind]
-    return None if is_of_format(text) else problem
-
-
 def local_date_time(text: str) -> str:
     """Add this computer's UTC offset to a date and time without one; return others unchanged."""
     if not _LOCAL.fullmatch(text):
@@ -142,12 +137,6 @@ def read_number(text: str) -> int | float | None:
     if not math.isfinite(number):
         return None
     return int(number) if number.is_integer() else number
-
-
-def read_boolean(text: str) -> bool | None:
-    """Parse a yes or no as people and HTML inputs write it; `None` if it is neither."""
-    word = text.strip().lower()
-    return True if word in _YES else False if word in _NO else None
 
 
 def asks_for_a_secret(*texts: str) -> bool:
@@ -293,7 +282,8 @@ class Field:
             case "number" | "integer":
                 value = read_number(text)
             case "boolean":
-                value = read_boolean(text)
+                word = text.strip().lower()
+                value = True if word in _YES else False if word in _NO else None
             case "choice":
                 value = self._choice(text)
             case "choices":
@@ -320,7 +310,10 @@ class Field:
                 return f"Give at most {MAX_MATCHED} characters, not {len(value)}."
             if not compile_pattern(self.pattern).isinstance_python(value):
                 return f"Give a text that matches the pattern {self.pattern}"
-        return None if self.format is None else format_problem(self.format, value)
+        if self.format is None:
+            return None
+        is_of_format, problem = _FORMATS[self.format]
+        return None if is_of_format(value) else problem
 
     def _number_problem(self, value: object) -> str | None:
         whole = self.kind == "integer"

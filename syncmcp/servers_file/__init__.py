@@ -217,10 +217,11 @@ def read(
     if approve is not None:
         refuse_coroutines(approve, "approve")
     content = _content(file)
+    folder = file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
     rules = FileRules(
         file,
         guarded=not trust and not is_own(file),
-        values=PlaceholderValues(_project_folder(file), variables, dict(inputs or {})),
+        values=PlaceholderValues(folder, variables, dict(inputs or {})),
         approved=ApprovedServers(None if approvals is None else Path(approvals)),
         approve=approve,
         confine=sandbox_line(confine),
@@ -295,8 +296,3 @@ def _inputs(content: dict[str, Any], file: Path) -> dict[str, str]:
 
 def _error(file: Path, message: str, key: str | None = None) -> ServersFileError:
     return ServersFileError(message, file=str(file), key=key)
-
-
-def _project_folder(file: Path) -> Path:
-    folder = file.parent
-    return folder.parent if folder.name in _PROJECT_FOLDERS else folder

@@ -286,15 +286,11 @@ _EXTENSION = re.compile(r"\.(?:exe|cmd|bat|com)$")
 _VERSION = re.compile(r"(?<=[a-z])-?\d[\d.]*t?$")
 
 
-def _program(word: str) -> str:
-    name = _EXTENSION.sub("", re.split(r"[/\\]", word)[-1].lower())
-    return _VERSION.sub("", name)
-
-
 def _program_warnings(words: Sequence[str]) -> Iterator[str]:
     seen: set[str] = set()
     for position, word in enumerate(words, 1):
-        name = _program(word)
+        name = _EXTENSION.sub("", re.split(r"[/\\]", word)[-1].lower())
+        name = _VERSION.sub("", name)
         for kind, patterns in _PROGRAMS.get(name, ()):
             if kind.before_script:
                 rest = _options(words, position)

@@ -295,12 +295,6 @@ MARKERS: Final = (
 """What the root of a work tree of a version control system has in it, as a folder or a file."""
 
 
-def home_folder() -> Path | None:
-    """The home directory of the person, or `None` if it is unknown."""
-    home = Path(os.path.expanduser("~"))
-    return home if home.is_absolute() else None
-
-
 def settings_folder(home: Path) -> Path:
     """The folder in which programs keep the settings of the person."""
     # By hand: editors do not follow the XDG variables on macOS, as `platformdirs` does.
@@ -373,8 +367,8 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def _is_in_settings(path: Path) -> bool:
-    home = home_folder()
-    if home is None:
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # it is unknown
         return False
     settings = settings_folder(home)
     folders = (
