@@ -204,7 +204,7 @@ class TestListening:
     def test_ctrl_c_while_it_asks_leaves_nothing(
         self, shops: dict[str, Server], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted(jobs: Any, deadline: Any) -> Any:
+        def interrupted(jobs: Any) -> Any:
             for job in jobs.values():
                 job()
             raise KeyboardInterrupt
