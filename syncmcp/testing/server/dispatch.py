@@ -1,20 +1,21 @@
-"""Admits requests, finds the handler of each and runs it, on a worker thread where it may block."""
+"""Admits requests and runs their handlers, on a worker thread where one may block."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import RESPONSES, STATE, Rounds
 from syncmcp.testing.server.context import ToolContext, check_level
-from syncmcp.testing.server.features import Features, Tool
+from syncmcp.testing.server.features import Features
 from syncmcp.testing.server.session import Call, Session
-from syncmcp.testing.server.tasks import Tasks
+from syncmcp.testing.server.tasks import TASK_IDS, Tasks
 from syncmcp.testing.server.wire import Message, Outlet, RpcError, Stats
 
 _logger = logging.getLogger(__name__)
@@ -41,38 +42,119 @@ _CACHEABLE = frozenset(
 )
 
 
-class _Server(Protocol):
-    """What the dispatcher needs of its `Server`."""
+# Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
 
-    info: Message
-    instructions: str | None
-    revisions: tuple[str, ...]
-    stateful: tuple[str, ...]
-    stateless: tuple[str, ...]
-    ttl_ms: int | None
-    cache_scope: Literal["private", "public"] | None
-    handlers: dict[str, Handler]
-    stats: Stats
-    features: Features
-    tasks: Tasks
-    rounds: Rounds
 
-    def capabilities(self, revision: str) -> Message: ...
+_KINDS = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+URIS = "resourceSubscriptions"
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
-    def run_job(self, job: Callable[[], None]) -> None: ...
 
-    def answer(self, call: Call, message: Message) -> bool: ...
+class Listeners:
+    """Every open listen request of one server, over all its transports."""
 
-    def call_ended(self, call: Call) -> None: ...
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._lock = threading.Lock()  # Guards both tables.
+        self._open: dict[Call, Message] = {}
+        # Queued notifications of requests whose acknowledgement was not sent yet.
+        self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
+
+    def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
+        """Acknowledge a listen request and keep it open until it is cancelled or ended.
+
+        `known_tasks` returns which of the requested tasks the client may listen for.
+        """
+        wanted = call.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise RpcError(wire.INVALID_PARAMS, "params.notifications must be an object")
+        honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
+        if isinstance(wanted.get(URIS), list):
+            honoured[URIS] = wanted[URIS]
+        if isinstance(wanted.get(TASK_IDS), list):
+            honoured[TASK_IDS] = known_tasks(wanted[TASK_IDS], call)
+        with self._lock:
+            self._open[call] = honoured
+            self._unacknowledged[call] = []
+        self._stats._count(listeners=1)
+        call.add_done_callback(self._remove)
+        # The acknowledgement is sent first; `notify` queues notifications until it was.
+        call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
+        while True:
+            with self._lock:
+                early = self._unacknowledged.pop(call, [])
+                if early:
+                    self._unacknowledged[call] = []
+            if not early:
+                return
+            for method, params in early:
+                call.notify(method, params)
+
+    def notify(self, method: str, params: Message, kind: str, value: object = True) -> None:
+        """Notify the listeners for events of a kind: all of them, or those about a URI or task."""
+        with self._lock:
+            wishes = [(call, honoured.get(kind)) for call, honoured in self._open.items()]
+        for call, wish in wishes:
+            if value not in (wish if isinstance(wish, list) else [wish]):
+                continue
+            tagged = {**params, **_tag(call)}
+            with self._lock:
+                early = self._unacknowledged.get(call)
+                if early is not None:
+                    early.append((method, tagged))
+                    continue
+            call.notify(method, tagged)
+
+    def end(self) -> None:
+        """End every subscription in order: each listen request is answered with its result."""
+        with self._lock:
+            calls = list(self._open)
+        for call in calls:
+            result: Message = {"resultType": "complete", **_tag(call)}
+            call.answer(wire.reply(call.request_id, result))
+
+    def _remove(self, call: Call) -> None:
+        with self._lock:
+            known = self._open.pop(call, None) is not None
+            self._unacknowledged.pop(call, None)
+        if known:
+            self._stats._count(listeners=-1)
+
+
+def _tag(call: Call) -> Message:
+    return {"_meta": {wire.SUBSCRIPTION_ID: call.request_id}}
+
+
+def _new_pool() -> DaemonPool:
+    return DaemonPool("syncmcp-testing-tool", sys.maxsize, linger=0.1)
 
 
 class Dispatcher:
-    """Admits requests and has each answered by the handler of its method."""
+    """Admits requests and has each answered by the handler of its method; the base of `Server`."""
 
-    def __init__(self, server: _Server, listen: Callable[[Call], None]) -> None:
-        self._server = server
-        self._listen = listen
-        features, tasks = server.features, server.tasks
+    instructions: str | None
+    ttl_ms: int | None
+    cache_scope: Literal["private", "public"] | None
+
+    def __init__(
+        self,
+        info: Message,
+        revisions: Iterable[str],
+        page_size: int | None,
+        capabilities: Mapping[str, Any],
+    ) -> None:
+        self.info = info
+        self.revisions = wire.sort_revisions(revisions)
+        self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
+        self.stateless = tuple(r for r in self.revisions if r in wire.STATELESS)
+        self.stats = Stats()
+        self.handlers: dict[str, Handler] = {}
+        self._capabilities = dict(capabilities)
+        self._workers = _new_pool()
+        self.features = features = Features(page_size)
+        self.rounds = Rounds(self.stats, info, self.answer)
+        self.listeners = Listeners(self.stats)
+        self.tasks = tasks = Tasks(features, self.rounds, self.run_job, self.listeners.notify)
         shared: dict[str, Handler] = {
             "tools/list": features.list_tools,
             "tools/call": tasks.call_tool,
@@ -103,21 +185,24 @@ class Dispatcher:
             "tasks/update": tasks.update,
         }
 
+    def capabilities(self, revision: str) -> Message:
+        """Return the capabilities that the server declares under `revision`."""
+        return {**self.features.capabilities(revision), **self._capabilities}
+
     # Admission
 
     def negotiate(self, wanted: object) -> tuple[str, Message]:
         """Return the revision and the result of an `initialize`. Raises `RpcError` (-32022)."""
-        server = self._server
-        if not server.stateful:
+        if not self.stateful:
             raise self.unsupported(wanted)
-        revision = wanted if isinstance(wanted, str) and wanted in server.stateful else None
-        revision = server.stateful[-1] if revision is None else revision
+        revision = wanted if isinstance(wanted, str) and wanted in self.stateful else None
+        revision = self.stateful[-1] if revision is None else revision
         offer = self._offer(revision)
-        return revision, {"protocolVersion": revision, "serverInfo": server.info, **offer}
+        return revision, {"protocolVersion": revision, "serverInfo": self.info, **offer}
 
     def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
         """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
-        server, method, revision = self._server, message["method"], session.revision
+        method, revision = message["method"], session.revision
         if self.is_stateless(message, in_session=revision is not None):
             return self.admit_stateless(message, outlet, session)
         if revision is None:
@@ -125,7 +210,7 @@ class Dispatcher:
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
             if method != "ping":
                 raise RpcError(wire.INVALID_REQUEST, f"{method} before initialize")
-            revision = server.stateful[-1]
+            revision = self.stateful[-1]
         told = session.client_capabilities, session.client_info
         return Call(message, outlet, revision, session, *told)
 
@@ -140,7 +225,7 @@ class Dispatcher:
         version = meta.get(wire.PROTOCOL_VERSION)
         if not isinstance(version, str):
             raise RpcError(wire.INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
-        if version not in self._server.stateless:
+        if version not in self.stateless:
             raise self.unsupported(version)
         capabilities = meta.get(wire.CLIENT_CAPABILITIES)
         if not isinstance(capabilities, dict):
@@ -155,7 +240,7 @@ class Dispatcher:
         return Call(message, outlet, version, session, capabilities, client_info, level)
 
     def unsupported(self, version: object) -> RpcError:
-        supported = list(self._server.revisions)
+        supported = list(self.revisions)
         return RpcError(
             wire.UNSUPPORTED_VERSION,
             f"Unsupported protocol version {version!r}; this server speaks {', '.join(supported)}",
@@ -163,18 +248,17 @@ class Dispatcher:
         )
 
     def has_handler(self, call: Call) -> bool:
-        return call.method in self._server.handlers or call.method in self._table(call)
+        return call.method in self.handlers or call.method in self._table(call)
 
     def is_stateless(self, message: Message, *, in_session: bool) -> bool:
         """Return whether a request is one of 2026-07-28, whether or not it is valid there."""
-        if not self._server.stateless:
+        if not self.stateless:
             return False
-        params = message.get("params")
-        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
+        if wire.PROTOCOL_VERSION in wire.meta_of(message.get("params")):
             return True
         if in_session:
             return False
-        return not self._server.stateful or message.get("method") in ("server/discover", LISTEN)
+        return not self.stateful or message.get("method") in ("server/discover", LISTEN)
 
     def _table(self, call: Call) -> dict[str, Handler]:
         return self._stateless if call.revision in wire.STATELESS else self._stateful
@@ -186,26 +270,48 @@ class Dispatcher:
 
         The retry of a request whose tool waits for it goes to the thread of that tool.
         """
-        server = self._server
-        call.add_done_callback(server.call_ended)
-        server.stats._count(running=1)
+        call.add_done_callback(self.call_ended)
+        self.stats._count(running=1)
         table = self._table(call)
-        custom = server.handlers.get(call.method)
+        custom = self.handlers.get(call.method)
         try:
             if self._is_retry(call, custom is not None):
-                server.rounds.resume(call)
+                self.rounds.resume(call)
             elif custom is not None:
-                server.run_job(partial(self._serve, call, custom))
+                self.run_job(partial(self._serve, call, custom))
             elif call.method == LISTEN and call.revision in wire.STATELESS:
-                self._listen(call)
+                self.listeners.open(call, self.tasks.known_tasks)
             elif call.method not in table:
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
             elif call.method in _BLOCKING:
-                server.run_job(partial(self._serve, call, table[call.method]))
+                self.run_job(partial(self._serve, call, table[call.method]))
             else:
                 self._serve(call, table[call.method])
         except RpcError as error:
-            server.answer(call, wire.error_reply(call.request_id, error))
+            self.answer(call, wire.error_reply(call.request_id, error))
+
+    def answer(self, call: Call, message: Message) -> bool:
+        """Answer a call and count the answer; return whether the call was still open."""
+        # Counted before it is sent: whoever has received the answer must find it counted.
+        failed = "error" in message
+        self.stats._count(replies=1, errors=failed)
+        if call.answer(message):
+            return True
+        self.stats._count(replies=-1, errors=-failed)
+        return False
+
+    def call_ended(self, call: Call) -> None:
+        """Count a call that was answered or cancelled; called when it ends."""
+        self.stats._count(running=-1, cancelled=call.cancelled.is_set())
+
+    def run_job(self, job: Callable[[], None]) -> None:
+        """Run `job` at once on a thread of its own, so that it may block."""
+        self._workers.run(job)
+
+    def end_idle_workers(self) -> None:
+        """End the idle threads of `run_job`, which are kept for a moment for later jobs."""
+        idle, self._workers = self._workers, _new_pool()
+        idle.close()
 
     def _is_retry(self, call: Call, custom: bool) -> bool:
         """Return whether a request answers an `input_required` result."""
@@ -214,13 +320,13 @@ class Dispatcher:
         if STATE not in call.params and RESPONSES not in call.params:
             return False
         if call.revision not in wire.STATELESS:
-            self._server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
+            self.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
             return False
         # A custom handler may use a `requestState` of its own.
-        return not custom or self._server.rounds.is_open(call)
+        return not custom or self.rounds.is_open(call)
 
     def _serve(self, call: Call, handler: Handler) -> None:
-        context = ToolContext(call, self._server.rounds)
+        context = ToolContext(call, self.rounds)
         try:
             result = handler(call.params, context)
             if call.revision in wire.STATELESS:
@@ -234,25 +340,23 @@ class Dispatcher:
             text = f"{type(error).__name__}: {error}"
             message = wire.error_reply(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
         # After a round (2026-07-28) the call of the context is the latest retry.
-        self._server.answer(context.call, message)
+        self.answer(context.call, message)
 
     def _complete(self, method: str, result: Message) -> Message:
         """Add the members that every 2026-07-28 result has."""
-        server = self._server
         envelope: Message = {"resultType": "complete", **result}
         if method in _CACHEABLE and envelope["resultType"] == "complete":
-            hints = wire.given(ttlMs=server.ttl_ms, cacheScope=server.cache_scope)
+            hints = wire.given(ttlMs=self.ttl_ms, cacheScope=self.cache_scope)
             envelope = {**hints, **envelope}
-        envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
+        envelope["_meta"] = {wire.SERVER_INFO: self.info, **wire.meta_of(result)}
         return envelope
 
     def _discover(self, params: Message, context: ToolContext) -> Message:
-        return {"supportedVersions": list(self._server.revisions), **self._offer(context.revision)}
+        return {"supportedVersions": list(self.revisions), **self._offer(context.revision)}
 
     def _offer(self, revision: str) -> Message:
-        server = self._server
-        offered = server.capabilities(revision)
-        return wire.given(capabilities=offered, instructions=server.instructions)
+        offered = self.capabilities(revision)
+        return wire.given(capabilities=offered, instructions=self.instructions)
 
 
 def _empty_result(params: Message, context: ToolContext) -> Message:
@@ -278,78 +382,3 @@ def _subscribe(params: Message, context: ToolContext) -> Message:
 def _unsubscribe(params: Message, context: ToolContext) -> Message:
     _session(context).subscriptions.discard(wire.string_member(params, "uri"))
     return {}
-
-
-# The request headers of 2026-07-28, which repeat parts of the body.
-
-
-VERSION = "mcp-protocol-version"
-
-_NAME_MEMBERS = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-_START, _END = "=?base64?", "?="
-
-
-def check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
-    """Compare the headers (names in lower case) with the body. Raises `RpcError` (-32020)."""
-    params = message.get("params")
-    params = params if isinstance(params, dict) else {}
-    version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
-    if isinstance(version, str):
-        _require_equal("MCP-Protocol-Version", headers.get(VERSION), version)
-    _require_equal("Mcp-Method", headers.get("mcp-method"), message.get("method"))
-    member = _NAME_MEMBERS.get(str(message.get("method")))
-    if member is not None and isinstance(params.get(member), str):
-        _require_equal("Mcp-Name", _decode("Mcp-Name", headers.get("mcp-name")), params[member])
-    if message.get("method") == "tools/call":
-        tool = tools.get(str(params.get("name")))
-        if tool is not None:
-            _check_parameters(headers, tool.input_schema, params.get("arguments"))
-
-
-def _check_parameters(headers: Mapping[str, str], schema: Message, arguments: Any) -> None:
-    for header, path in _header_parameters(schema, ()):
-        value = arguments
-        for step in path:
-            value = value.get(step) if isinstance(value, dict) else None
-        name = f"Mcp-Param-{header}"
-        given = _decode(name, headers.get(name.lower()))
-        if value is None:
-            expected = None
-        elif isinstance(value, bool):
-            expected = "true" if value else "false"
-        elif isinstance(value, float) and value.is_integer():
-            expected = str(int(value))
-        else:
-            expected = str(value)
-        _require_equal(name, given, expected)
-
-
-def _header_parameters(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    for name, inner in (properties if isinstance(properties, dict) else {}).items():
-        if isinstance(inner, dict) and isinstance(inner.get("x-mcp-header"), str):
-            yield inner["x-mcp-header"], (*path, name)
-        yield from _header_parameters(inner, (*path, name))
-
-
-def _require_equal(name: str, given: str | None, expected: object) -> None:
-    if given != expected:
-        problem = "missing" if given is None else f"{given!r}, but the body says {expected!r}"
-        raise RpcError(wire.HEADER_MISMATCH, f"{name} is {problem}")
-
-
-def _decode(name: str, value: str | None) -> str | None:
-    """Decode a value that is in Base64 because it is not visible ASCII."""
-    if value is None or not (value.startswith(_START) and value.endswith(_END)):
-        return value
-    try:
-        return base64.b64decode(value[len(_START) : -len(_END)], validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
-        raise RpcError(wire.HEADER_MISMATCH, f"{name} is not valid Base64") from error

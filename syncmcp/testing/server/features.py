@@ -1,4 +1,4 @@
-"""The features of a server: tools, resources, templates, prompts and completion.
+"""The features of a server: tools, resources, templates, prompts, completion and skills.
 
 Every method of `Features` that answers a request has the signature `(params, context) -> result`.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from typing_extensions import is_typeddict
@@ -19,6 +20,13 @@ from syncmcp.templates import UriTemplate
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.wire import Message, RpcError
+
+TASKS = "io.modelcontextprotocol/tasks"
+TASKS_REVISION = "2025-11-25"
+"""The revision that has tasks itself; in 2026-07-28 they are an extension."""
+SKILLS = "io.modelcontextprotocol/skills"
+
+_DIRECTORY = "inode/directory"
 
 # From a function's signature to a JSON Schema, and from JSON arguments to a call.
 
@@ -141,9 +149,10 @@ class Tool(Binding):
         self._annotations = dict(annotations) if annotations else None
         self._meta = dict(meta) if meta else None
         self.task_support = task_support
+        self.runs_as_task = task_support in ("optional", "required")
 
     def describe(self, revision: str) -> Message:
-        tasks = self.task_support if revision == "2025-11-25" else None
+        tasks = self.task_support if revision == TASKS_REVISION else None
         return self._entry(
             revision,
             inputSchema=self.input_schema,
@@ -288,6 +297,20 @@ class Prompt(Binding):
         return wire.given(messages=shown, description=self.description)
 
 
+class Skill(NamedTuple):
+    """One skill: its entry in `skills/list`, if it is listed there, and the URIs of its files."""
+
+    entry: Message
+    files: frozenset[str]
+    listed: bool
+
+
+def _file(root: str, path: str, content: str | bytes) -> Message:
+    data = content.encode() if isinstance(content, str) else content
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return {"uri": f"{root}/{path}", "digest": digest, "size": len(data)}
+
+
 class Features:
     """The registries of one server. Entries may be added and removed while it runs."""
 
@@ -301,6 +324,7 @@ class Features:
         self.templates: dict[str, Resource] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completers: dict[tuple[str, str, str], Completer] = {}
+        self.skills: dict[str, Skill] = {}
 
     def capabilities(self, revision: str) -> Message:
         capabilities: Message = {"logging": {}}
@@ -312,6 +336,20 @@ class Features:
             capabilities["prompts"] = {"listChanged": True}
         if self.completers and wire.since(revision, "2025-03-26"):
             capabilities["completions"] = {}
+        extensions: Message = {}
+        if any(tool.runs_as_task for tool in self.tools.copy().values()):
+            extensions[TASKS] = {}
+            if revision == TASKS_REVISION:
+                operations: Message = {
+                    "list": {},
+                    "cancel": {},
+                    "requests": {"tools": {"call": {}}},
+                }
+                capabilities["tasks"] = operations
+        if self.skills:
+            extensions[SKILLS] = {"directoryRead": True}
+        if extensions and revision in wire.STATELESS:
+            capabilities["extensions"] = extensions
         return capabilities
 
     def list_tools(self, params: Message, context: ToolContext) -> Message:
@@ -369,6 +407,47 @@ class Features:
                 "hasMore": len(values) > _MAX_COMPLETIONS,
             }
         }
+
+    def add_skill(
+        self,
+        root: str,
+        frontmatter: Mapping[str, Any],
+        files: Mapping[str, str | bytes],
+        *,
+        dynamic: bool,
+        listed: bool,
+    ) -> None:
+        entry: Message = {
+            "uri": f"{root}/SKILL.md",
+            "frontmatter": dict(frontmatter),
+            "resources": "dynamic" if dynamic else [_file(root, *item) for item in files.items()],
+        }
+        files_of = frozenset(f"{root}/{path}" for path in files)
+        self.skills[entry["uri"]] = Skill(entry, files_of, listed)
+
+    def list_skills(self, params: Message, context: ToolContext) -> Message:
+        entries = [skill.entry for skill in self.skills.copy().values() if skill.listed]
+        return self.paginate("skills", entries, params)
+
+    def get_skill(self, params: Message, context: ToolContext) -> Message:
+        uri = wire.string_member(params, "uri")
+        skill = self.skills.get(uri)
+        if skill is None:
+            raise RpcError(wire.INVALID_PARAMS, f"No skill is served at {uri}")
+        return {"skill": skill.entry}
+
+    def list_directory(self, params: Message, context: ToolContext) -> Message:
+        inside = f"{wire.string_member(params, 'uri')}/"
+        uris = {uri for skill in self.skills.copy().values() for uri in skill.files}
+        below = sorted(uri[len(inside) :] for uri in uris if uri.startswith(inside))
+        if not below:
+            raise RpcError(wire.INVALID_PARAMS, f"{inside[:-1]} is no directory")
+        names = {rest.partition("/")[0]: "/" in rest for rest in below}
+        entries: list[Message] = [
+            {"uri": inside + name, "name": name, **({"mimeType": _DIRECTORY} if directory else {})}
+            for name, directory in names.items()
+        ]
+        return self.paginate("resources", entries, params)
 
     def page(
         self, name: str, registry: dict[str, Any], params: Message, context: ToolContext

@@ -5,23 +5,29 @@ An HTTP server passes headers and body to an endpoint and writes the `HttpReply`
 
 from __future__ import annotations
 
+import base64
+import binascii
 import itertools
+import json
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
 from syncmcp.testing.http_text import format_event
-from syncmcp.testing.server import dispatch, wire
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.dispatch import LISTEN
 from syncmcp.testing.server.events import Event, EventBody, EventStream, HttpReply
+from syncmcp.testing.server.features import Tool
 from syncmcp.testing.server.http_listener import find_foreign_host
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.session import Session
 from syncmcp.testing.server.wire import Message, RpcError
 
 SESSION = "mcp-session-id"
+VERSION = "mcp-protocol-version"
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
@@ -216,12 +222,12 @@ class HttpEndpoint(_Endpoint):
     # 2026-07-28
 
     def _has_only_post(self, headers: Mapping[str, str]) -> bool:
-        return not self.server.stateful or headers.get(dispatch.VERSION) in wire.STATELESS
+        return not self.server.stateful or headers.get(VERSION) in wire.STATELESS
 
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
         if self.server.stateless and self._has_only_post(headers):
             return True
-        is_stateless = self.server.dispatcher.is_stateless
+        is_stateless = self.server.is_stateless
         return isinstance(message, dict) and is_stateless(message, in_session=SESSION in headers)
 
     def _post_stateless(
@@ -242,10 +248,10 @@ class HttpEndpoint(_Endpoint):
         try:
             if message["method"] == "initialize":
                 wanted = wire.params_of(message).get("protocolVersion")
-                raise server.dispatcher.unsupported(wanted)
-            dispatch.check_headers(headers, message, server.features.tools)
-            call = server.dispatcher.admit_stateless(message, outlet)
-            if not server.dispatcher.has_handler(call):
+                raise server.unsupported(wanted)
+            _check_headers(headers, message, server.features.tools)
+            call = server.admit_stateless(message, outlet)
+            if not server.has_handler(call):
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             server.stats._count(replies=1, errors=1)
@@ -258,8 +264,8 @@ class HttpEndpoint(_Endpoint):
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
-        server.dispatcher.start(call)
-        if call.method == dispatch.LISTEN:
+        server.start(call)
+        if call.method == LISTEN:
             return self._events(body)
         return self._reply(body, outlet, self._events)
 
@@ -311,7 +317,7 @@ class HttpEndpoint(_Endpoint):
             found = self._sessions.get(session_id)
         if found is None:
             raise _Refused(404, "Session not found", identifier)
-        version = headers.get(dispatch.VERSION)
+        version = headers.get(VERSION)
         if version is not None and version not in self.server.stateful:
             raise _Refused(400, f"Unsupported MCP-Protocol-Version: {version}", identifier)
         return found
@@ -430,6 +436,74 @@ def _is_request(message: Any) -> bool:
         and isinstance(message.get("method"), str)
         and wire.is_identifier(message.get("id"))
     )
+
+
+# The request headers of 2026-07-28, which repeat parts of the body.
+
+
+_NAME_MEMBERS = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+_START, _END = "=?base64?", "?="
+
+
+def _check_headers(headers: Mapping[str, str], message: Message, tools: Mapping[str, Tool]) -> None:
+    """Compare the headers (names in lower case) with the body. Raises `RpcError` (-32020)."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    version = wire.meta_of(params).get(wire.PROTOCOL_VERSION)
+    if isinstance(version, str):
+        _require_equal("MCP-Protocol-Version", headers.get(VERSION), version)
+    _require_equal("Mcp-Method", headers.get("mcp-method"), message.get("method"))
+    member = _NAME_MEMBERS.get(str(message.get("method")))
+    if member is not None and isinstance(params.get(member), str):
+        _require_equal("Mcp-Name", _decode("Mcp-Name", headers.get("mcp-name")), params[member])
+    if message.get("method") == "tools/call":
+        tool = tools.get(str(params.get("name")))
+        if tool is not None:
+            _check_parameters(headers, tool.input_schema, params.get("arguments"))
+
+
+def _check_parameters(headers: Mapping[str, str], schema: Message, arguments: Any) -> None:
+    for header, path in _header_parameters(schema, ()):
+        value = arguments
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        name = f"Mcp-Param-{header}"
+        given = _decode(name, headers.get(name.lower()))
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        text = value if value is None or isinstance(value, str) else json.dumps(value)
+        _require_equal(name, given, text)
+
+
+def _header_parameters(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, inner in (properties if isinstance(properties, dict) else {}).items():
+        if isinstance(inner, dict) and isinstance(inner.get("x-mcp-header"), str):
+            yield inner["x-mcp-header"], (*path, name)
+        yield from _header_parameters(inner, (*path, name))
+
+
+def _require_equal(name: str, given: str | None, expected: object) -> None:
+    if given != expected:
+        problem = "missing" if given is None else f"{given!r}, but the body says {expected!r}"
+        raise RpcError(wire.HEADER_MISMATCH, f"{name} is {problem}")
+
+
+def _decode(name: str, value: str | None) -> str | None:
+    """Decode a value that is in Base64 because it is not visible ASCII."""
+    if value is None or not (value.startswith(_START) and value.endswith(_END)):
+        return value
+    try:
+        return base64.b64decode(value[len(_START) : -len(_END)], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise RpcError(wire.HEADER_MISMATCH, f"{name} is not valid Base64") from error
 
 
 # HTTP+SSE (2024-11-05): one event stream for each session; the client posts its messages.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -9,119 +10,26 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from syncmcp._concurrency.pool import DaemonPool
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asking import Rounds
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.dispatch import Dispatcher
+from syncmcp.testing.server.dispatch import URIS, Dispatcher
 from syncmcp.testing.server.features import (
     Binding,
     Completer,
-    Features,
     Prompt,
     Resource,
     TaskSupport,
     Tool,
 )
-from syncmcp.testing.server.session import Call, Session
-from syncmcp.testing.server.skills import SkillRegistry
-from syncmcp.testing.server.tasks import Tasks
-from syncmcp.testing.server.wire import Batches, Message, RpcError, Stats
-
-# Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
-
-
-_KINDS = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
-_URIS = "resourceSubscriptions"
-_TASKS = "taskIds"
-_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-
-
-class Listeners:
-    """Every open listen request of one server, over all its transports."""
-
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
-        self._lock = threading.Lock()  # Guards both tables.
-        self._open: dict[Call, Message] = {}
-        # Queued notifications of requests whose acknowledgement was not sent yet.
-        self._unacknowledged: dict[Call, list[tuple[str, Message]]] = {}
-
-    def open(self, call: Call, known_tasks: Callable[[list[Any], Call], list[str]]) -> None:
-        """Acknowledge a listen request and keep it open until it is cancelled or ended.
-
-        `known_tasks` returns which of the requested tasks the client may listen for.
-        """
-        wanted = call.params.get("notifications")
-        if not isinstance(wanted, dict):
-            raise RpcError(wire.INVALID_PARAMS, "params.notifications must be an object")
-        honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
-        if isinstance(wanted.get(_URIS), list):
-            honoured[_URIS] = wanted[_URIS]
-        if isinstance(wanted.get(_TASKS), list):
-            honoured[_TASKS] = known_tasks(wanted[_TASKS], call)
-        with self._lock:
-            self._open[call] = honoured
-            self._unacknowledged[call] = []
-        self._stats._count(listeners=1)
-        call.add_done_callback(self._remove)
-        # The acknowledgement is sent first; `notify` queues notifications until it was.
-        call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
-        while True:
-            with self._lock:
-                early = self._unacknowledged.pop(call, [])
-                if early:
-                    self._unacknowledged[call] = []
-            if not early:
-                return
-            for method, params in early:
-                call.notify(method, params)
-
-    def notify(self, method: str, params: Message, kind: str, value: object = True) -> None:
-        """Notify the listeners for events of a kind: all of them, or those about a URI or task."""
-        with self._lock:
-            wishes = [(call, honoured.get(kind)) for call, honoured in self._open.items()]
-        for call, wish in wishes:
-            if value not in (wish if isinstance(wish, list) else [wish]):
-                continue
-            tagged = {**params, **_tag(call)}
-            with self._lock:
-                early = self._unacknowledged.get(call)
-                if early is not None:
-                    early.append((method, tagged))
-                    continue
-            call.notify(method, tagged)
-
-    def end(self) -> None:
-        """End every subscription in order: each listen request is answered with its result."""
-        with self._lock:
-            calls = list(self._open)
-        for call in calls:
-            result: Message = {"resultType": "complete", **_tag(call)}
-            call.answer(wire.reply(call.request_id, result))
-
-    def _remove(self, call: Call) -> None:
-        with self._lock:
-            known = self._open.pop(call, None) is not None
-            self._unacknowledged.pop(call, None)
-        if known:
-            self._stats._count(listeners=-1)
-
-
-def _tag(call: Call) -> Message:
-    return {"_meta": {wire.SUBSCRIPTION_ID: call.request_id}}
-
-
-def _new_pool() -> DaemonPool:
-    return DaemonPool("syncmcp-testing-tool", sys.maxsize, linger=0.1)
-
+from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.wire import Batches, Message
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
 Feature = TypeVar("Feature", bound=Binding)
 
 
-class Server:
+class Server(Dispatcher):
     """A small MCP server for tests and demos: threaded, both eras, any transport.
 
     Each call of a registered function runs on a daemon thread of its own, so that a function that
@@ -165,34 +73,13 @@ class Server:
         cache_scope: Literal["private", "public"] | None = "private",
         batches: Batches = wire.DEFAULT_BATCHES,
     ) -> None:
-        self.info = wire.given(name=name, version=version, title=title)
+        info = wire.given(name=name, version=version, title=title)
+        super().__init__(info, revisions, page_size, capabilities or {})
         self.instructions = instructions
-        self.revisions = wire.sort_revisions(revisions)
-        self.stateful = tuple(r for r in self.revisions if r not in wire.STATELESS)
-        self.stateless = tuple(r for r in self.revisions if r in wire.STATELESS)
         self.ttl_ms = ttl_ms
-        self.cache_scope: Literal["private", "public"] | None = cache_scope
+        self.cache_scope = cache_scope
         self.batches = batches
-        self.stats = Stats()
-        self.features = Features(page_size)
-        self._workers = _new_pool()
-        self.rounds = Rounds(self.stats, self.info, self.answer)
-        self.listeners = Listeners(self.stats)
-        self.tasks = Tasks(
-            self.features,
-            self.rounds,
-            run=self.run_job,
-            notify_listeners=lambda task: self.listeners.notify(
-                "notifications/tasks", task, _TASKS, task["taskId"]
-            ),
-        )
-        self.dispatcher = Dispatcher(
-            self, lambda call: self.listeners.open(call, self.tasks.known_tasks)
-        )
-        self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
-        self._capabilities = dict(capabilities or {})
-        self._skills: SkillRegistry | None = None
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
 
@@ -366,13 +253,17 @@ class Server:
             dynamic: Send no digests of the files (``"resources": "dynamic"``).
             listed: Include the skill in `skills/list`; `skills/get` finds it in any case.
         """
-        if self._skills is None:
-            self._skills = SkillRegistry(
-                self.features, lambda uri, name, read: self.resource(uri, name=name)(read)
-            )
-            for method, handler in self._skills.handlers.items():
-                self.on_request(method, handler)
-        self._skills.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
+        features = self.features
+        if not features.skills:
+            self.on_request("skills/list", features.list_skills)
+            self.on_request("skills/get", features.get_skill)
+            self.on_request("resources/directory/read", features.list_directory)
+        # JSON is valid YAML.
+        head = "".join(f"{_json(key)}: {_json(value)}\n" for key, value in frontmatter.items())
+        every = {"SKILL.md": f"---\n{head}---\n{body}", **(files or {})}
+        for path, content in every.items():
+            self.resource(f"{root}/{path}", name=path)(_returning(content))
+        features.add_skill(root, frontmatter, every, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
         """Answer requests of `method` with `function(params, context)`.
@@ -388,12 +279,6 @@ class Server:
         It runs on the thread that receives the message, and must not block or raise.
         """
         self.notification_handlers[method] = function
-
-    def capabilities(self, revision: str) -> Message:
-        """Return the capabilities that the server declares under `revision`."""
-        skills = {} if self._skills is None else self._skills.capabilities(revision)
-        tasks = self.tasks.capabilities(revision)
-        return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
 
     # Sessions
 
@@ -437,29 +322,6 @@ class Server:
         if last:
             self.end_idle_workers()
         self.stats._count(sessions=-1)
-
-    def answer(self, call: Call, message: Message) -> bool:
-        """Answer a call and count the answer; return whether the call was still open."""
-        # Counted before it is sent: whoever has received the answer must find it counted.
-        failed = "error" in message
-        self.stats._count(replies=1, errors=failed)
-        if call.answer(message):
-            return True
-        self.stats._count(replies=-1, errors=-failed)
-        return False
-
-    def call_ended(self, call: Call) -> None:
-        """Count a call that was answered or cancelled; called when it ends."""
-        self.stats._count(running=-1, cancelled=call.cancelled.is_set())
-
-    def run_job(self, job: Callable[[], None]) -> None:
-        """Run `job` at once on a thread of its own, so that it may block."""
-        self._workers.run(job)
-
-    def end_idle_workers(self) -> None:
-        """End the idle threads of `run_job`, which are kept for a moment for later jobs."""
-        idle, self._workers = self._workers, _new_pool()
-        idle.close()
 
     @property
     def sessions(self) -> list[Session]:
@@ -521,7 +383,7 @@ class Server:
         for session in self.sessions:
             if uri in session.subscriptions:
                 session.notify(method, params)
-        self.listeners.notify(method, params, _URIS, uri)
+        self.listeners.notify(method, params, URIS, uri)
 
     def broadcast(self, method: str, params: Message | None = None) -> None:
         """Send a notification to every initialized session (stateful revisions)."""
@@ -542,3 +404,11 @@ class Server:
             return function
 
         return register
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _returning(content: str | bytes) -> Callable[[], str | bytes]:
+    return lambda: content

@@ -13,15 +13,14 @@ from typing import Any
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Asked, Rounds
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.features import Features, Tool
+from syncmcp.testing.server.features import TASKS, TASKS_REVISION, Features, Tool
 from syncmcp.testing.server.questions import Progress, Withdrawn
 from syncmcp.testing.server.session import Call
 from syncmcp.testing.server.wire import Message, RpcError
 
-EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
-CORE_REVISION = "2025-11-25"
-"""The revision that has tasks itself; in 2026-07-28 they are an extension."""
+TASK_IDS = "taskIds"
+"""The member of a listen request with the tasks that it is about."""
 
 _FINAL = ("completed", "failed", "cancelled")
 
@@ -271,9 +270,8 @@ class Tasks:
         self,
         features: Features,
         rounds: Rounds,
-        *,
         run: Callable[[Callable[[], None]], None],
-        notify_listeners: Callable[[Message], None],
+        notify_listeners: Callable[[str, Message, str, str], None],
     ) -> None:
         self.poll_interval_ms: int | None = 20
         self.ttl_ms: int | None = 60_000
@@ -284,17 +282,6 @@ class Tasks:
         self._run_on_worker = run
         self._notify_listeners = notify_listeners
         self._tasks: dict[str, Task] = {}
-
-    def capabilities(self, revision: str) -> Message:
-        """Return the capability objects under `revision`, if a tool can run as a task."""
-        tools = self._features.tools.values()
-        if not any(tool.task_support in ("optional", "required") for tool in tools):
-            return {}
-        if revision in wire.STATELESS:
-            return {"extensions": {EXTENSION: {}}}
-        if revision == CORE_REVISION:
-            return {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
-        return {}
 
     @property
     def all(self) -> list[Task]:
@@ -316,7 +303,8 @@ class Tasks:
             return
         session = task.call.session
         if task.call.revision in wire.STATELESS:
-            self._notify_listeners(task.describe_detailed())
+            described = task.describe_detailed()
+            self._notify_listeners("notifications/tasks", described, TASK_IDS, task.id)
         elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
 
@@ -328,20 +316,20 @@ class Tasks:
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         tool = self._features.tools.get(str(params.get("name")))
-        support = None if tool is None else tool.task_support
-        runs = support in ("optional", "required")
+        runs = tool is not None and tool.runs_as_task
+        only = tool is not None and tool.task_support == "required"
         if context.revision in wire.STATELESS:
             if "task" in params:
                 self.stats.blame("tools/call: task, which the extension does not have")
-            if support == "required":
+            if only:
                 _require_extension(context)
             wanted = runs and _declares(context)
         else:
-            wanted = context.revision == CORE_REVISION and "task" in params
+            wanted = context.revision == TASKS_REVISION and "task" in params
             if wanted and not runs:
                 self.stats.blame(f"{params.get('name')} was called as a task")
                 raise RpcError(wire.METHOD_NOT_FOUND, "The tool does not run as a task")
-            if support == "required" and not wanted:
+            if only and not wanted:
                 raise RpcError(wire.METHOD_NOT_FOUND, "The tool runs as a task only")
         if tool is None or not wanted:
             return self._features.call_tool(params, context)
@@ -413,21 +401,21 @@ class Tasks:
 def _check_era(context: ToolContext) -> None:
     if context.revision in wire.STATELESS:
         _require_extension(context)
-    elif context.revision != CORE_REVISION:
+    elif context.revision != TASKS_REVISION:
         raise RpcError(wire.METHOD_NOT_FOUND, f"{context.revision} has no tasks")
 
 
 def _declares(asking: ToolContext | Call) -> bool:
     extensions = asking.client_capabilities.get("extensions")
-    return isinstance(extensions, dict) and EXTENSION in extensions
+    return isinstance(extensions, dict) and TASKS in extensions
 
 
 def _require_extension(asking: ToolContext | Call) -> None:
     if not _declares(asking):
         raise RpcError(
             wire.MISSING_CAPABILITY,
-            f"The client did not declare {EXTENSION}",
-            {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+            f"The client did not declare {TASKS}",
+            {"requiredCapabilities": {"extensions": {TASKS: {}}}},
         )
 
 

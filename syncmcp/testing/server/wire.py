@@ -100,9 +100,9 @@ def params_of(message: Message) -> Message:
     return params
 
 
-def meta_of(params: Message) -> Message:
-    """Return the params' `_meta`, `{}` when it has none or it is not an object."""
-    meta = params.get("_meta")
+def meta_of(params: Any) -> Message:
+    """Return the `_meta` of params or a result; `{}` unless both are objects."""
+    meta = params.get("_meta") if isinstance(params, dict) else None
     return meta if isinstance(meta, dict) else {}
 
 
