@@ -7,32 +7,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from uuid import uuid4
+
+from pydantic import BaseModel
 
 from syncmcp import types
 from syncmcp.errors import InvalidOutput, UsageError
-from syncmcp.llm._tools import NameRule, ToolTable
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from syncmcp.llm._tools import SchemaRules
-    from syncmcp.types import (
-        CallToolResult,
-        ContentBlock,
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        PromptMessage,
-        ResourceContents,
-        ResourceLink,
-        SamplingMessage,
-        TextResourceContents,
-        Tool,
-        ToolChoice,
-        ToolResultContent,
-        ToolUseContent,
-    )
+from syncmcp.llm._tools import NameRule, SchemaRules, ToolTable
 
 # Conversions that several formats share.
 
@@ -54,7 +36,7 @@ def new_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
-def message_blocks(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
+def message_blocks(message: types.SamplingMessage | types.PromptMessage) -> Sequence[BaseModel]:
     return message.content if isinstance(message.content, list) else [message.content]
 
 
@@ -75,20 +57,20 @@ def file_name(uri: str) -> str:
     return uri.rstrip("/").rpartition("/")[2] or "file"
 
 
-def resource_text(contents: TextResourceContents) -> str:
+def resource_text(contents: types.TextResourceContents) -> str:
     """A text resource as text, for providers without resources."""
     kind = f' type="{escape(contents.mime_type)}"' if contents.mime_type else ""
     return f'<resource uri="{escape(contents.uri)}"{kind}>\n{contents.text}\n</resource>'
 
 
-def link_text(link: ResourceLink) -> str:
+def link_text(link: types.ResourceLink) -> str:
     """A resource link as text: no provider has such content."""
     attributes = {"uri": link.uri, "name": link.display_name, "type": link.mime_type}
     said = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if value)
     return f"<resource_link{said}>{link.description or ''}</resource_link>"
 
 
-def tool_text(result: ToolResultContent, texts: Iterable[str]) -> str:
+def tool_text(result: types.ToolResultContent, texts: Iterable[str]) -> str:
     """The text of a tool result; its structured content as JSON if it has no other content."""
     said = "\n".join(text for text in texts if text)
     if not said and result.structured_content is not None and not result.content:
@@ -146,7 +128,7 @@ class ModelFormat(ABC):
     _schemas: ClassVar[SchemaRules]
     _longest_description: ClassVar[int | None] = None
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[types.Tool] = ()) -> None:
         self._tools = ToolTable(tools, self._names, self._schemas, self._longest_description)
 
     # -- from MCP
@@ -156,12 +138,12 @@ class ModelFormat(ABC):
         """The tools as definitions of the provider."""
 
     @abstractmethod
-    def render_choice(self, choice: ToolChoice) -> Any:
+    def render_choice(self, choice: types.ToolChoice) -> Any:
         """The tool choice: whether the model may or must use tools."""
 
     @abstractmethod
     def render_messages(
-        self, messages: Iterable[SamplingMessage | PromptMessage]
+        self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         """The messages of a sampling request, or of a prompt.
 
@@ -171,7 +153,9 @@ class ModelFormat(ABC):
         """
 
     @abstractmethod
-    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+    def render_request(
+        self, request: types.CreateMessageRequestParams, model: str
+    ) -> dict[str, Any]:
         """The body of a request. `request.tools` is ignored: the format has its own tools.
 
         Args:
@@ -182,7 +166,9 @@ class ModelFormat(ABC):
             Unrepresentable: See `render_messages`.
         """
 
-    def render_result(self, use: ToolUseContent, result: CallToolResult) -> list[dict[str, Any]]:
+    def render_result(
+        self, use: types.ToolUseContent, result: types.CallToolResult
+    ) -> list[dict[str, Any]]:
         """The messages that give the result of a tool to the model.
 
         Args:
@@ -198,7 +184,7 @@ class ModelFormat(ABC):
         before = len(self.render_messages([asked]))
         return self.render_messages([asked, told])[before:]
 
-    def render_contents(self, contents: Iterable[ResourceContents]) -> list[dict[str, Any]]:
+    def render_contents(self, contents: Iterable[types.ResourceContents]) -> list[dict[str, Any]]:
         """Contents of a resource as content of a user message.
 
         Raises:
@@ -210,11 +196,11 @@ class ModelFormat(ABC):
     # -- to MCP
 
     @abstractmethod
-    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
         """The tools of definitions; for tools of this format, the original `Tool` objects."""
 
     @abstractmethod
-    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
         """The messages of a conversation, without system and developer messages.
 
         Raises:
@@ -223,11 +209,11 @@ class ModelFormat(ABC):
         """
 
     @abstractmethod
-    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+    def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
         """A request as a sampling request; fields that MCP does not have are omitted."""
 
     @abstractmethod
-    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+    def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         """The answer of a model as a sampling result.
 
         Raises:
@@ -235,7 +221,7 @@ class ModelFormat(ABC):
                 included.
         """
 
-    def parse_calls(self, answer: dict[str, Any]) -> list[ToolUseContent]:
+    def parse_calls(self, answer: dict[str, Any]) -> list[types.ToolUseContent]:
         """The tool calls in the answer of a model: ``call_tool(use.name, use.input)``."""
         blocks = self.parse_answer(answer).blocks
         return [block for block in blocks if isinstance(block, types.ToolUseContent)]
@@ -253,7 +239,7 @@ class ModelFormat(ABC):
             for tool in self._tools
         ]
 
-    def _parse_tool(self, definition: dict[str, Any], schema: dict[str, Any] | None) -> Tool:
+    def _parse_tool(self, definition: dict[str, Any], schema: dict[str, Any] | None) -> types.Tool:
         """The tool of a definition with a name and a description."""
         return self._tools.tool_for(
             definition["name"], definition.get("description"), schema or {"type": "object"}
@@ -293,11 +279,11 @@ class ModelFormat(ABC):
             Unrepresentable: The provider accepts no data of that type.
         """
 
-    def _render_document(self, contents: TextResourceContents) -> list[dict[str, Any]]:
+    def _render_document(self, contents: types.TextResourceContents) -> list[dict[str, Any]]:
         """A text resource in a user message."""
         return self._render_text(resource_text(contents))
 
-    def _render_or_placeholder(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+    def _render_or_placeholder(self, blocks: Iterable[types.ContentBlock]) -> list[dict[str, Any]]:
         """Content blocks of a tool result, with a text in place of each unrepresentable one."""
         parts: list[dict[str, Any]] = []
         for block in blocks:
@@ -310,7 +296,10 @@ class ModelFormat(ABC):
         return parts
 
     def _add_tools(
-        self, body: dict[str, Any], request: CreateMessageRequestParams, choice: str = "tool_choice"
+        self,
+        body: dict[str, Any],
+        request: types.CreateMessageRequestParams,
+        choice: str = "tool_choice",
     ) -> None:
         """Add the tools, and in the field `choice` the tool choice, to the body of a request."""
         if tools := self._declared_or_used_tools(request.messages):
@@ -319,7 +308,9 @@ class ModelFormat(ABC):
             if may_use is not None:
                 body[choice] = self.render_choice(may_use)
 
-    def _declared_or_used_tools(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
+    def _declared_or_used_tools(
+        self, messages: Iterable[types.SamplingMessage]
+    ) -> list[dict[str, Any]]:
         """The definitions of the tools; without tools, stubs of those that the messages use.
 
         Providers reject messages with calls of tools that the request does not define.
@@ -336,7 +327,7 @@ class ModelFormat(ABC):
         return type(self)(used).render_tools()
 
 
-def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
+def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> types.CreateMessageResult:
     """A sampling result with these blocks; with an empty text if there are none."""
     return types.CreateMessageResult(
         role="assistant",
@@ -346,11 +337,11 @@ def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> Create
     )
 
 
-def make_message(role: str, blocks: Sequence[Any]) -> SamplingMessage:
+def make_message(role: str, blocks: Sequence[Any]) -> types.SamplingMessage:
     return types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
 
 
-def make_request(**fields: Any) -> CreateMessageRequestParams:
+def make_request(**fields: Any) -> types.CreateMessageRequestParams:
     """A sampling request with these fields, without those that are empty."""
     return types.CreateMessageRequestParams(
         **{name: value for name, value in fields.items() if value not in (None, "", [])}

@@ -1,27 +1,27 @@
-"""The base of the sampling handlers of all providers, and the choice of a model."""
+"""The base of the sampling handlers of all providers: the choice of a model, and its stream."""
 
 from __future__ import annotations
 
+import contextvars
 import inspect
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, get_args
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypedDict, get_args
 
 from syncmcp import types
 from syncmcp._base.checks import whole_number
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
-from syncmcp.errors import InvalidOutput, Refused, UsageError
-from syncmcp.llm._format import Unrepresentable, message_content
-from syncmcp.llm._streaming import stream_events
-
-if TYPE_CHECKING:
-    from syncmcp.handlers import HandlerContext
-    from syncmcp.llm._format import ModelFormat
-    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ModelPreferences
+from syncmcp.errors import InvalidOutput, Refused, RequestCancelled, UsageError
+from syncmcp.handlers.context import HandlerContext
+from syncmcp.llm._format import ModelFormat, Unrepresentable, message_content
 
 # The choice of a model by the preferences of the server.
 
@@ -52,7 +52,7 @@ class Model:
                 raise UsageError(f"{name} is from 0 to 1, not {getattr(self, name)!r}")
 
 
-def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
+def choose_model(models: Sequence[Model], preferences: types.ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
     Hints are tried first, in order: a hint matches a model if it is a substring of its name or an
@@ -183,8 +183,8 @@ class ModelSampling(ABC):
         self._options = dict(options or {})
 
     def __call__(
-        self, request: CreateMessageRequestParams, context: HandlerContext, /
-    ) -> CreateMessageResult:
+        self, request: types.CreateMessageRequestParams, context: HandlerContext, /
+    ) -> types.CreateMessageResult:
         """Have a model answer.
 
         Raises:
@@ -203,7 +203,7 @@ class ModelSampling(ABC):
         body = {name: value for name, value in body.items() if value is not None}
         client, accumulator = self._get_client(), self._accumulator()
         progress = _AnswerProgress(context, model)
-        for event in stream_events(lambda: self._open_stream(client, body), context.cancel):
+        for event in _stream_events(lambda: self._open_stream(client, body), context.cancel):
             progress.add(accumulator.add(self._event_dict(event)))
         answer = accumulator.answer()
         if answer is None:
@@ -235,7 +235,9 @@ class ModelSampling(ABC):
 
     # -- the request
 
-    def _limited(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
+    def _limited(
+        self, request: types.CreateMessageRequestParams
+    ) -> types.CreateMessageRequestParams:
         """The request with the combined system prompt, and within the limits of this handler."""
         update: dict[str, Any] = {"system_prompt": self._combined_prompt(request.system_prompt)}
         if self._max_tokens is not None:
@@ -297,6 +299,67 @@ class _AnswerProgress:
             )
 
 
+# The streamed answer of a model is read on a thread that nobody waits for.
+
+# On Windows, Ctrl-C does not interrupt a main thread that waits for a queue without a timeout.
+_POLL_SECONDS: Final = 0.2 if sys.platform == "win32" else None
+
+
+class _End(NamedTuple):
+    """The end of the stream, with an error or without."""
+
+    error: BaseException | None = None
+
+
+def _stream_events(begin: Callable[[], Any], cancel: CancelToken) -> Iterator[Any]:
+    """Yield the events of a streamed call of a provider's package.
+
+    The call runs on a daemon thread of its own, with the caller's context variables. When it is
+    cancelled, or the iterator is closed, the thread is abandoned: nobody waits for it, and what it
+    still receives is dropped, an error, too. It closes the stream at the next event, because no
+    package lets another thread interrupt one that waits for bytes.
+
+    `begin` makes the call and returns its stream, an iterable with `close`. What the package raises
+    is raised here; `RequestCancelled` if `cancel` was cancelled.
+    """
+    items: SimpleQueue[Any] = SimpleQueue()
+    abandoned = threading.Event()
+
+    def read() -> None:
+        end = _End()
+        try:
+            with closing(begin()) as stream:
+                for event in stream:
+                    if abandoned.is_set():
+                        return
+                    items.put(event)
+        except BaseException as error:  # raised again in the thread that iterates
+            end = _End(error)
+        items.put(end)
+
+    context = contextvars.copy_context()
+    unsubscribe = call_when_cancelled(cancel, lambda: items.put(_End()))
+    try:
+        threading.Thread(target=context.run, args=(read,), name="syncmcp-llm", daemon=True).start()
+        while True:
+            try:
+                item = items.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+            if cancel.cancelled:
+                raise RequestCancelled(
+                    "the question was withdrawn", reason=cancel.reason, delivery="unknown"
+                )
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+    finally:
+        unsubscribe()
+        abandoned.set()
+
+
 def fit_arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
     """A request as arguments of `create`; fields that it does not know go into ``extra_body``."""
     known = inspect.signature(create).parameters
@@ -312,7 +375,9 @@ def _check_installed(package: str, extra: str) -> None:
         raise UsageError(f"sampling needs the package {package}: install syncmcp-client[{extra}]")
 
 
-def _cut_at_stop(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
+def _cut_at_stop(
+    result: types.CreateMessageResult, stops: Iterable[str]
+) -> types.CreateMessageResult:
     """Cut the answer at the first stop sequence: some providers support none, or only a few."""
     blocks: list[Any] = []
     for block in result.blocks:

@@ -8,13 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from syncmcp import types
 from syncmcp.errors import UsageError
-
-if TYPE_CHECKING:
-    from syncmcp.types import Tool, ToolUseContent
 
 # Names: adapted to the rules of a provider, reversibly.
 
@@ -362,20 +359,18 @@ def _rename_keys(value: Any, name: Callable[[str], str]) -> Any:
     return value
 
 
+@dataclass
 class RenderedTool:
     """One tool, adapted to the rules of a provider."""
 
-    def __init__(self, tool: Tool, name: str, rules: SchemaRules, max_length: int | None) -> None:
-        self.tool = tool
-        self.name = name
-        self._rules = rules
-        self.description = said = tool.description or tool.title or ""
-        if max_length is not None and len(said) > max_length:
-            self.description = said[: max_length - 1] + "…"
+    tool: types.Tool
+    name: str
+    description: str
+    rules: SchemaRules
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
-        return AdaptedSchema(self.tool.input_schema, self._rules)
+        return AdaptedSchema(self.tool.input_schema, self.rules)
 
 
 class ToolTable:
@@ -383,7 +378,7 @@ class ToolTable:
 
     def __init__(
         self,
-        tools: Iterable[Tool],
+        tools: Iterable[types.Tool],
         names: NameRule,
         rules: SchemaRules,
         longest_description: int | None,
@@ -395,7 +390,10 @@ class ToolTable:
             if tool.name in self._tools:
                 raise UsageError(f"two tools are called {tool.name!r}: a model could not tell them")
             name = self._names.to_provider(tool.name)
-            self._tools[tool.name] = RenderedTool(tool, name, rules, longest_description)
+            said = tool.description or tool.title or ""
+            if longest_description is not None and len(said) > longest_description:
+                said = said[: longest_description - 1] + "…"
+            self._tools[tool.name] = RenderedTool(tool, name, said, rules)
 
     def __iter__(self) -> Iterator[RenderedTool]:
         return iter(self._tools.values())
@@ -403,13 +401,13 @@ class ToolTable:
     def __len__(self) -> int:
         return len(self._tools)
 
-    def to_provider(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
+    def to_provider(self, use: types.ToolUseContent) -> tuple[str, dict[str, Any]]:
         """The provider name and the arguments of a tool use, as the model knows them."""
         known = self._tools.get(use.name)
         arguments = use.input if known is None else known.adapted.to_provider(use.input)
         return self._names.to_provider(use.name), arguments
 
-    def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
+    def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> types.ToolUseContent:
         """A tool use of the model, with the original name and arguments."""
         name = self._names.from_provider(name)
         known = self._tools.get(name)
@@ -417,7 +415,7 @@ class ToolTable:
             arguments = known.adapted.from_provider(arguments)
         return types.ToolUseContent(id=id, name=name, input=arguments)
 
-    def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> Tool:
+    def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> types.Tool:
         """The tool of a definition: the original one if known, else a new one."""
         known = self._tools.get(self._names.from_provider(name))
         if known is not None:

@@ -6,7 +6,9 @@ Sampling needs the extra ``anthropic``: ``pip install "syncmcp-client[anthropic]
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel
 
 from syncmcp import types
 from syncmcp.llm._format import (
@@ -23,22 +25,6 @@ from syncmcp.llm._format import (
 )
 from syncmcp.llm._sampling import ModelSampling, fit_arguments
 from syncmcp.llm._tools import NameRule, SchemaRules
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from syncmcp.types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        EmbeddedResource,
-        PromptMessage,
-        ResourceContents,
-        SamplingMessage,
-        TextResourceContents,
-        Tool,
-        ToolChoice,
-        ToolResultContent,
-    )
 
 _META_KEY: Final = "syncmcp/anthropic"
 """The key in `_meta` of a tool use for its thinking blocks, which must be sent back."""
@@ -73,11 +59,11 @@ class AnthropicFormat(ModelFormat):
     def render_tools(self) -> list[dict[str, Any]]:
         return self._definitions("input_schema")
 
-    def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
+    def render_choice(self, choice: types.ToolChoice) -> dict[str, Any]:
         return {"type": _CHOICES.get(choice.mode or "auto", "auto")}
 
     def render_messages(
-        self, messages: Iterable[SamplingMessage | PromptMessage]
+        self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         rendered: list[dict[str, Any]] = []
         for message in messages:
@@ -91,7 +77,9 @@ class AnthropicFormat(ModelFormat):
                 rendered.append({"role": message.role, "content": content})
         return rendered
 
-    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+    def render_request(
+        self, request: types.CreateMessageRequestParams, model: str
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": model,
             "max_tokens": request.max_tokens,
@@ -107,20 +95,20 @@ class AnthropicFormat(ModelFormat):
         self._add_tools(body, request)
         return body
 
-    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
         return [
             self._parse_tool(tool, tool["input_schema"])
             for tool in definitions
             if "input_schema" in tool  # other tools are run by the provider
         ]
 
-    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
         return [
             make_message(message["role"], self._parse_blocks(message["content"]))
             for message in messages
         ]
 
-    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+    def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
         system, choice = body.get("system"), body.get("tool_choice")
         if isinstance(system, list):
             system = "\n".join(block["text"] for block in system)
@@ -135,7 +123,7 @@ class AnthropicFormat(ModelFormat):
             tool_choice=choice and types.ToolChoice(mode=modes.get(choice["type"], "required")),
         )
 
-    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+    def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         reason: Any = answer.get("stop_reason")
         # Blocks about tools that the provider itself ran are dropped: the text tells their results.
         content = [part for part in answer["content"] if part["type"] in _ANSWER_PARTS]
@@ -160,7 +148,7 @@ class AnthropicFormat(ModelFormat):
             return {"type": "document", "source": source, "title": uri}
         raise Unrepresentable(f"Anthropic's models take no data of type {mime_type!r}")
 
-    def _render_document(self, contents: TextResourceContents) -> list[dict[str, Any]]:
+    def _render_document(self, contents: types.TextResourceContents) -> list[dict[str, Any]]:
         source = {"type": "text", "media_type": "text/plain", "data": contents.text}
         return [{"type": "document", "source": source, "title": contents.uri}]
 
@@ -180,7 +168,7 @@ class AnthropicFormat(ModelFormat):
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"Anthropic's models write no {kind!r} content")
 
-    def _render_tool_result(self, block: ToolResultContent) -> dict[str, Any]:
+    def _render_tool_result(self, block: types.ToolResultContent) -> dict[str, Any]:
         content = self._render_or_placeholder(block.content)
         content = content or self._render_text(tool_text(block, ()))
         result: dict[str, Any] = {
@@ -280,7 +268,7 @@ class AnthropicSampling(ModelSampling):
         return create(**fit_arguments(create, body), stream=True)
 
 
-def _parse_tool_result(part: dict[str, Any]) -> ToolResultContent:
+def _parse_tool_result(part: dict[str, Any]) -> types.ToolResultContent:
     content = part.get("content") or []
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
@@ -309,9 +297,9 @@ def _parse_content(part: dict[str, Any]) -> Any:
     raise Unrepresentable(f"MCP has no {kind!r} content of this kind in a message")
 
 
-def _parse_resource(part: dict[str, Any]) -> EmbeddedResource:
+def _parse_resource(part: dict[str, Any]) -> types.EmbeddedResource:
     source, uri = part["source"], part.get("title") or _DEFAULT_URI
-    contents: ResourceContents
+    contents: types.ResourceContents
     if source["type"] == "text":
         contents = types.TextResourceContents(uri=uri, text=source["data"])
     elif source["type"] == "base64":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from syncmcp import types
 from syncmcp.errors import InvalidOutput
@@ -26,17 +26,6 @@ from syncmcp.llm._format import (
 )
 from syncmcp.llm._sampling import ModelSampling
 from syncmcp.llm._tools import NameRule, SchemaRules
-
-if TYPE_CHECKING:
-    from syncmcp.types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        PromptMessage,
-        SamplingMessage,
-        Tool,
-        ToolChoice,
-        ToolResultContent,
-    )
 
 _META_KEY: Final = "syncmcp/gemini"
 """The key in `_meta` of a tool use for its thought signature, which must be sent back."""
@@ -88,12 +77,12 @@ class GeminiFormat(ModelFormat):
         functions = self._definitions("parametersJsonSchema")
         return [{"functionDeclarations": functions}] if functions else []
 
-    def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
+    def render_choice(self, choice: types.ToolChoice) -> dict[str, Any]:
         mode = _CHOICES.get(choice.mode or "auto", "AUTO")
         return {"functionCallingConfig": {"mode": mode}}
 
     def render_messages(
-        self, messages: Iterable[SamplingMessage | PromptMessage]
+        self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         """See `ModelFormat.render_messages`: the contents."""
         rendered: list[dict[str, Any]] = []
@@ -117,7 +106,9 @@ class GeminiFormat(ModelFormat):
                 rendered.append({"role": role, "parts": parts + media})
         return rendered
 
-    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+    def render_request(
+        self, request: types.CreateMessageRequestParams, model: str
+    ) -> dict[str, Any]:
         """See `ModelFormat.render_request`. Over HTTP, the model is a part of the address."""
         settings: dict[str, Any] = {"maxOutputTokens": request.max_tokens}
         if request.temperature is not None:
@@ -134,7 +125,7 @@ class GeminiFormat(ModelFormat):
         self._add_tools(body, request, "toolConfig")
         return body
 
-    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
         return [
             self._parse_tool(
                 function,
@@ -144,7 +135,7 @@ class GeminiFormat(ModelFormat):
             for function in tool.get("functionDeclarations") or ()
         ]
 
-    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
         # Ids made for calls without an id, by function: their responses have no id either.
         open_calls: dict[str, list[str]] = {}
         return [
@@ -155,7 +146,7 @@ class GeminiFormat(ModelFormat):
             for message in messages
         ]
 
-    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+    def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
         settings = body.get("generationConfig") or {}
         system = (body.get("systemInstruction") or {}).get("parts") or ()
         choice = (body.get("toolConfig") or {}).get("functionCallingConfig")
@@ -170,7 +161,7 @@ class GeminiFormat(ModelFormat):
             tool_choice=choice and types.ToolChoice(mode=modes.get(choice["mode"], "auto")),
         )
 
-    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+    def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         model = answer.get("modelVersion") or "gemini"
         if not answer.get("candidates"):
             why = (answer.get("promptFeedback") or {}).get("blockReason")
@@ -310,7 +301,7 @@ def _parse_media(media: dict[str, Any]) -> Any:
 
 
 def _render_response(
-    block: ToolResultContent, names: dict[str, str], shown: list[dict[str, Any]]
+    block: types.ToolResultContent, names: dict[str, str], shown: list[dict[str, Any]]
 ) -> dict[str, Any]:
     name = names.get(block.tool_use_id)
     if name is None:
@@ -324,7 +315,7 @@ def _render_response(
 
 def _parse_response(
     response: dict[str, Any], open_calls: dict[str, list[str]]
-) -> ToolResultContent:
+) -> types.ToolResultContent:
     name = response["name"]
     ids = open_calls.get(name) or []
     id = response.get("id") or (ids.pop(0) if ids else name)

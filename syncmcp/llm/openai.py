@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
+from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from syncmcp import types
@@ -29,22 +30,8 @@ from syncmcp.llm._format import (
     provider_id,
     tool_text,
 )
-from syncmcp.llm._sampling import ModelSampling, fit_arguments
+from syncmcp.llm._sampling import Accumulator, Model, ModelSampling, Settings, fit_arguments
 from syncmcp.llm._tools import NameRule, SchemaRules
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from syncmcp.llm._sampling import Accumulator, Model, Settings
-    from syncmcp.types import (
-        CreateMessageRequestParams,
-        CreateMessageResult,
-        PromptMessage,
-        SamplingMessage,
-        Tool,
-        ToolChoice,
-        ToolResultContent,
-    )
 
 Api = Literal["responses", "chat"]
 """The API of OpenAI: Responses or Chat Completions."""
@@ -78,10 +65,12 @@ class _OpenAIFormat(ModelFormat):
     )
     _longest_description: ClassVar = 1024
 
-    def render_choice(self, choice: ToolChoice) -> str:
+    def render_choice(self, choice: types.ToolChoice) -> str:
         return choice.mode if choice.mode in ("none", "required") else "auto"
 
-    def _add_settings(self, body: dict[str, Any], request: CreateMessageRequestParams) -> None:
+    def _add_settings(
+        self, body: dict[str, Any], request: types.CreateMessageRequestParams
+    ) -> None:
         """Add the temperature, the tools and the tool choice to the body of a request."""
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 2.0)
@@ -109,7 +98,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         ]
 
     def render_messages(
-        self, messages: Iterable[SamplingMessage | PromptMessage]
+        self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         """See `ModelFormat.render_messages`: the items of ``input``."""
         rendered: list[dict[str, Any]] = []
@@ -129,7 +118,9 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             rendered += _message_items(message.role, parts)
         return rendered
 
-    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+    def render_request(
+        self, request: types.CreateMessageRequestParams, model: str
+    ) -> dict[str, Any]:
         """See `ModelFormat.render_request`. There are no stop sequences."""
         body: dict[str, Any] = {
             "model": model,
@@ -142,14 +133,14 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         self._add_settings(body, request)
         return body
 
-    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
         return [
             self._parse_tool(tool, tool.get("parameters"))
             for tool in definitions
             if tool["type"] == "function"
         ]
 
-    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
         # Of each turn, who speaks, whether these are results of tools, and the content.
         turns: list[tuple[tuple[str, bool], list[Any]]] = []
         reasoning: list[dict[str, Any]] = []
@@ -170,7 +161,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
                 turns.append((turn, blocks))
         return [make_message(role, blocks) for (role, _), blocks in turns]
 
-    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+    def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         system = [body["instructions"]] if body.get("instructions") else []
@@ -184,7 +175,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             **self._parse_settings(body),
         )
 
-    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+    def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         status = answer.get("status")
         if status not in ("completed", "incomplete"):
             said = (answer.get("error") or {}).get("message") or f"its status is {status!r}"
@@ -235,7 +226,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         }
         return [*(use.meta or {}).get(_META_KEY, ()), call]
 
-    def _render_output(self, result: ToolResultContent) -> dict[str, Any]:
+    def _render_output(self, result: types.ToolResultContent) -> dict[str, Any]:
         parts = self._render_or_placeholder(result.content)
         output: Any = parts
         if all(part["type"] == "input_text" for part in parts):
@@ -275,7 +266,7 @@ class OpenAIChatFormat(_OpenAIFormat):
         return [{"type": "function", "function": tool} for tool in self._definitions("parameters")]
 
     def render_messages(
-        self, messages: Iterable[SamplingMessage | PromptMessage]
+        self, messages: Iterable[types.SamplingMessage | types.PromptMessage]
     ) -> list[dict[str, Any]]:
         rendered: list[dict[str, Any]] = []
         for message in messages:
@@ -297,7 +288,9 @@ class OpenAIChatFormat(_OpenAIFormat):
                 rendered.append({"role": "user", "content": parts})
         return rendered
 
-    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+    def render_request(
+        self, request: types.CreateMessageRequestParams, model: str
+    ) -> dict[str, Any]:
         messages = self.render_messages(request.messages)
         if request.system_prompt:
             messages.insert(0, {"role": "system", "content": request.system_prompt})
@@ -311,12 +304,12 @@ class OpenAIChatFormat(_OpenAIFormat):
         self._add_settings(body, request)
         return body
 
-    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[types.Tool]:
         functions = [tool["function"] for tool in definitions if tool["type"] == "function"]
         return [self._parse_tool(function, function.get("parameters")) for function in functions]
 
-    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        parsed: list[SamplingMessage] = []
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[types.SamplingMessage]:
+        parsed: list[types.SamplingMessage] = []
         results: list[Any] = []  # of one turn: one message in MCP
         for message in messages:
             if message["role"] == "tool":
@@ -334,7 +327,7 @@ class OpenAIChatFormat(_OpenAIFormat):
                 parsed.append(make_message(message["role"], _parse_content(message["content"])))
         return [*parsed, make_message("user", results)] if results else parsed
 
-    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+    def parse_request(self, body: dict[str, Any]) -> types.CreateMessageRequestParams:
         system = [
             block.text
             for message in body["messages"]
@@ -350,7 +343,7 @@ class OpenAIChatFormat(_OpenAIFormat):
             **self._parse_settings(body),
         )
 
-    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+    def parse_answer(self, answer: dict[str, Any]) -> types.CreateMessageResult:
         if not answer.get("choices"):
             raise InvalidOutput("the model gave no answer")
         choice = answer["choices"][0]
@@ -526,7 +519,7 @@ def _message_items(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any
     return [{"type": "message", "role": role, "content": parts}] if parts else []
 
 
-def _tool_message(result: ToolResultContent, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _tool_message(result: types.ToolResultContent, parts: list[dict[str, Any]]) -> dict[str, Any]:
     text = tool_text(result, (part["text"] for part in parts if part["type"] == "text"))
     if not text and parts:
         text = "See the next message."
