@@ -225,14 +225,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> int:
-    """Run one command line; return its exit code.
+    """Run one command line, for `outer` if another command runs it; return its exit code.
 
-    Args:
-        arguments: The words of the command line.
-        outer: The command that runs it, if any: `shell`, `record` or `replay`.
-
-    Raises:
-        BrokenPipeError: The reader of the output has closed the pipe.
+    Raises `BrokenPipeError` if the reader of the output has closed the pipe.
     """
     command = typer.main.get_command(app)
     try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way

@@ -179,11 +179,7 @@ def is_binary(block: Any) -> bool:
 
 
 def check_output_path(path: Path, *, force: bool) -> None:
-    """Check that a file can be saved at `path`, before a request is sent.
-
-    Raises:
-        CommandError: A file cannot be saved there.
-    """
+    """Check that a file can be saved at `path`, before a request is sent."""
     try:
         if path.is_dir():
             raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
@@ -201,11 +197,6 @@ def save_all(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -
     """Save the first content as `path`, the others beside it as ``name-2.png`` and so on.
 
     No part of a file name comes from the server. Then tells the person where they are.
-
-    Raises:
-        CommandError: A file exists and `force` is false, or cannot be written.
-        LimitExceeded: A content is longer than `syncmcp.saving.MAX_BYTES`.
-        InvalidOutput: A content is not base64.
     """
     others = range(2, len(contents) + 1)
     places = [path, *(path.with_name(f"{path.stem}-{one}{path.suffix}") for one in others)]
@@ -363,11 +354,7 @@ def is_template(ref: str) -> bool:
 
 
 def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
-    """The tool or prompt of this name.
-
-    Raises:
-        CommandError: The server has none; the hint names similar ones.
-    """
+    """The tool or prompt of this name. If there is none, the error names similar ones."""
     names = []
     for one in offered:
         if one.name == name:

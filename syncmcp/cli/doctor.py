@@ -37,15 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of checking one step.
-
-    Attributes:
-        step: The name of the step.
-        verdict: Whether the step works.
-        said: The details.
-        hint: What to do about it.
-        error: The error with which the step failed.
-    """
+    """The result of checking one step: its verdict, the details, and what to do about it."""
 
     step: str
     verdict: Literal["ok", "warning", "failed"]
@@ -124,11 +116,7 @@ def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
 
 
 def _connect_any(addresses: Sequence[str], port: int, deadline: Deadline) -> socket.socket:
-    """Connect to the first address that accepts a connection.
-
-    Raises:
-        OSError: No address does; the error is that of the last one.
-    """
+    """Connect to the first address that accepts a connection; raises the last `OSError`."""
     *others, last = addresses
     for address in others:
         try:
@@ -203,7 +191,9 @@ def _diagnose(session: Session) -> Iterator[Finding]:
     if isinstance(target, Stdio):
         yield Finding("start", "ok", "it runs")
     else:
-        yield Finding("sign-in", "ok", _sign_in_details(target))
+        token = getattr(target.auth, "token", None)
+        said = "none was asked for" if token is None else "with the token of an earlier sign-in"
+        yield Finding("sign-in", "ok", said)
     server = client.server
     verdict: Literal["ok", "warning"] = "ok" if took < _SLOW_SECONDS else "warning"
     named = f" with {server.info.name} {server.info.version}" if server.info is not None else ""
@@ -235,11 +225,6 @@ def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]
         yield Finding.failed("opening", error, hint)
     else:
         yield Finding.failed("opening", error, "is the path of the URL right? Many end in /mcp")
-
-
-def _sign_in_details(target: Http) -> str:
-    token = getattr(target.auth, "token", None)
-    return "with the token of an earlier sign-in" if token is not None else "none was asked for"
 
 
 def _check_lists(session: Session, client: Client) -> Iterator[Finding]:

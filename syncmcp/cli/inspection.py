@@ -71,7 +71,7 @@ def listen(
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="SECONDS", help="The longest time without a change."),
+        typer.Option(metavar="SECONDS", help="The longest time without a change."),
     ] = None,
 ) -> None:
     """Print each change that a server tells of, until Ctrl-C; without options, of all lists."""
@@ -105,9 +105,6 @@ def round_trips(session: Session, count: int) -> Iterator[float]:
     """Ping the server `count` times; yield each round-trip time, in seconds.
 
     Where the revision has no ping, ``server/discover`` is requested instead.
-
-    Raises:
-        McpError: A request failed.
     """
     client = session.client
     for _ in range(count):
@@ -160,8 +157,9 @@ class ListKind(str, Enum):
 
 
 class _Listing(NamedTuple):
-    """One list: the client method, the member of its result, and the table that shows it."""
+    """One list: its capability, the client method, the member of its result, and its table."""
 
+    capability: str
     operation: str
     member: str
     columns: Sequence[str]
@@ -190,21 +188,14 @@ def list_tools(session: Session) -> None:
     _show_lists(session, [ListKind.TOOLS])
 
 
-def _offered_kinds(session: Session) -> list[ListKind]:
-    capabilities = session.client.server.capabilities
-    offers = {
-        ListKind.TOOLS: capabilities.tools,
-        ListKind.RESOURCES: capabilities.resources,
-        ListKind.TEMPLATES: capabilities.resources,
-        ListKind.PROMPTS: capabilities.prompts,
-    }
-    return [what for what, offer in offers.items() if offer is not None]
-
-
 def _show_lists(session: Session, what: Sequence[ListKind] | None) -> None:
     # Lists named on the command line are requested even if the server does not declare them:
     # its error says more than an empty table.
-    wanted = list(dict.fromkeys(what or _offered_kinds(session)))
+    offers = session.client.server.capabilities
+    offered = [
+        each for each, one in _LISTINGS.items() if getattr(offers, one.capability) is not None
+    ]
+    wanted = list(dict.fromkeys(what or offered))
     results = [
         getattr(session.client, _LISTINGS[each].operation)(**session.options).to_wire()
         for each in wanted
@@ -241,6 +232,7 @@ def _prompt_arguments(item: dict[str, Any]) -> str:
 
 _LISTINGS = {
     ListKind.TOOLS: _Listing(
+        "tools",
         "list_tools",
         "tools",
         ("Tool", "Arguments", "Claims to be", "Description"),
@@ -252,12 +244,14 @@ _LISTINGS = {
         ),
     ),
     ListKind.RESOURCES: _Listing(
+        "resources",
         "list_resources",
         "resources",
         ("Resource", "Name", "Type", "Description"),
         lambda item: (item["uri"], item["name"], item.get("mimeType") or "", _summary(item)),
     ),
     ListKind.TEMPLATES: _Listing(
+        "resources",
         "list_resource_templates",
         "resourceTemplates",
         ("Template", "Name", "Type", "Description"),
@@ -269,6 +263,7 @@ _LISTINGS = {
         ),
     ),
     ListKind.PROMPTS: _Listing(
+        "prompts",
         "list_prompts",
         "prompts",
         ("Prompt", "Arguments", "Description"),

@@ -50,44 +50,36 @@ auth_app = typer.Typer(
 def login(
     session: Session,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="Ask for this; may be given several times.")
+        list[str] | None, typer.Option(help="Ask for this; may be given several times.")
     ] = None,
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or show the address to go to.")
     ] = True,
     client_id: Annotated[
         str | None,
-        typer.Option(
-            "--client-id", metavar="ID", help="The client that you registered there by hand."
-        ),
+        typer.Option(metavar="ID", help="The client that you registered there by hand."),
     ] = None,
     client_secret_env: Annotated[
         str | None,
         typer.Option(
-            "--client-secret-env",
             metavar="NAME",
             help="The variable of the environment that has its secret; needs --issuer.",
         ),
     ] = None,
     client_metadata_url: Annotated[
         str | None,
-        typer.Option(
-            "--client-metadata-url", metavar="URL", help="The document that describes the client."
-        ),
+        typer.Option(metavar="URL", help="The document that describes the client."),
     ] = None,
     redirect_uri: Annotated[
         str | None,
         typer.Option(
-            "--redirect-uri",
             metavar="URI",
             help="Where the browser is to come back to: http://localhost:PORT/PATH.",
         ),
     ] = None,
     issuer: Annotated[
         str | None,
-        typer.Option(
-            "--issuer", metavar="URL", help="The only authorization server that is acceptable."
-        ),
+        typer.Option(metavar="URL", help="The only authorization server that is acceptable."),
     ] = None,
 ) -> None:
     """Sign in; later commands use, and renew, what this gets."""
@@ -272,12 +264,7 @@ def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
 
 
 def _confirm(found: ServerEntry, review: ServerReview, out: Output, *, yes: bool) -> None:
-    """Ask a person to approve a server of a file, as `review` describes it.
-
-    Raises:
-        CommandError: There is no person to ask.
-        NotApproved: The person declined.
-    """
+    """Ask a person to approve a server of a file; raises `NotApproved` if they decline."""
     if yes:
         out.note(str(review))
         return

@@ -47,11 +47,7 @@ _MIN_TABLE_WIDTH = 60
 
 
 class Output:
-    """Prints results on stdout, and notes on stderr.
-
-    Args:
-        json: Whether results are printed as JSON, in the shape of the protocol.
-    """
+    """Prints results on stdout, as text or as the protocol's `json`, and notes on stderr."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
@@ -164,11 +160,7 @@ class Exit(IntEnum):
 
 
 class CommandError(UsageError):
-    """The command line is invalid, or cannot be carried out.
-
-    Attributes:
-        hint: How to correct it, for the person.
-    """
+    """The command line is invalid, or cannot be carried out; `hint` says how to correct it."""
 
     hint: str | None = None
 

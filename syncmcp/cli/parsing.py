@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -39,11 +39,7 @@ _ESCAPE = re.compile(r"\\([\\=:@])")
 
 
 def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Parse words of the form ``name=value`` into arguments.
-
-    Raises:
-        CommandError: A word has another form, a name is repeated, or a file cannot be read.
-    """
+    """Parse words of the form ``name=value`` into arguments; reads the files that they name."""
     arguments: dict[str, Any] = {}
     for word in words:
         name, is_json, text, is_file = split_item(word)
@@ -55,11 +51,7 @@ def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_strings(words: Iterable[str]) -> dict[str, str]:
-    """Parse arguments whose values must be strings.
-
-    Raises:
-        CommandError: See `parse_arguments`; or a value is not a string.
-    """
+    """Parse arguments whose values must be strings."""
     found = parse_arguments(words)
     for name, value in found.items():
         if not isinstance(value, str):
@@ -68,11 +60,7 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Parse the JSON object in the value of an option, or after ``@`` in the file of that name.
-
-    Raises:
-        CommandError: The text is not a JSON object, or the file cannot be read.
-    """
+    """Parse the JSON object in the value of an option, or in the file named after ``@``."""
     value = _parse_json(read_file(text[1:]) if text.startswith("@") else text, "what --input gives")
     if not isinstance(value, dict):
         raise CommandError("what --input gives is no JSON object")
@@ -80,14 +68,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 class Item(NamedTuple):
-    """One argument as it is written.
-
-    Attributes:
-        name: The name of the argument.
-        is_json: Whether the text is JSON.
-        text: The text, or the name of the file that has it.
-        is_file: Whether it is the name of a file.
-    """
+    """One argument as it is written, as JSON or text; `text` may be the name of a file with it."""
 
     name: str
     is_json: bool
@@ -96,11 +77,7 @@ class Item(NamedTuple):
 
 
 def split_item(word: str) -> Item:
-    """Split a word of the form ``name=value``. Reads no file.
-
-    Raises:
-        CommandError: The word has another form.
-    """
+    """Split a word of the form ``name=value``. Reads no file."""
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         raise CommandError(
@@ -122,11 +99,7 @@ def join_item(item: Item) -> str | None:
 
 
 def read_file(name: str) -> str:
-    """The text of a file, or of stdin if `name` is ``-``.
-
-    Raises:
-        CommandError: The file cannot be read, or is not UTF-8.
-    """
+    """The text of a file, or of stdin if `name` is ``-``."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -159,12 +132,7 @@ def is_url(word: str) -> bool:
 def http_target(url: str, headers: Iterable[str] = ()) -> Http:
     """The server at a URL, with the token of an earlier ``auth login``.
 
-    Args:
-        url: The URL.
-        headers: As ``Name:value`` or ``Name:@file``; ``Authorization`` replaces the token.
-
-    Raises:
-        CommandError: A header has another form.
+    `headers` are written ``Name:value`` or ``Name:@file``; ``Authorization`` replaces the token.
     """
     return with_stored_login(Http(url, headers=dict(_parse_header(word) for word in headers)))
 
@@ -184,17 +152,7 @@ def stdio_target(
     cwd: Path | None = None,
     verbose: bool = False,
 ) -> Stdio:
-    """The server that a command starts.
-
-    Args:
-        command: The program and its arguments.
-        env: Environment variables of the process, as ``NAME=value``.
-        cwd: The working directory of the process.
-        verbose: Whether stderr of the process is shown.
-
-    Raises:
-        CommandError: A variable has another form.
-    """
+    """The server that a command starts; `env` has variables as ``NAME=value``."""
     stderr: Callable[[str], None] | str = _print_stderr if verbose else "log"
     return Stdio(*command, env=dict(_parse_variable(word) for word in env), cwd=cwd, stderr=stderr)
 
@@ -231,12 +189,7 @@ PROVIDERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
 
 
 def sampling_model(word: str) -> ModelSampling:
-    """The handler for ``provider:name``. The API key comes from the environment.
-
-    Raises:
-        CommandError: The provider is unknown, or the name is missing.
-        UsageError: The provider's package is not installed.
-    """
+    """The handler for ``provider:name``. The API key comes from the environment."""
     provider, colon, name = word.partition(":")
     if provider not in PROVIDERS:
         close = difflib.get_close_matches(provider, PROVIDERS, n=1)
@@ -259,8 +212,11 @@ def sampling_model(word: str) -> ModelSampling:
 
 def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completions of TARGET: the names of servers in files."""
+    config: Any = ctx.params.get("config")
+    files = read_server_files(None if config is None else Path(config))
+    names = (name for _, read in files if not isinstance(read, McpError) for name in read)
     # A name that begins with - would be read as an option, for example as --trust.
-    return _plain_words((name for name in _server_names(ctx) if name[:1] != "-"), incomplete)
+    return _plain_words((name for name in names if name[:1] != "-"), incomplete)
 
 
 def complete_providers(incomplete: str) -> list[str]:
@@ -279,13 +235,6 @@ def complete_roots(incomplete: str) -> list[str]:
         return _plain_words((str(status.path) for status in load_roots().list()), incomplete)
     except CommandError:
         return []  # completion shows no errors; the command itself reports them
-
-
-def _server_names(ctx: typer.Context) -> Iterator[str]:
-    config: Any = ctx.params.get("config")
-    for _, read in read_server_files(None if config is None else Path(config)):
-        if not isinstance(read, McpError):
-            yield from read
 
 
 def _plain_words(words: Iterable[str], incomplete: str) -> list[str]:
@@ -312,7 +261,7 @@ class Settings:
     ] = None
     cwd: Annotated[
         Path | None,
-        typer.Option("--cwd", metavar="DIRECTORY", help="Start the command in this directory."),
+        typer.Option(metavar="DIRECTORY", help="Start the command in this directory."),
     ] = None
     config: Annotated[
         Path | None,
@@ -335,7 +284,6 @@ class Settings:
     revision: Annotated[
         str,
         typer.Option(
-            "--revision",
             metavar="REVISION",
             help="Insist on this one, or with 'legacy' on an older one.",
             autocompletion=complete_revisions,
@@ -343,23 +291,15 @@ class Settings:
     ] = "auto"
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout", metavar="SECONDS", help="The longest that a request may take; 300."
-        ),
+        typer.Option(metavar="SECONDS", help="The longest that a request may take; 300."),
     ] = None
     idle_timeout: Annotated[
         float | None,
-        typer.Option(
-            "--idle-timeout",
-            metavar="SECONDS",
-            help="The longest silence after a first sign of life; 60.",
-        ),
+        typer.Option(metavar="SECONDS", help="The longest silence after a first sign of life; 60."),
     ] = None
     open_timeout: Annotated[
         float,
-        typer.Option(
-            "--open-timeout", metavar="SECONDS", help="The longest that connecting may take."
-        ),
+        typer.Option(metavar="SECONDS", help="The longest that connecting may take."),
     ] = 30.0
     verbose: Annotated[
         bool,

@@ -63,10 +63,7 @@ def person_at_terminal() -> Person | None:
 class Person:
     """The person at the terminal, who can be asked.
 
-    Attributes:
-        bar: The progress bar on this terminal.
-        suspend_prompt: Returns a context manager within which the prompt of the shell, if there is
-            one, leaves the terminal to questions.
+    Within `suspend_prompt`, the prompt of the shell leaves the terminal to questions.
     """
 
     def __init__(self) -> None:
@@ -127,13 +124,7 @@ OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
 
 
 class Session:
-    """The options, output and client of one command. The client is opened at its first use.
-
-    Attributes:
-        settings: The options, as given.
-        out: Prints results and notes.
-        person: The person to ask; `None` without a terminal.
-    """
+    """The options, output and client of one command. The client is opened at its first use."""
 
     def __init__(
         self,
@@ -162,12 +153,7 @@ class Session:
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
-        """The server to connect to, and the options of `Client` that its file sets.
-
-        Raises:
-            UsageError: The command line names no such server, or has an option that does not fit.
-            NotApproved: A file outside of the settings names the server, and nobody approved it.
-        """
+        """The server to connect to, and the options of `Client` that its file sets."""
         settings = self.settings
         if isinstance(self._outer, ReplayFrom):
             raise CommandError("there is no server behind a recording")
@@ -185,12 +171,7 @@ class Session:
 
     @property
     def client(self) -> Client:
-        """The open client.
-
-        Raises:
-            UsageError: See `target`.
-            McpError: The client cannot be opened.
-        """
+        """The open client."""
         if self._shared is not None:
             self._reject_options(_CONNECTION_OPTIONS, "counts when the shell is started")
             return self._shared.client
@@ -203,12 +184,7 @@ class Session:
         return self._client
 
     def make_client(self) -> Client:
-        """A client that has not been opened.
-
-        Raises:
-            UsageError: See `target`.
-            NotApproved: See `target`.
-        """
+        """A client that has not been opened."""
         settings = self.settings
         target, options = self._wrapped_target()
         if settings.timeout is not None:
@@ -276,12 +252,7 @@ class Session:
         return options
 
     def confirm_call(self, tool: Any, arguments: dict[str, Any]) -> None:
-        """Ask whether a tool may be called, unless its annotations claim that it is read-only.
-
-        Raises:
-            CommandError: There is no person to ask.
-            Denied: The person declined.
-        """
+        """Ask whether a tool may be called, unless its annotations claim that it is read-only."""
         claims = tool.annotations
         if self.settings.yes or (claims is not None and claims.read_only_hint is True):
             return

@@ -33,11 +33,7 @@ def state_directory() -> Path:
 
 
 def load_roots() -> Roots:
-    """The stored roots, including those whose directories do not exist at present.
-
-    Raises:
-        CommandError: The file cannot be read, or is not a JSON list of URIs.
-    """
+    """The stored roots, including those whose directories do not exist at present."""
     path = _roots_file()
     try:
         uris = json.loads(path.read_text("utf-8"))
@@ -51,11 +47,7 @@ def load_roots() -> Roots:
 
 
 def save_roots(roots: Roots) -> None:
-    """Replace the stored roots atomically: a crash leaves either the old or the new ones.
-
-    Raises:
-        CommandError: The file cannot be written.
-    """
+    """Replace the stored roots atomically: a crash leaves either the old or the new ones."""
     path = _roots_file()
     text = json.dumps([status.root.uri for status in roots.list()], indent=1)
     try:
@@ -77,27 +69,15 @@ _CLIENT_OPTIONS = ("client_id", "client_metadata_url", "issuer")
 
 
 def stored_login(url: str) -> OAuth:
-    """The authentication of a server with its stored token, if any; never starts a sign-in.
-
-    Raises:
-        AuthError: The stored token cannot be read.
-    """
+    """The authentication of a server with its stored token, if any; never starts a sign-in."""
     return _login_of(url, _client_options(_token_store().load(_login_key(url)) or {}))
 
 
 def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **options: Any) -> Token:
     """Have a person sign in at a server; the new token replaces that of an earlier sign-in.
 
-    Args:
-        url: The URL of the MCP server.
-        receiver: Opens the authorization page and receives the redirect.
-        note: Called with a warning if the earlier token could not be revoked.
-        options: Further arguments of `OAuth`.
-
-    Raises:
-        UsageError: An argument is invalid.
-        AuthError: No token was granted, or it cannot be stored.
-        TransportError: A server could not be reached.
+    `options` are further arguments of `OAuth`. `note` is called with a warning if the earlier token
+    could not be revoked.
     """
     store, key = _token_store(), _login_key(url)
     token = OAuth(url, receiver=receiver, store=store, **options).login()
@@ -145,10 +125,8 @@ def read_server_files(
 ) -> Iterator[tuple[Path, ServersFile | McpError]]:
     """Yield each file of servers with its contents, or with the error of reading it.
 
-    Args:
-        config: The only file to read; `None` for those of the editors on this computer.
-        approve: Asks a person about a server of a file that is not in the person's settings.
-        trust: Use such servers without asking.
+    `config` is the only file to read; `None` means those of the editors on this computer. `approve`
+    asks a person about a server that is not in their own settings; `trust` uses it without asking.
     """
     paths = [place.path for place in servers_file.known_files()] if config is None else [config]
     for path in paths:
@@ -169,12 +147,7 @@ def read_server_files(
 def find_server(
     name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
 ) -> ServerEntry:
-    """The server of this name in the first file that names it; see `read_server_files`.
-
-    Raises:
-        CommandError: No file names the server.
-        McpError: The file `config` cannot be read.
-    """
+    """The server of this name in the first file that names it; see `read_server_files`."""
     names: list[str] = []
     for _, read in read_server_files(config, approve=approve, trust=trust):
         if isinstance(read, McpError):
