@@ -191,20 +191,20 @@ class Dispatcher:
 
     # Admission
 
-    def negotiate(self, wanted: object) -> tuple[str, Message]:
+    def _negotiate(self, wanted: object) -> tuple[str, Message]:
         """Return the revision and the result of an `initialize`. Raises `RpcError` (-32022)."""
         if not self.stateful:
-            raise self.unsupported(wanted)
+            raise self._unsupported(wanted)
         revision = wanted if isinstance(wanted, str) and wanted in self.stateful else None
         revision = self.stateful[-1] if revision is None else revision
         offer = self._offer(revision)
         return revision, {"protocolVersion": revision, "serverInfo": self.info, **offer}
 
-    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
+    def _admit(self, message: Message, outlet: Outlet, session: Session) -> Call:
         """Decide the revision of a session's request and return it as a call. Raises `RpcError`."""
         method, revision = message["method"], session.revision
-        if self.is_stateless(message, in_session=revision is not None):
-            return self.admit_stateless(message, outlet, session)
+        if self._is_stateless(message, in_session=revision is not None):
+            return self._admit_stateless(message, outlet, session)
         if revision is None:
             if method == "server/discover":
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -214,7 +214,7 @@ class Dispatcher:
         told = session.client_capabilities, session.client_info
         return Call(message, outlet, revision, session, *told)
 
-    def admit_stateless(
+    def _admit_stateless(
         self, message: Message, outlet: Outlet, session: Session | None = None
     ) -> Call:
         """Check what 2026-07-28 demands of every request and return the request as a call.
@@ -226,7 +226,7 @@ class Dispatcher:
         if not isinstance(version, str):
             raise RpcError(wire.INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
         if version not in self.stateless:
-            raise self.unsupported(version)
+            raise self._unsupported(version)
         capabilities = meta.get(wire.CLIENT_CAPABILITIES)
         if not isinstance(capabilities, dict):
             raise RpcError(
@@ -239,7 +239,7 @@ class Dispatcher:
         level = None if level is None else check_level(level)
         return Call(message, outlet, version, session, capabilities, client_info, level)
 
-    def unsupported(self, version: object) -> RpcError:
+    def _unsupported(self, version: object) -> RpcError:
         supported = list(self.revisions)
         return RpcError(
             wire.UNSUPPORTED_VERSION,
@@ -247,10 +247,10 @@ class Dispatcher:
             {"supported": supported, "requested": version},
         )
 
-    def has_handler(self, call: Call) -> bool:
+    def _has_handler(self, call: Call) -> bool:
         return call.method in self.handlers or call.method in self._table(call)
 
-    def is_stateless(self, message: Message, *, in_session: bool) -> bool:
+    def _is_stateless(self, message: Message, *, in_session: bool) -> bool:
         """Return whether a request is one of 2026-07-28, whether or not it is valid there."""
         if not self.stateless:
             return False
@@ -265,7 +265,7 @@ class Dispatcher:
 
     # Handling
 
-    def start(self, call: Call) -> None:
+    def _start(self, call: Call) -> None:
         """Serve a call on this thread, or on a worker thread if its handler may block.
 
         The retry of a request whose tool waits for it goes to the thread of that tool.

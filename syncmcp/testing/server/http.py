@@ -227,7 +227,7 @@ class HttpEndpoint(_Endpoint):
     def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
         if self.server.stateless and self._has_only_post(headers):
             return True
-        is_stateless = self.server.is_stateless
+        is_stateless = self.server._is_stateless
         return isinstance(message, dict) and is_stateless(message, in_session=SESSION in headers)
 
     def _post_stateless(
@@ -248,10 +248,10 @@ class HttpEndpoint(_Endpoint):
         try:
             if message["method"] == "initialize":
                 wanted = wire.params_of(message).get("protocolVersion")
-                raise server.unsupported(wanted)
+                raise server._unsupported(wanted)
             _check_headers(headers, message, server.features.tools)
-            call = server.admit_stateless(message, outlet)
-            if not server.has_handler(call):
+            call = server._admit_stateless(message, outlet)
+            if not server._has_handler(call):
                 raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             server.stats._count(replies=1, errors=1)
@@ -264,7 +264,7 @@ class HttpEndpoint(_Endpoint):
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
-        server.start(call)
+        server._start(call)
         if call.method == LISTEN:
             return self._events(body)
         return self._reply(body, outlet, self._events)

@@ -24,11 +24,11 @@ class _Server(Protocol):
 
     def run_job(self, job: Callable[[], None]) -> None: ...
 
-    def negotiate(self, wanted: object) -> tuple[str, Message]: ...
+    def _negotiate(self, wanted: object) -> tuple[str, Message]: ...
 
-    def admit(self, message: Message, outlet: Outlet, session: Session) -> Call: ...
+    def _admit(self, message: Message, outlet: Outlet, session: Session) -> Call: ...
 
-    def start(self, call: Call) -> None: ...
+    def _start(self, call: Call) -> None: ...
 
     def session_closed(self, session: Session) -> None: ...
 
@@ -392,7 +392,7 @@ class Session:
             if method == "initialize":
                 self._initialize(message, outlet)
                 return
-            call = self._server.admit(message, outlet, self)
+            call = self._server._admit(message, outlet, self)
             call.batch = place
             cancelled = self._register(call)
         except RpcError as error:
@@ -402,7 +402,7 @@ class Session:
         if cancelled:
             call.cancel()
         else:
-            self._server.start(call)
+            self._server._start(call)
 
     def _register(self, call: Call) -> bool:
         """Return whether the call was cancelled before it came."""
@@ -428,7 +428,7 @@ class Session:
             raise RpcError(wire.INVALID_PARAMS, "capabilities and clientInfo must be objects")
         if self.revision is not None:
             raise RpcError(wire.INVALID_REQUEST, "The session is initialized already")
-        revision, result = self._server.negotiate(wanted)
+        revision, result = self._server._negotiate(wanted)
         self.client_capabilities = capabilities
         self.client_info = client_info
         self.revision = revision
