@@ -7,10 +7,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from syncmcp import types
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
 from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
@@ -18,21 +19,7 @@ from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import InvalidArguments
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
-from syncmcp.types import (
-    AudioContent,
-    BlobResourceContents,
-    EmbeddedResource,
-    ImageContent,
-    PromptReference,
-    ResourceLink,
-    ResourceTemplateReference,
-    TextContent,
-    TextResourceContents,
-)
 from syncmcp.ui import shorten, visible
-
-if TYPE_CHECKING:
-    from syncmcp.types import CallToolResult, ReadResourceResult, Tool
 
 # The help of a tool, made from its schema and annotations.
 
@@ -97,7 +84,7 @@ def enum_choices(details: Mapping[str, Any]) -> list[str]:
     return [json.dumps(one, ensure_ascii=False) for one in choices]
 
 
-def _help_lines(tool: Tool) -> Iterator[str]:
+def _help_lines(tool: types.Tool) -> Iterator[str]:
     """The text of `syncmcp call TARGET TOOL --help`.
 
     What a call takes comes first, then what the server says of the tool. Texts of the server stand
@@ -173,9 +160,9 @@ Force = Annotated[
 
 def is_binary(block: Any) -> bool:
     """Whether a content block holds bytes: an image, a sound, or a binary resource."""
-    if isinstance(block, EmbeddedResource):
-        return isinstance(block.resource, BlobResourceContents)
-    return isinstance(block, (ImageContent, AudioContent))
+    if isinstance(block, types.EmbeddedResource):
+        return isinstance(block.resource, types.BlobResourceContents)
+    return isinstance(block, (types.ImageContent, types.AudioContent))
 
 
 def check_output_path(path: Path, *, force: bool) -> None:
@@ -339,7 +326,9 @@ def complete(
 ) -> None:
     """Complete an argument of a prompt or of a template."""
     result = session.client.complete(
-        ResourceTemplateReference(uri=ref) if is_template(ref) else PromptReference(name=ref),
+        types.ResourceTemplateReference(uri=ref)
+        if is_template(ref)
+        else types.PromptReference(name=ref),
         argument,
         value,
         parse_strings(settled or ()) or None,
@@ -365,7 +354,7 @@ def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
     raise CommandError(f"the server has no {name!r}", hint=hint)
 
 
-def _check_arguments(tool: Tool, values: dict[str, Any], server: str) -> None:
+def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> None:
     # Only invalid arguments are an error here; if the schema is unusable, the server decides.
     error = ToolSchemas(tool).input_error(values, server)
     if not isinstance(error, InvalidArguments):
@@ -377,7 +366,7 @@ def _check_arguments(tool: Tool, values: dict[str, Any], server: str) -> None:
     raise CommandError(error.message, server=server, hint=hint)
 
 
-def _show_result(out: Output, result: CallToolResult, *, saved: bool) -> None:
+def _show_result(out: Output, result: types.CallToolResult, *, saved: bool) -> None:
     for block in result.content:
         if not (saved and is_binary(block)):
             out.text(_block_text(block))
@@ -385,9 +374,9 @@ def _show_result(out: Output, result: CallToolResult, *, saved: bool) -> None:
         out.text(as_json(result.data, indent=2))
 
 
-def _show_contents(out: Output, result: ReadResourceResult) -> None:
+def _show_contents(out: Output, result: types.ReadResourceResult) -> None:
     for content in result.contents:
-        if isinstance(content, TextResourceContents):
+        if isinstance(content, types.TextResourceContents):
             out.text(content.text)
         elif not out.terminal:
             out.raw(content.decode())
@@ -397,13 +386,13 @@ def _show_contents(out: Output, result: ReadResourceResult) -> None:
 
 def _block_text(block: Any) -> str:
     """A content block as text."""
-    if isinstance(block, TextContent):
+    if isinstance(block, types.TextContent):
         return block.text
-    if isinstance(block, ResourceLink):
+    if isinstance(block, types.ResourceLink):
         return f"[link {block.uri}]"
-    if isinstance(block, EmbeddedResource):
+    if isinstance(block, types.EmbeddedResource):
         content = block.resource
-        if isinstance(content, TextResourceContents):
+        if isinstance(content, types.TextResourceContents):
             return content.text
         return f"[{_size_text(content)}]"
     if hasattr(block, "decode"):

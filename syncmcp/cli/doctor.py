@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
+from typing_extensions import Self
 
+from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.inspection import capability_names, round_trips
@@ -24,13 +26,8 @@ from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
 from syncmcp.transports._process import environment, locate, search_path
+from syncmcp.types import Tool
 from syncmcp.ui import visible
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from syncmcp._client.client import Client
-    from syncmcp.types import Tool
 
 # The steps before MCP: the command, or name resolution, TCP and TLS.
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,11 +14,8 @@ from syncmcp.cli.calls import describe_claims, signature
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import NotSupported
+from syncmcp.types import ServerCapabilities
 from syncmcp.ui import shorten
-
-if TYPE_CHECKING:
-    from syncmcp.handlers.context import ConnectedServer
-    from syncmcp.types import ServerCapabilities
 
 
 @with_session
@@ -26,7 +23,15 @@ def info(session: Session) -> None:
     """Show what a server says of itself: name, revision, capabilities, instructions."""
     server = session.client.server
     if session.out.json:
-        session.out.result(_server_wire(server))
+        stated: dict[str, Any] = {
+            "protocolVersion": server.revision,
+            "capabilities": server.capabilities.to_wire(),
+        }
+        if server.info is not None:
+            stated["serverInfo"] = server.info.to_wire()
+        if server.instructions is not None:
+            stated["instructions"] = server.instructions
+        session.out.result(stated)
         return
     rows = [("revision", server.revision)]
     if server.info is not None:
@@ -127,18 +132,6 @@ def capability_names(capabilities: ServerCapabilities) -> list[str]:
             details = list(settings)
         names.append(f"{name} ({', '.join(details)})" if details else name)
     return names
-
-
-def _server_wire(server: ConnectedServer) -> dict[str, Any]:
-    stated: dict[str, Any] = {
-        "protocolVersion": server.revision,
-        "capabilities": server.capabilities.to_wire(),
-    }
-    if server.info is not None:
-        stated["serverInfo"] = server.info.to_wire()
-    if server.instructions is not None:
-        stated["instructions"] = server.instructions
-    return stated
 
 
 # `list` and `tools`: the lists of a server.

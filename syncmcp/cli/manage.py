@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -26,14 +27,9 @@ from syncmcp.cli.state import (
 )
 from syncmcp.config import Http
 from syncmcp.errors import McpError
-from syncmcp.servers_file import NotApproved, ServersFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syncmcp.handlers.roots import Roots
-    from syncmcp.servers_file import ServerEntry, ServerReview
-    from syncmcp.types import Root
+from syncmcp.handlers.roots import Roots
+from syncmcp.servers_file import NotApproved, ServerEntry, ServerReview, ServersFileError
+from syncmcp.types import Root
 
 # `auth login`, `logout` and `status`: signing in to servers over HTTP.
 

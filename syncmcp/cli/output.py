@@ -13,11 +13,11 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -38,9 +38,6 @@ from syncmcp.errors import (
 )
 from syncmcp.servers_file import NotApproved
 from syncmcp.ui import shorten, visible
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 # On a narrower terminal, the columns of a table would be unreadable or left out.
 _MIN_TABLE_WIDTH = 60

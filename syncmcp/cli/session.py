@@ -23,8 +23,11 @@ from typing import (
 
 import typer
 from typer.core import TyperCommand
+from typing_extensions import Self
 
-from syncmcp._client.client import Client
+from syncmcp._client.client import Client, Target
+from syncmcp._connection.options import CallOptions
+from syncmcp._protocol.revisions import Mode
 from syncmcp.approval import AllowAll, Approval, DenyAll
 from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json
 from syncmcp.cli.parsing import (
@@ -38,16 +41,11 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
+from syncmcp.servers_file import ServerReview
+from syncmcp.types import LoggingMessageNotificationParams
 from syncmcp.ui import visible
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from syncmcp._client.client import Target
-    from syncmcp._connection.options import CallOptions
-    from syncmcp._protocol.revisions import Mode
-    from syncmcp.servers_file import ServerReview
-    from syncmcp.types import LoggingMessageNotificationParams
     from syncmcp.ui.terminal import Terminal
 
 # The person at the terminal, who answers questions of servers and confirms calls. Prompts go to

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer as LineCompleter
@@ -17,6 +17,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
+from syncmcp._client.client import Client
 from syncmcp._concurrency.files import make_private_directory
 from syncmcp.cli.calls import enum_choices, is_template, is_text, schema_properties
 from syncmcp.cli.output import CommandError
@@ -24,11 +25,8 @@ from syncmcp.cli.parsing import Item, join_item, split_item
 from syncmcp.cli.state import state_directory
 from syncmcp.completion import Completer
 from syncmcp.errors import McpError
+from syncmcp.types import Prompt, Tool
 from syncmcp.ui import visible
-
-if TYPE_CHECKING:
-    from syncmcp._client.client import Client
-    from syncmcp.types import Prompt, Tool
 
 T = TypeVar("T")
 

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp import servers_file
 from syncmcp._concurrency import files
-from syncmcp.auth import FileStore, OAuth
+from syncmcp.auth import FileStore, OAuth, Token
 from syncmcp.auth.token_auth import client_label_of, filed_under
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots, restored
+from syncmcp.servers_file import Approve, ServerEntry, ServersFile
 from syncmcp.types import Root
 
 if TYPE_CHECKING:
-    from syncmcp.auth import Token
     from syncmcp.auth.receiver import Receiver
-    from syncmcp.servers_file import Approve, ServerEntry, ServersFile
 
 # The directory of sign-ins, approvals, roots and the history of the shell; the stored roots.
 

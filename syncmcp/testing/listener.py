@@ -1,13 +1,16 @@
-"""A listener on loopback that serves each connection on a thread of its own."""
+"""A listener on loopback with a thread for each connection, the text of HTTP, and base classes."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
+from typing import BinaryIO, NamedTuple
 
 from typing_extensions import Self
 
@@ -31,6 +34,39 @@ class Closing:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class Watched:
+    """State that threads change and tests wait for.
+
+    A `with` block holds its lock and wakes, at its end, whoever waits. To read, hold `changed`.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+
+    def __enter__(self) -> Self:
+        self.changed.acquire()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.changed.notify_all()
+        self.changed.release()
+
+    def wake(self) -> None:
+        """Wake whoever waits for a change of something else."""
+        with self:
+            pass
+
+    def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 10.0) -> bool:
+        """Wait until `predicate(self)` is true; return whether it became so.
+
+        Args:
+            predicate: Called on this thread, after each change, with the lock held; must not block.
+            timeout: Seconds to wait at most.
+        """
+        with self.changed:
+            return self.changed.wait_for(lambda: predicate(self), timeout)
 
 
 def reset_at_close(connection: socket.socket) -> None:
@@ -127,3 +163,64 @@ class Listener:
 
 def _thread(name: str, run: Callable[[], None]) -> threading.Thread:
     return threading.Thread(target=run, name=name, daemon=True)
+
+
+# Heads of HTTP messages and server-sent events, as bytes.
+
+
+_PHRASES = {entry.value: entry.phrase for entry in HTTPStatus}
+
+_MAX_LINE_SIZE = 65536
+_MAX_HEADERS = 100
+
+
+class RequestHead(NamedTuple):
+    """The head of a request, with the names of its headers in lower case."""
+
+    verb: str
+    target: str
+    version: str
+    headers: dict[str, str]
+
+
+class HeadTooLong(ValueError):
+    """A request has more than 100 headers."""
+
+
+def read_request_head(stream: BinaryIO) -> RequestHead | None:
+    """Read the head of the next request; `None` at the end of the stream. Raises `ValueError`."""
+    start = stream.readline(_MAX_LINE_SIZE)
+    if not start:
+        return None
+    verb, target, version = start.decode("latin-1").split()
+    if not version.startswith("HTTP/1."):
+        raise ValueError(f"{version} is no version of HTTP/1")
+    headers: dict[str, str] = {}
+    while line := stream.readline(_MAX_LINE_SIZE).strip():
+        if len(headers) == _MAX_HEADERS:
+            raise HeadTooLong
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    return RequestHead(verb, target, version, headers)
+
+
+def format_head(status: int, headers: Mapping[str, str]) -> bytes:
+    """Return the head of a response with its blank line."""
+    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def format_event(
+    data: bytes | None,
+    event_id: str | None = None,
+    retry: int | None = None,
+    event: str | None = None,
+) -> bytes:
+    """Return an event; what is `None` is left out."""
+    fields = {"event": event, "id": event_id, "retry": retry}
+    lines = [f"{name}: {value}".encode() for name, value in fields.items() if value is not None]
+    if data is not None:
+        # JSON has no raw line ends; other data needs a `data:` line for each of its lines.
+        lines += [b"data: " + line for line in re.split(rb"\r\n|\r|\n", data)]
+    return b"\n".join(lines) + b"\n\n"

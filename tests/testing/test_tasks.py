@@ -41,6 +41,16 @@ def test_tools_say_whether_they_run_as_tasks_where_that_is_asked() -> None:
             assert [one.execution.task_support for one in tools if one.execution] == support
 
 
+def test_a_server_with_skills_and_tasks_declares_both_extensions() -> None:
+    made = server()
+    made.skill("skill://refunds", {"name": "refunds", "description": "Pays back."})
+    with syncmcp.connect(made, mode=STATELESS) as client:
+        assert sorted(client.server.capabilities.extensions or ()) == [
+            "io.modelcontextprotocol/skills",
+            "io.modelcontextprotocol/tasks",
+        ]
+
+
 def test_a_tool_that_forbids_tasks_is_not_run_as_one() -> None:
     made = server()
     with (

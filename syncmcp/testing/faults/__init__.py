@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+from syncmcp.testing.listener import Watched
 
 __all__ = ["Cut", "Drip", "Ending", "Exchange", "ExchangeLog", "Fault", "Hold", "Place", "Planned"]
 
@@ -128,7 +129,7 @@ class Planned:
         verb: str | None,
         method: str | None,
         nth: int,
-        changed: threading.Condition,
+        log: Watched,
     ) -> None:
         self.fault = fault
         self.exchange: Exchange | None = None
@@ -136,7 +137,7 @@ class Planned:
         self._verb = verb
         self._method = method
         self._left = nth
-        self._changed = changed  # Guards all attributes.
+        self._log = log  # Its lock guards all attributes.
         self._releases = 0
         self._wake: Callable[[], None] | None = None
 
@@ -149,13 +150,12 @@ class Planned:
         Raises:
             TimeoutError: It did not happen in time.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.happened, timeout):
-                raise TimeoutError(f"{self!r} did not happen within {timeout:g} s")
+        if not self._log.wait_for(lambda _: self.happened, timeout):
+            raise TimeoutError(f"{self!r} did not happen within {timeout:g} s")
 
     def release(self, times: int = 1) -> None:
         """End a `Hold`, or send that many pieces of a `Drip`; may be called in advance."""
-        with self._changed:
+        with self._log.changed:
             self._releases += times
             wake = self._wake
         if wake is not None:
@@ -177,14 +177,13 @@ class Planned:
 
     def _mark_reached(self, wake: Callable[[], None]) -> None:
         """Record that the fault happens; `wake` wakes the thread that waits in it."""
-        with self._changed:
+        with self._log:
             self.happened = True
             self._wake = wake
-            self._changed.notify_all()
 
     def _take_release(self) -> bool:
         """Consume one release; return whether there was one."""
-        with self._changed:
+        with self._log.changed:
             if not self._releases:
                 return False
             self._releases -= 1
@@ -239,18 +238,18 @@ class Exchange:
         return json.loads(self.body)
 
 
-class ExchangeLog:
-    """The exchanges and the faults of one proxy; `changed` guards both, and each exchange."""
+class ExchangeLog(Watched):
+    """The exchanges and the faults of one proxy; its lock guards both, and each exchange."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(threading.RLock())
+        super().__init__()
         self.exchanges: list[Exchange] = []
         self.planned: list[Planned] = []
         self._queue: list[Planned] = []
 
     def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
-        planned = Planned(fault, verb, method, nth, self.changed)
-        with self.changed:
+        planned = Planned(fault, verb, method, nth, self)
+        with self:
             self.planned.append(planned)
             self._queue.append(planned)
         return planned
@@ -261,21 +260,19 @@ class ExchangeLog:
         """Add an exchange, of whose body the beginning was read; return it and its fault."""
         found = _METHOD.search(body)
         method = found.group(1).decode("utf-8", "replace") if found else None
-        with self.changed:
+        with self:
             number = len(self.exchanges)
             exchange = Exchange(number, connection, verb, path, headers, method, body)
             self.exchanges.append(exchange)
             planned = self.take_fault(verb, method)
             if planned is not None:
                 planned.exchange = exchange
-            self.changed.notify_all()
         return exchange, planned
 
     def update(self, exchange: Exchange, **facts: Any) -> None:
-        with self.changed:
+        with self:
             for name, value in facts.items():
                 setattr(exchange, name, value)
-            self.changed.notify_all()
 
     def take_fault(
         self, verb: str | None = None, method: str | None = None, *, at_connect: bool = False

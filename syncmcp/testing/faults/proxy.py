@@ -52,8 +52,7 @@ class FaultProxy(Closing):
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._log = ExchangeLog()
-        self._changed = self._log.changed  # Guards all attributes below.
+        self._log = ExchangeLog()  # Its lock guards all attributes below.
         self._address, path = _split_target(target)
         self._path = path
         self._relays: set[Relay] = set()
@@ -102,19 +101,20 @@ class FaultProxy(Closing):
         address, path = _split_target(target)
         if path != self._path:
             raise ValueError(f"the path of the new target is {path!r}, not {self._path!r}")
-        with self._changed:
-            self._address = address
+        self._address = address
 
     def drop_idle(self) -> None:
         """Close all connections without a running exchange; return when they are closed.
 
         An exchange runs until its `ended` is set, shortly after the client has the response.
         """
-        with self._changed:
+        with self._log.changed:
             idle = [relay for relay in self._relays if relay.idle]
             for relay in idle:
                 relay.abort()
-            self._changed.wait_for(lambda: not any(relay.idle for relay in idle), _CLOSE_SECONDS)
+            self._log.changed.wait_for(
+                lambda: not any(relay.idle for relay in idle), _CLOSE_SECONDS
+            )
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ class FaultProxy(Closing):
     @property
     def exchanges(self) -> list[Exchange]:
         """All exchanges so far, in the order of their requests."""
-        with self._changed:
+        with self._log.changed:
             return list(self._log.exchanges)
 
     def sends(self, method: str) -> int:
@@ -140,18 +140,18 @@ class FaultProxy(Closing):
     @property
     def connections(self) -> int:
         """The number of connections accepted so far."""
-        with self._changed:
+        with self._log.changed:
             return self._accepted
 
     @property
     def open_connections(self) -> int:
         """The number of open connections; one that was cut counts until its client closes it."""
-        with self._changed:
+        with self._log.changed:
             return len(self._relays)
 
     def unused(self) -> list[Planned]:
         """Return the queued faults that have not happened: no exchange matched or got so far."""
-        with self._changed:
+        with self._log.changed:
             return [planned for planned in self._log.planned if not planned.happened]
 
     def wait_for(self, predicate: Callable[[FaultProxy], bool], timeout: float = 10.0) -> bool:
@@ -161,8 +161,7 @@ class FaultProxy(Closing):
             predicate: Called on this thread, after each change, with a lock held; must not block.
             timeout: Seconds to wait at most.
         """
-        with self._changed:
-            return self._changed.wait_for(lambda: predicate(self), timeout)
+        return self._log.wait_for(lambda _: predicate(self), timeout)
 
     # Closing
 
@@ -172,7 +171,7 @@ class FaultProxy(Closing):
         Raises:
             UnusedFaults: A queued fault has never happened.
         """
-        with self._changed:
+        with self._log.changed:
             if self._closed:
                 return
             self._closed = True
@@ -189,27 +188,21 @@ class FaultProxy(Closing):
                 raise
 
     def _accept(self, accepted: socket.socket, number: int) -> Callable[[], None]:
-        with self._changed:
-            relay = Relay(accepted, self._accepted, self._target, self._tls, self._log)
+        with self._log:
+            relay = Relay(accepted, self._accepted, lambda: self._address, self._tls, self._log)
             self._accepted += 1
             self._relays.add(relay)
-            self._changed.notify_all()
 
         def run() -> None:
             relay.run()
-            with self._changed:
+            with self._log:
                 self._relays.discard(relay)
-                self._changed.notify_all()
 
         return run
 
-    def _target(self) -> Address:
-        with self._changed:
-            return self._address
-
     def _end_listener(self) -> None:
         self._listener.stop()
-        with self._changed:
+        with self._log.changed:
             relays = list(self._relays)
         for relay in relays:
             relay.abort()

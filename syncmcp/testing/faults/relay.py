@@ -169,7 +169,7 @@ class Relay:
     """Passes exchanges on between a client and a server, on the thread of `run`.
 
     Attributes:
-        idle: Whether no exchange is running. Guarded by `ExchangeLog.changed`.
+        idle: Whether no exchange is running. Guarded by the lock of the log.
     """
 
     def __init__(
@@ -238,9 +238,8 @@ class Relay:
             self._client.close()
         else:
             _shutdown(self._client, socket.SHUT_WR)
-        with self._log.changed:
+        with self._log:
             self.idle = False
-            self._log.changed.notify_all()
         if self._planned is not None and isinstance(self._planned.fault, Cut):
             self._planned._mark_reached(self._wake_up)
         if how in ("cut", "server left", "complete"):
@@ -287,16 +286,15 @@ class Relay:
         except (EOFError, OSError):
             raise _ConnectionEnded("server left") from None
         goes_on = goes_on and not head.closes
-        with self._log.changed:
+        with self._log:
             self._log.update(exchange, ended="complete")
             self.idle = goes_on
         self._exchange = self._planned = self._drip = None
         return goes_on
 
     def _wait_for_request(self) -> None:
-        with self._log.changed:
+        with self._log:
             self.idle = True
-            self._log.changed.notify_all()
         while not self._from_client.buffer:
             if self._wait_ready(server=True):
                 # The server has closed an idle connection.

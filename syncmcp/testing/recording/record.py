@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic_core
 
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact
+from syncmcp._client.client import Target
 from syncmcp._client.opening import resolve_target
+from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
@@ -23,16 +25,9 @@ from syncmcp._protocol.revisions import (
     REVISIONS,
 )
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
+from syncmcp.errors import ConnectFailed, ConnectionLost, Delivery, McpError, UsageError
 from syncmcp.testing.recording import Entry, RecordingFile
-from syncmcp.transports.base import Transport, TransportSource
-
-if TYPE_CHECKING:
-    from syncmcp._client.client import Target
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.errors import Delivery
-    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver
-
+from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport, TransportSource
 
 # Masking of secrets.
 

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic_core
 
 from syncmcp import errors
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
+    Delivery,
     LimitExceeded,
     McpError,
     ProtocolError,
@@ -29,6 +31,7 @@ from syncmcp.testing.recording.state import (
     SUBSCRIPTION_ID,
     Normalize,
     NotRecorded,
+    Order,
     ReplayState,
     has,
     id_of,
@@ -37,14 +40,7 @@ from syncmcp.testing.recording.state import (
     messages,
     with_endings,
 )
-from syncmcp.transports.base import Transport, TransportSource, reader_failed
-
-if TYPE_CHECKING:
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.errors import Delivery
-    from syncmcp.testing.recording.state import Order
-    from syncmcp.transports.base import Outgoing, Receiver
-
+from syncmcp.transports.base import Outgoing, Receiver, Transport, TransportSource, reader_failed
 
 # The errors that end an exchange or a connection. Errors of the server are recorded as messages.
 _ERROR_CLASSES: dict[str, type[McpError]] = {

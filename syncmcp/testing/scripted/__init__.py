@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from syncmcp.testing.listener import Watched
 from syncmcp.testing.script import ID, PROGRESS_TOKEN, Script, Step
 
 # The transcript.
@@ -36,11 +36,11 @@ class Received:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Transcript:
+class Transcript(Watched):
     """What a scripted peer has received, and its events. May be used from any thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())
+        super().__init__()
         self._received: list[Received] = []
         self._events: list[str] = []
         self._gates: set[str] = set()
@@ -48,7 +48,7 @@ class Transcript:
     @property
     def received(self) -> list[Received]:
         """Everything received so far, in order."""
-        with self._changed:
+        with self.changed:
             return list(self._received)
 
     @property
@@ -59,22 +59,12 @@ class Transcript:
         played to its end), "failed: REASON" (a step was invalid where it was played), and of child
         processes "started: PID", "exited".
         """
-        with self._changed:
+        with self.changed:
             return list(self._events)
 
     def methods(self) -> list[str]:
         """Return the `method` of everything received so far, in order."""
         return [received.method for received in self.received]
-
-    def wait_for(self, predicate: Callable[[Transcript], bool], timeout: float = 10.0) -> bool:
-        """Wait until `predicate(transcript)` is true; return whether it became so.
-
-        Args:
-            predicate: Called on this thread, after each change, with a lock held; must not block.
-            timeout: Seconds to wait at most.
-        """
-        with self._changed:
-            return self._changed.wait_for(lambda: predicate(self), timeout)
 
     def wait_event(self, event: str, count: int = 1, timeout: float = 10.0) -> bool:
         """Wait until `event` has happened `count` times; return false after `timeout` seconds."""
@@ -92,21 +82,18 @@ class Transcript:
 
     def add_received(self, received: Received) -> None:
         """Record a message."""
-        with self._changed:
+        with self:
             self._received.append(received)
-            self._changed.notify_all()
 
     def add_event(self, event: str) -> None:
         """Record an event."""
-        with self._changed:
+        with self:
             self._events.append(event)
-            self._changed.notify_all()
 
 
 def open_gate(transcript: Transcript, name: str) -> None:
-    with transcript._changed:
+    with transcript:
         transcript._gates.add(name)
-        transcript._changed.notify_all()
 
 
 class Channel:
@@ -169,8 +156,7 @@ class Inbox:
     """The messages for one script that no `expect` has taken yet."""
 
     def __init__(self, transcript: Transcript) -> None:
-        self.transcript = transcript
-        self._changed = transcript._changed  # Guards all attributes below.
+        self.transcript = transcript  # Its lock guards all attributes below.
         self._waiting: list[Incoming] = []
         self._ended = False
 
@@ -181,20 +167,18 @@ class Inbox:
         self.put(Incoming(message, method, channel))
 
     def put(self, incoming: Incoming) -> None:
-        with self._changed:
+        with self.transcript:
             self._waiting.append(incoming)
-            self._changed.notify_all()
 
     def close(self) -> bool:
         """Have waiting methods raise `ScriptEnded`; return whether this was the first call."""
-        with self._changed:
+        with self.transcript:
             was_open, self._ended = not self._ended, True
-            self._changed.notify_all()
             return was_open
 
     def take(self, method: str) -> Incoming:
         """Wait for a message of `method` and remove it. Raises `ScriptEnded`."""
-        with self._changed:
+        with self.transcript.changed:
             self._wait_for(lambda: any(each.method == method for each in self._waiting))
             incoming = next(each for each in self._waiting if each.method == method)
             self._waiting.remove(incoming)
@@ -207,8 +191,8 @@ class Inbox:
         self._wait_for(lambda: False, seconds)
 
     def _wait_for(self, happened: Callable[[], bool], seconds: float | None = None) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: happened() or self._ended, seconds)
+        with self.transcript.changed:
+            self.transcript.changed.wait_for(lambda: happened() or self._ended, seconds)
             if self._ended and not happened():
                 raise ScriptEnded
 

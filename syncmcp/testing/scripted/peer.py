@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from syncmcp.testing.http_text import format_event, format_head, read_request_head
-from syncmcp.testing.listener import HOST, Closing, Listener, reset_at_close
+from syncmcp.testing.listener import (
+    HOST,
+    Closing,
+    Listener,
+    format_event,
+    format_head,
+    read_request_head,
+    reset_at_close,
+)
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted import (
     Channel,

@@ -188,6 +188,11 @@ class Asker:
             self._check(*asked)
         if self.call.revision in STATELESS:
             return self._ask_in_rounds(questions, timeout)
+        return self._ask_by_requests(questions, timeout, progress)
+
+    def _ask_by_requests(
+        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None
+    ) -> dict[str, Message]:
         sent: dict[str, Question] = {}
         try:
             for key, asked in questions.items():

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from syncmcp.testing.http_text import format_event
+from syncmcp.testing.listener import format_event
 
 KEEP_ALIVE = b": still here\n\n"
 

@@ -99,7 +99,11 @@ class Binding:
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
-            raise InvalidArguments(_explain(error)) from error
+            problems = (
+                f"{'.'.join(str(part) for part in each['loc']) or 'arguments'}: {each['msg']}"
+                for each in error.errors(include_url=False)
+            )
+            raise InvalidArguments("; ".join(problems)) from error
         values = {name: getattr(model, field) for field, name in self._fields.items()}
         values.update(model.model_extra or {})
         if self._context is not None:
@@ -110,13 +114,6 @@ class Binding:
         """Return an entry of a list with these members, except those that are `None`."""
         title = self._title if wire.since(revision, "2025-06-18") else None
         return wire.given(name=self.name, title=title, description=self.description, **members)
-
-
-def _explain(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(str(part) for part in detail['loc']) or 'arguments'}: {detail['msg']}"
-        for detail in error.errors(include_url=False)
-    )
 
 
 # Tools.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
-from syncmcp.testing.http_text import format_event
+from syncmcp.testing.listener import format_event
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.dispatch import LISTEN
 from syncmcp.testing.server.events import Event, EventBody, EventStream, HttpReply

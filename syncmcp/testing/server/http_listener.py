@@ -10,8 +10,13 @@ from http import HTTPStatus
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from syncmcp.testing.http_text import HeadTooLong, RequestHead, format_head, read_request_head
-from syncmcp.testing.listener import Listener
+from syncmcp.testing.listener import (
+    HeadTooLong,
+    Listener,
+    RequestHead,
+    format_head,
+    read_request_head,
+)
 from syncmcp.testing.server.events import EventBody, HttpReply
 
 _MAX_BODY_SIZE = 64 * 1024 * 1024

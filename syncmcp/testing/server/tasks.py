@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from syncmcp.testing.listener import Watched
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Asked, Rounds
 from syncmcp.testing.server.context import ToolContext
@@ -25,7 +25,7 @@ TASK_IDS = "taskIds"
 _FINAL = ("completed", "failed", "cancelled")
 
 
-class Task:
+class Task(Watched):
     """One task. Its methods may be called from any thread.
 
     Attributes:
@@ -38,6 +38,7 @@ class Task:
     """
 
     def __init__(self, tasks: Tasks, call: Call, ttl_ms: int | None) -> None:
+        super().__init__()
         self.id = secrets.token_urlsafe(16)
         self.params = call.params
         self.ttl_ms = ttl_ms
@@ -49,8 +50,7 @@ class Task:
         self._tasks = tasks
         self._created = self._updated = _now()
         self._message: str | None = None
-        # Guards all attributes below and `status`; notified of each change.
-        self._changed = threading.Condition()
+        # The lock guards all attributes below and `status`.
         self._input_requests: dict[str, Message] = {}
         self._answers: dict[str, Any] = {}
         self._keys = 0
@@ -79,7 +79,7 @@ class Task:
 
     def describe_detailed(self) -> Message:
         """Return the answer to `tasks/get` under 2026-07-28."""
-        with self._changed:
+        with self.changed:
             entry = self.describe()
             if self.status == "input_required":
                 entry["inputRequests"] = dict(self._input_requests)
@@ -91,13 +91,12 @@ class Task:
 
     def set_status(self, status: str, message: str | None = None) -> bool:
         """Change the status and notify the client; return false if the task has ended."""
-        with self._changed:
+        with self:
             if self.ended:
                 return False
             self.status, self._updated = status, _now()
             if message is not None:
                 self._message = message
-            self._changed.notify_all()
         if self.ended:
             self._tasks.stats._count(tasks=-1)
         self._tasks.notify_changed(self)
@@ -108,7 +107,7 @@ class Task:
         failed = isinstance(answer, RpcError)
         if self.call.revision not in wire.STATELESS and isinstance(answer, dict):
             failed = answer.get("isError") is True
-        with self._changed:
+        with self.changed:
             if not self.ended:
                 self.answer = answer
         self.set_status("failed" if failed else "completed")
@@ -132,7 +131,7 @@ class Task:
             **message,
             "params": {**params, "_meta": {**wire.meta_of(params), **self.related}},
         }
-        with self._changed:
+        with self.changed:
             channels = list(self._result_calls)
         if any(channel.send(message) for channel in channels):
             return True
@@ -148,11 +147,11 @@ class Task:
 
     def wait_for_result(self, call: Call) -> Message:
         """Serve a `tasks/result`: block until the task or the request has ended."""
-        call.add_done_callback(lambda _: self._wake())
-        with self._changed:
+        call.add_done_callback(lambda _: self.wake())
+        with self:
             self._result_calls.append(call)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self.ended or not call.open)
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended or not call.open)
             self._result_calls.remove(call)
         if isinstance(self.answer, RpcError):
             raise self.answer
@@ -160,14 +159,10 @@ class Task:
             raise RpcError(wire.INVALID_PARAMS, f"The task is {self.status}")
         return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.related}}
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
     def channel(self, timeout: float) -> Call:
         """Wait for a `tasks/result` on whose stream a question can be sent."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._result_calls or self.ended, timeout):
+        with self.changed:
+            if not self.changed.wait_for(lambda: self._result_calls or self.ended, timeout):
                 raise TimeoutError(f"nobody waited for the result within {timeout} s")
             if self.ended:
                 raise Withdrawn("the task has ended")
@@ -175,15 +170,15 @@ class Task:
 
     def ask(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Any]:
         """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
-        with self._changed:
+        with self.changed:
             keys = {}
             for key, (method, params) in questions.items():
                 self._keys += 1
                 keys[key] = f"{key}-{self._keys}"
                 self._input_requests[keys[key]] = wire.given(method=method, params=params)
         self.set_status("input_required")
-        with self._changed:
-            done = self._changed.wait_for(
+        with self.changed:
+            done = self.changed.wait_for(
                 lambda: self.ended or self._answers.keys() >= set(keys.values()), timeout
             )
             for key in keys.values():
@@ -197,7 +192,7 @@ class Task:
 
     def update(self, responses: Mapping[str, Any]) -> list[str]:
         """Accept answers; return their violations of the protocol."""
-        with self._changed:
+        with self:
             faults = [
                 f"tasks/update answers {key!r}, which was answered before"
                 if key in self._answers
@@ -207,7 +202,6 @@ class Task:
             ]
             for key in responses.keys() & self._input_requests.keys():
                 self._answers.setdefault(key, responses[key])
-            self._changed.notify_all()
         return faults
 
 
@@ -221,16 +215,14 @@ class _TaskContext(ToolContext):
     def describe_task(self, message: str) -> None:
         self._task.set_status("working", message)
 
-    def _ask_all(
-        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None = None
+    def _round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
+        with self._rounds.stats as stats:
+            stats.questions.update(method for method, _ in questions.values())
+        return self._task.ask(questions, timeout)
+
+    def _ask_by_requests(
+        self, questions: Mapping[str, Asked], timeout: float, progress: Progress | None
     ) -> dict[str, Message]:
-        for asked in questions.values():
-            self._check(*asked)
-        if self.call.revision in wire.STATELESS:
-            with self._rounds.stats as stats:
-                stats.questions.update(method for method, _ in questions.values())
-            given = self._task.ask(questions, timeout)
-            return {key: self._checked(questions[key], given[key]) for key in questions}
         self._task.set_status("input_required")
         answers = {
             key: self._ask_on_channel(asked, timeout, progress) for key, asked in questions.items()
@@ -361,8 +353,7 @@ class Tasks:
     def get(self, params: Message, context: ToolContext) -> Message:
         task = self._find(params, context)
         task.polls += 1
-        with self.stats:  # Wakes tests that wait for `polls`.
-            pass
+        self.stats.wake()  # Tests may wait for `polls`.
         return task.describe_detailed() if context.revision in wire.STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeGuard
 
 import pydantic_core
 
+from syncmcp.testing.listener import Watched
+
 Message = dict[str, Any]
 
 PARSE_ERROR = -32700
@@ -117,7 +119,7 @@ def string_member(params: Message, name: str) -> str:
 # Counters of what a server has received and sent.
 
 
-class Stats:
+class Stats(Watched):
     """Counters of one server; read them in a `with stats:` block or with `wait_for`.
 
     Attributes:
@@ -141,35 +143,16 @@ class Stats:
         streams: HTTP event streams with a reader.
     """
 
+    cancelled = disconnects = replies = errors = responses = late_answers = 0
+    tasks = paused = running = sessions = opened = listeners = streams = 0
+
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())
+        super().__init__()
         self.requests: Counter[str] = Counter()
         self.notifications: Counter[str] = Counter()
         self.cancels: list[str | int] = []
-        self.cancelled = 0
-        self.disconnects = 0
-        self.replies = 0
-        self.errors = 0
-        self.responses = 0
-        self.late_answers = 0
         self.questions: Counter[str] = Counter()
-        self.tasks = 0
-        self.paused = 0
         self.violations: list[str] = []
-        self.running = 0
-        self.sessions = 0
-        self.opened = 0
-        self.listeners = 0
-        self.streams = 0
-
-    def __enter__(self) -> Stats:
-        self._changed.acquire()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        # The block may have changed a counter.
-        self._changed.notify_all()
-        self._changed.release()
 
     def _count(self, **changes: int) -> None:
         """Add to the counters of these names."""
@@ -181,19 +164,6 @@ class Stats:
         """Record a violation of the protocol by a client, one sentence."""
         with self:
             self.violations.append(violation)
-
-    def wait_for(self, predicate: Callable[[Stats], bool], timeout: float = 10.0) -> bool:
-        """Wait until `predicate(stats)` is true.
-
-        Args:
-            predicate: Called on this thread, after each change, with the lock held; must not block.
-            timeout: Seconds to wait at most.
-
-        Returns:
-            Whether it became true.
-        """
-        with self._changed:
-            return self._changed.wait_for(lambda: predicate(self), timeout)
 
 
 # Revisions of the protocol. They are compared by their place in this list and never as strings: an
