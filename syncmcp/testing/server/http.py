@@ -101,11 +101,7 @@ class _Endpoint:
     def _events(self, body: EventBody) -> HttpReply:
         stats = self.server.stats
         stats._count(streams=1)
-
-        def done(whole: bool) -> None:
-            stats._count(streams=-1)
-
-        body.at_close(done)
+        body.at_close(lambda _: stats._count(streams=-1))
         return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
 
 
