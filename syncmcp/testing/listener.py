@@ -78,10 +78,8 @@ def reset_at_close(connection: socket.socket) -> None:
 class Listener:
     """Accepts connections on loopback until it is closed, and serves each on a thread of its own.
 
-    Args:
-        accept: Called on the listener's thread with each connection and its number, from 0. Returns
-            a function that serves the connection, which is closed when that returns.
-        port: The port; 0 picks a free one.
+    `accept` is called on the listener's thread with each connection and its number, from 0. It
+    returns a function that serves the connection, which is closed when that returns.
     """
 
     def __init__(

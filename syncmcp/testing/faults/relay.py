@@ -166,11 +166,7 @@ class _ConnectionEnded(Exception):
 
 
 class Relay:
-    """Passes exchanges on between a client and a server, on the thread of `run`.
-
-    Attributes:
-        idle: Whether no exchange is running. Guarded by the lock of the log.
-    """
+    """Passes exchanges on between a client and a server, on the thread of `run`."""
 
     def __init__(
         self,
@@ -180,7 +176,7 @@ class Relay:
         tls: ssl.SSLContext | None,
         log: ExchangeLog,
     ) -> None:
-        self.idle = False
+        self.idle = False  # Whether no exchange is running; guarded by the lock of the log.
         self._number = number
         self._target = target
         self._tls = tls
@@ -452,11 +448,7 @@ class Relay:
     def _wait_ready(
         self, seconds: float | None = None, *, client: bool = True, server: bool = False
     ) -> bool:
-        """Wait for a readable socket or a wake-up; return whether the server is readable.
-
-        Raises:
-            _ConnectionEnded: The client has disconnected, or the proxy is closing.
-        """
+        """Wait for a readable socket or a wake-up; return whether the server is readable."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup_receiver, selectors.EVENT_READ)
             if client:

@@ -154,19 +154,16 @@ class ReplaySchedule:
 
     In the order ``"recorded"`` entries are played in the order of the recording, each after all
     actions of the client that were recorded before it.
-
-    Attributes:
-        done: The positions of the entries that the client has done, or that were played.
-        ended: The positions of the entries that end the requests with these ids.
-        owners: The ids of requests, by the id of an answered question that belongs to the request.
-        answers: The positions of the answers to questions, by the id of the question.
     """
 
     def __init__(self, entries: Sequence[Entry], order: Order = "causal") -> None:
+        # Positions of entries: those that were played or that the client has done, the ends of
+        # requests by their ids, and the answers to questions by the ids of these.
         self.done: set[int] = set()
         self.ended: dict[int, int] = {}
-        self.owners: dict[int | str, int] = {}
         self.answers: dict[int | str | None, int] = {}
+        # The request that a question belongs to, by the id of the question.
+        self.owners: dict[int | str, int] = {}
         self._entries = entries
         self._order = order
         # Positions of requests by id. Ids of requests by progress token.

@@ -100,9 +100,6 @@ class Channel:
     """Sends the answers to one message of the client. Here: as lines, in memory and over stdio.
 
     Its methods have the names of the steps that it plays, and return the bytes to write.
-
-    Attributes:
-        place: Where it is, for error messages.
     """
 
     place = "in memory"
