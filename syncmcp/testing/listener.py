@@ -53,7 +53,7 @@ class Watched:
         self.changed.notify_all()
         self.changed.release()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Wake whoever waits for a change of something else."""
         with self:
             pass

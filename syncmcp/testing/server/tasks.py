@@ -147,7 +147,7 @@ class Task(Watched):
 
     def wait_for_result(self, call: Call) -> Message:
         """Serve a `tasks/result`: block until the task or the request has ended."""
-        call.add_done_callback(lambda _: self.wake())
+        call.add_done_callback(lambda _: self._wake())
         with self:
             self._result_calls.append(call)
         with self.changed:
@@ -353,7 +353,7 @@ class Tasks:
     def get(self, params: Message, context: ToolContext) -> Message:
         task = self._find(params, context)
         task.polls += 1
-        self.stats.wake()  # Tests may wait for `polls`.
+        self.stats._wake()  # Tests may wait for `polls`.
         return task.describe_detailed() if context.revision in wire.STATELESS else task.describe()
 
     def result(self, params: Message, context: ToolContext) -> Message:
