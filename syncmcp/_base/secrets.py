@@ -18,10 +18,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic_core import ValidationError
 
+from syncmcp._base.escapes import readings
 from syncmcp._base.text import MASK, MOST_QUOTED, names_a_secret, redact, visible
 from syncmcp._base.text import quote as quote_text
 from syncmcp.errors import McpError
@@ -41,8 +42,22 @@ MOST_PARTS = 64
 MOST_SENT = 256
 """The most values kept of those that were sent; the oldest are forgotten first."""
 
+# The most characters of them together. One answer of an authorization server has fewer: it cannot
+# push out what was sent for it.
+_MOST_CHARACTERS = 2 * 1024 * 1024
+
 # A cut shows this many characters of a secret at most.
 _SHOWN_AT_CUT = 3
+
+# At so many places of a text it is tried whether a secret is cut there. A server could write one
+# that begins like the secret everywhere.
+_MOST_TRIED = 256
+
+# A text that begins within an escape begins with so many characters of it at most.
+_REST_OF_ESCAPE = 11
+
+# Halves of what was cut: replaced bytes, and surrogates.
+_HALVES = "\ufffd" + "".join(map(chr, range(0xD800, 0xE000)))
 
 # Longer secrets are not looked for in base64.
 _LONGEST_ENCODED = 16 * 1024
@@ -67,10 +82,6 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
-# What writers of JSON escape in ASCII besides what has to be: all that is in one of these.
-_ESCAPED_MARKS = ("", "/", "&<>", "&<>'", "&<>'=", "&<>'+`", "&<>'+=/")
-_HEXADECIMAL = re.compile(r"(?<=\\u)[0-9a-f]{4}")
-
 _SCHEME = re.compile(r"([A-Za-z][\w-]*)[ \t]+(\S.*)", re.DOTALL)
 _CREDENTIAL_SCHEMES = frozenset(("apikey", "basic", "bearer", "dpop", "token"))
 _WORDS = re.compile(r"[\s,;]+")
@@ -90,10 +101,12 @@ class Secrets:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._given = {
-            each: None for value in values if len(value) >= SHORTEST_NAMED for each in _lines(value)
+        # Each value with its forms, once these were needed; those that were sent, the oldest first.
+        self._given: dict[str, tuple[str, ...]] = {
+            each: () for value in values if len(value) >= SHORTEST_NAMED for each in _lines(value)
         }
-        self._sent: dict[str, None] = {}
+        self._sent: dict[str, tuple[str, ...]] = {}
+        self._sent_characters = 0
         self.seen: dict[str, object] = {}
         self._forms: tuple[str, ...] | None = None
         self._included: tuple[Secrets, ...] = ()
@@ -177,16 +190,26 @@ class Secrets:
             if other is not self and other not in self._included:
                 self._included = (*self._included, other)
 
-    def _add(self, known: dict[str, None], values: Iterable[str], name: str) -> None:
+    def _add(self, known: dict[str, tuple[str, ...]], values: Iterable[str], name: str) -> None:
         least = SHORTEST_NAMED if name and names_a_secret(name) else SHORTEST
         with _lock:
             for value in values:
-                if len(value) >= least and value not in self._given and value not in self._sent:
-                    known[value] = None
-                    self._forms = None
-            while len(self._sent) > MOST_SENT:
-                del self._sent[next(iter(self._sent))]
+                if len(value) < least or value in self._given:
+                    continue
+                forms = self._forget(value) if value in self._sent else ()
+                known[value] = forms
+                if known is self._sent:
+                    self._sent_characters += len(value)
+                self._forms = None
+            while len(self._sent) > MOST_SENT or (
+                self._sent_characters > _MOST_CHARACTERS and len(self._sent) > 1
+            ):
+                self._forget(next(iter(self._sent)))
                 self.seen.clear()  # what is forgotten and sent again is learned again
+
+    def _forget(self, value: str) -> tuple[str, ...]:
+        self._sent_characters -= len(value)
+        return self._sent.pop(value)
 
     # -- removing it
 
@@ -205,16 +228,20 @@ class Secrets:
 
         Found are the values as they are, with the escapes of JSON and of URLs, and in base64.
         """
+        forms = tuple(self._all_forms())
+        if not forms:
+            return text
         places: list[tuple[int, int]] = []
-        for form in self._all_forms():
-            start = text.find(form)
-            while start >= 0:
-                places.append((start, start + len(form)))
-                start = text.find(form, start + 1)
-            if ends_cut and (start := _start_of_cut(text, form)) >= 0:
-                places.append((start, len(text)))
-            if starts_cut and (end := _end_of_cut(text, form)) >= 0:
-                places.append((0, end))
+        for reading in readings(text, ends_cut=ends_cut):
+            read = reading.text
+            whole = read.rstrip(_HALVES) if ends_cut else read
+            for form in forms:
+                for start, end in _occurrences(read, form):
+                    places.append((reading.place(start), reading.place(end)))
+                if ends_cut and (start := _start_of_cut(whole, form)) >= 0:
+                    places.append((reading.place(start), len(text)))
+                if starts_cut and (end := _end_of_cut(read, form)) >= 0:
+                    places.append((0, reading.place(end)))
         return _masked(text, places) if places else text
 
     def quote(self, text: str) -> str:
@@ -262,8 +289,11 @@ class Secrets:
     def _all_forms(self) -> Iterator[str]:
         with _lock:
             if self._forms is None:
-                known = (*self._given, *self._sent)
-                self._forms = tuple({form: None for value in known for form in _forms(value)})
+                for known in (self._given, self._sent):
+                    for value, made in known.items():
+                        known[value] = made or tuple(_forms(value))
+                all_forms = (*self._given.values(), *self._sent.values())
+                self._forms = tuple(dict.fromkeys(itertools.chain.from_iterable(all_forms)))
             forms, included = self._forms, self._included
         yield from forms
         for other in included:
@@ -362,31 +392,12 @@ def _credentials(value: str) -> Iterator[str]:
     yield from pair.split(":", 1)
 
 
-def _json_forms(value: str) -> Iterator[str]:
-    for marks, ascii_only in itertools.product(_ESCAPED_MARKS, (True, False)):
-        plain = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        once = re.sub(f"[{marks}]", _as_json_escape, plain) if marks else plain
-        if marks and once == plain:
-            continue
-        for escaped in (once, _HEXADECIMAL.sub(lambda found: found[0].upper(), once)):
-            yield escaped
-            yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
-
-
-def _as_json_escape(found: re.Match[str]) -> str:
-    return "\\/" if found[0] == "/" else f"\\u{ord(found[0]):04x}"
-
-
 def _forms(value: str) -> Iterator[str]:
-    """A value as it stands in plain text, in JSON, in JSON in JSON, in a URL, and in base64."""
+    """A value as it stands in a text without escapes, in a form that was sent, and in base64."""
     yield value
-    yield from _json_forms(value)
-    yield repr(value)[1:-1]
-    yield ascii(value)[1:-1]
+    if " " in value:
+        yield value.replace(" ", "+")
     raw = value.encode("utf-8", "surrogatepass")
-    for escaped in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
-        yield escaped
-        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
     if len(raw) > _LONGEST_ENCODED:
         return
     # Within a longer text the first byte may be any of three of a group. Characters that other
@@ -404,24 +415,43 @@ def _forms(value: str) -> Iterator[str]:
 _URLSAFE = str.maketrans("+/", "-_")
 
 
+def _occurrences(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Where `form` stands in `text`; occurrences that overlap or touch are one place."""
+    length = len(form)
+    start = text.find(form)
+    while start >= 0:
+        last = start
+        # Not one by one: in a text of one letter there is one at each place.
+        while (further := text.rfind(form, last + 1, last + 2 * length)) >= 0:
+            last = further
+        yield start, last + length
+        start = text.find(form, last + length)
+
+
 def _start_of_cut(text: str, form: str) -> int:
     """Where `text` ends with the beginning of `form`; -1 if with no more than may be shown."""
-    text = text.rstrip("\ufffd")  # a character that was cut
     anchor = form[: _SHOWN_AT_CUT + 1]
     start = text.find(anchor, max(0, len(text) - len(form)))
-    while start >= 0 and not form.startswith(text[start:]):
+    for _ in range(_MOST_TRIED):
+        if start < 0 or form.startswith(text[start:]):
+            break
         start = text.find(anchor, start + 1)
     return start
 
 
 def _end_of_cut(text: str, form: str) -> int:
     """Where the end of `form` ends with which `text` begins; -1 as above."""
-    begun = len(text) - len(text.lstrip("\ufffd"))
+    first = len(text) - len(text.lstrip(_HALVES))
     anchor = form[-_SHOWN_AT_CUT - 1 :]
-    end = text.rfind(anchor, begun, begun + len(form)) + len(anchor)
-    while end >= len(anchor) and not form.endswith(text[begun:end]):
-        end = text.rfind(anchor, begun, end - 1) + len(anchor)
-    return end if end >= len(anchor) else -1
+    for begun in range(first, first + _REST_OF_ESCAPE + 1):
+        end = text.rfind(anchor, begun, begun + len(form)) + len(anchor)
+        for _ in range(_MOST_TRIED):
+            if end < len(anchor) or form.endswith(text[begun:end]):
+                break
+            end = text.rfind(anchor, begun, end - 1) + len(anchor)
+        if end >= len(anchor):
+            return end
+    return -1
 
 
 def _masked(text: str, places: list[tuple[int, int]]) -> str:

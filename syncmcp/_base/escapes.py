@@ -1,0 +1,130 @@
+r"""A text with its escapes undone, and where each character of it stands in the text itself.
+
+A server may write the same text in many ways: JSON may escape any character, JSON in JSON does so
+twice, Python writes ``\xe9``, and a URL ``%C3%A9``. To undo what there is takes less time and
+memory than to search for each way.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# How deep JSON in JSON is read.
+_DEPTH = 2
+
+_LETTERS = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
+_UNKNOWN = "\ufffd"
+
+
+def _decode_backslash(escape: re.Match[str]) -> str:
+    text = escape[0]
+    if len(text) == 2:
+        return _LETTERS.get(text, text[1])
+    codes = [int(code, 16) for code in text[2:].split(r"\u")]
+    if len(codes) == 2:  # a surrogate pair
+        return chr(0x10000 + ((codes[0] & 0x3FF) << 10) + (codes[1] & 0x3FF))
+    return chr(codes[0]) if codes[0] <= 0x10FFFF else _UNKNOWN
+
+
+def _decode_percent(escape: re.Match[str]) -> str:
+    try:
+        return bytes.fromhex(escape[0].replace("%", "")).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return _UNKNOWN
+
+
+class _Escapes(NamedTuple):
+    """A way to escape single characters.
+
+    Attributes:
+        mark: What each escape begins with.
+        one: Matches an escape of one character.
+        part: Matches a part of one at the end of a text.
+    """
+
+    mark: str
+    one: re.Pattern[str]
+    part: re.Pattern[str]
+
+    def undo(self, text: str) -> str:
+        return self.one.sub(_decode_percent if self.mark == "%" else _decode_backslash, text)
+
+
+_BACKSLASH = _Escapes(
+    "\\",
+    re.compile(
+        r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+        r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|.)",
+        re.DOTALL,
+    ),
+    re.compile(r"\\(?:u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|x[0-9a-fA-F]?)?\Z"),
+)
+_PERCENT = _Escapes(
+    "%",
+    re.compile(
+        r"%(?:[c-d][0-9a-f]%[89ab][0-9a-f]|e[0-9a-f](?:%[89ab][0-9a-f]){2}"
+        r"|f[0-7](?:%[89ab][0-9a-f]){3}|[0-9a-f]{2})",
+        re.IGNORECASE,
+    ),
+    re.compile(r"%[0-9a-fA-F]?\Z"),
+)
+_LONGEST_PART = 9
+
+
+class Reading:
+    """A text, or what it is once its escapes are undone.
+
+    Attributes:
+        text: That text.
+    """
+
+    def __init__(self, text: str, of: Reading | None = None, escapes: _Escapes = _PERCENT) -> None:
+        self.text = text
+        self._of = of
+        self._escapes = escapes
+        # From each of these positions on, characters stand so much further behind in `_of`. Found
+        # when they are needed: few texts have a secret.
+        self._places: tuple[list[int], list[int]] | None = None
+
+    def place(self, position: int) -> int:
+        """Where a position in `text` is in the text that nothing was undone in."""
+        if self._of is None:
+            return position
+        if self._places is None:
+            self._places = [0], [0]
+            shift = 0
+            for escape in self._escapes.one.finditer(self._of.text):
+                shift += escape.end() - escape.start() - 1
+                self._places[0].append(escape.end() - shift)
+                self._places[1].append(shift)
+        positions, shifts = self._places
+        return self._of.place(position + shifts[bisect_right(positions, position) - 1])
+
+    def undone(self, escapes: _Escapes, *, ends_cut: bool) -> Reading:
+        """This text with its escapes undone."""
+        text = self.text
+        if ends_cut:
+            part = escapes.part.search(text, max(0, len(text) - _LONGEST_PART))
+            text = text if part is None else text[: part.start()]
+        return Reading(escapes.undo(text), self, escapes)
+
+
+def readings(text: str, *, ends_cut: bool = False) -> Iterator[Reading]:
+    """Yield the ways to read a text: as it is, and with its escapes undone, if it has any.
+
+    Args:
+        text: Any text.
+        ends_cut: The text may end within an escape, which is then left out.
+    """
+    plain = read = Reading(text)
+    yield plain
+    for _ in range(_DEPTH):
+        if _BACKSLASH.mark not in read.text:
+            break
+        read = read.undone(_BACKSLASH, ends_cut=ends_cut)
+        yield read
+    if _PERCENT.mark in text:
+        yield plain.undone(_PERCENT, ends_cut=ends_cut)
