@@ -25,7 +25,7 @@ from pydantic_core import ValidationError
 from syncmcp._base.escapes import readings
 from syncmcp._base.text import MASK, MOST_QUOTED, names_a_secret, redact, visible
 from syncmcp._base.text import quote as quote_text
-from syncmcp.errors import McpError
+from syncmcp.errors import InterceptorFailed, McpError
 
 SHORTEST = 6
 """Shorter values are ordinary words ("1", "debug"), and to mask them would ruin every text."""
@@ -153,6 +153,9 @@ class Secrets:
 
     def give_url(self, url: str) -> None:
         """Add what is secret in a URL: user, password, and the values of its query."""
+        self._add_url(self._given, url)
+
+    def _add_url(self, known: dict[str, tuple[str, ...]], url: str) -> None:
         _, marked, rest = url.partition("://")
         if not marked:
             return
@@ -165,13 +168,17 @@ class Secrets:
         ):
             # An error about an invalid URL quotes its parts, and a password may be in several.
             parts = _DELIMITERS.split(value) if name == "password" else ()
-            self._add(self._given, (value, unquote(value), *parts), name)
+            self._add(known, (value, unquote(value), *parts), name)
         if query and "=" not in query:
-            self.give(query)
+            self._add(known, _lines(query), "")
 
     def add(self, value: str, name: str = "") -> None:
         """Add a value that was sent or received; see `give` for `name`."""
         self._add(self._sent, _lines(value), name)
+
+    def add_url(self, url: str) -> None:
+        """Add what is secret in a URL that a server named; see `give_url`."""
+        self._add_url(self._sent, url)
 
     def add_headers(self, headers: Mapping[str, Any]) -> None:
         """Add the values of headers that are being sent: whole, word by word, and decoded."""
@@ -266,8 +273,8 @@ class Secrets:
             if isinstance(code, str):  # that of an authorization server
                 vars(one)["error"] = self.mask(code)
             cause = _shown_cause(one)
-            if cause is None or id(cause) in seen:
-                return
+            if cause is None or id(cause) in seen or isinstance(one, InterceptorFailed):
+                return  # an exception of the program's is shown as it is
             if not isinstance(cause, McpError):
                 if not all(map(self._is_clean, _shown_with(cause))):
                     one.__cause__ = one.__context__ = None

@@ -220,6 +220,7 @@ class ClientCore:
             mine.check_wanted()
             return self._establish(deadline.sooner(self.settings.open_timeout))
         except McpError as error:
+            self.wire.secrets.clean(error)  # it may quote the handshake
             if mine is None or (failure := mine.fail(error)) is error:
                 raise
             raise failure from error
@@ -319,6 +320,7 @@ class ClientCore:
             self.pools.workers,
             settings.human_timeout,
             settings.max_questions_per_call,
+            self.wire.secrets,
         )
         connection = Connection(
             transport,

@@ -38,11 +38,8 @@ from syncmcp._protocol.steps import (
 from syncmcp.errors import (
     ClosedError,
     McpError,
-    ProtocolError,
     RequestCancelled,
     RequestTimeout,
-    ServerError,
-    ToolError,
     UsageError,
 )
 
@@ -161,12 +158,11 @@ class Drive(ABC, Generic[R]):
     def _finish_error(self, error: McpError) -> None:
         """Set the server in an error that the steps raised themselves; not in a `UsageError`.
 
-        Secrets are removed from a message that quotes a result.
+        Secrets are removed from its message, which may quote a result or a schema.
         """
         if not isinstance(error, UsageError):
             error.server = error.server or self._core.label
-        if isinstance(error, (ProtocolError, ServerError, ToolError)):
-            self._core.wire.secrets.clean(error)
+        self._core.wire.secrets.clean(error)
 
     # -- requests --------------------------------------------------------------------------------
 

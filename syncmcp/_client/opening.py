@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp import types
-from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, monotonic
@@ -50,6 +49,7 @@ from syncmcp.errors import (
 from syncmcp.transports.base import InProcessServer, Transport, TransportSource
 
 if TYPE_CHECKING:
+    from syncmcp._connection.client_services import ClientServices
     from syncmcp.servers_file.entry import ServerEntry
 
 
@@ -353,15 +353,16 @@ def _adopt(
     elif not isinstance(capabilities, dict):
         capabilities = {}
     if connection.transport.blocking:  # HTTP, the only transport with headers
-        dialect.mirror_arguments(partial(_log_omitted_tool, connection.label))
+        dialect.mirror_arguments(partial(_log_omitted_tool, connection.services))
     connection.adopt(dialect, capabilities, hello.offer)
     if any(hello.offer):
         # Questions of the server before the stream is open would be lost, and never answered.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 
 
-def _log_omitted_tool(label: str, tool: str, reason: str) -> None:
-    _log.warning("[%s] the tool %r is left out: %s", label, redact(tool), redact(reason))
+def _log_omitted_tool(services: ClientServices, tool: str, reason: str) -> None:
+    text, redact = "[%s] the tool %r is left out: %s", services.secrets.redact
+    _log.warning(text, services.label, redact(tool), redact(reason))
 
 
 def _reconnect(

@@ -129,6 +129,7 @@ def checked_result(
     if error is not None and checks.output == "raise":
         raise error
     if error is not None:
+        core.wire.secrets.clean(error)
         _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
     return result
 

@@ -10,6 +10,8 @@ from syncmcp._concurrency.timing import monotonic
 if TYPE_CHECKING:
     import logging
 
+    from syncmcp._base.secrets import Secrets
+
 LOG_INTERVAL = 1.0
 """The shortest time between two records of one kind, in seconds."""
 
@@ -21,9 +23,13 @@ class LimitedLog:
     record of a kind is logged at once. Those that come too soon after it are counted, and the next
     record has their number; what is counted at the end of the connection is logged by `flush`.
     Thread-safe.
+
+    Args:
+        secrets: Removed from the texts that are filled in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Secrets | None = None) -> None:
+        self._secrets = secrets
         # Guards the table. Reentrant, and not held while something is logged: handlers are code of
         # the program.
         self._lock = threading.RLock()
@@ -43,7 +49,7 @@ class LimitedLog:
         """
         if not logger.isEnabledFor(level):
             return
-        now, args = monotonic(), tuple(map(_shortened, args))
+        now, args = monotonic(), tuple(map(_kept, args))
         with self._lock:
             kind = self._kinds.setdefault((logger.name, message), _Kind())
             if now < kind.next_at:
@@ -52,6 +58,7 @@ class LimitedLog:
                 return
             left_out, kind.left_out, kind.last = kind.left_out, 0, None
             kind.next_at = now + LOG_INTERVAL
+        args = tuple(map(self._shown, args))
         if left_out:
             message, args = f"{message}{_MORE}", (*args, left_out)
         logger.log(level, message, *args, exc_info=exc_info, stacklevel=2)
@@ -66,9 +73,19 @@ class LimitedLog:
         for last, more in records:
             assert last is not None
             logger, level, message, args = last
+            args = tuple(map(self._shown, args))
             if more:
                 message, args = f"{message}{_MORE}", (*args, more)
             logger.log(level, message, *args)
+
+    def _shown(self, value: Any) -> Any:
+        """What is shown of a value: of a text without secrets at most the beginning."""
+        if not isinstance(value, str):
+            return value
+        text, cut = value[:_LONGEST], len(value) > _LONGEST
+        if self._secrets is not None:
+            text = self._secrets.redact(text, ends_cut=cut)
+        return f"{text}..." if cut else text
 
 
 # The longest text that is filled in, in characters: a server may send megabytes.
@@ -89,10 +106,8 @@ class _Kind:
         self.last: tuple[logging.Logger, int, str, tuple[Any, ...]] | None = None
 
 
-def _shortened(value: Any) -> Any:
-    """The value, or the beginning of its text; an exception would keep its traceback."""
+def _kept(value: Any) -> Any:
+    """The value, or as much of its text as is needed; an exception would keep its traceback."""
     if isinstance(value, BaseException):
         value = str(value)
-    if isinstance(value, str) and len(value) > _LONGEST:
-        return f"{value[:_LONGEST]}..."
-    return value
+    return value[: _LONGEST + 1] if isinstance(value, str) else value

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
@@ -144,6 +145,7 @@ class ClientServices:
         handler_pool: Runs handlers. One that waits in a call of this library lends its slot.
         callback_pool: Runs callbacks of notifications and of cancel tokens.
         human_timeout: How long, in seconds, a handler may take; `None` for no limit.
+        secrets: Removed from what errors and logs quote of the server.
         log: Logs what the server can provoke at will.
         visits: The URLs that the program was sent to, and which of them are completed.
         server: The server as handlers see it; `None` until the connection is open.
@@ -159,6 +161,7 @@ class ClientServices:
         callback_pool: DaemonPool,
         human_timeout: float | None,
         max_questions_per_call: int,
+        secrets: Secrets | None = None,
     ) -> None:
         self.label = label
         self.events = events
@@ -167,7 +170,8 @@ class ClientServices:
         self.callback_pool = callback_pool
         self.human_timeout = human_timeout
         self.max_questions_per_call = max_questions_per_call
-        self.log = LimitedLog()
+        self.secrets = Secrets() if secrets is None else secrets
+        self.log = LimitedLog(self.secrets)
         self.visits = UrlVisits(label, callback_pool.run, self.log)
         self.server: ConnectedServer | None = None
         self.context = contextvars.copy_context()

@@ -74,10 +74,13 @@ class ServerCookies:
         header: str | None = get_cookie_header(self._jar, request)  # type: ignore[no-untyped-call]
         return header
 
-    def keep(self, response: Response) -> None:
+    def keep(self, response: Response) -> list[str]:
         """Put the cookies of a response into the jar, except for those that are too long.
 
         Those that the server has set before, and the response deletes, are dropped.
+
+        Returns:
+            The values of the cookies of the response.
         """
         received = _ReceivedCookies()
         extract_cookies_to_jar(received, response.request, response.raw)  # type: ignore[no-untyped-call]
@@ -90,6 +93,7 @@ class ServerCookies:
             while len(self._sizes) > MAX_COOKIES or sum(self._sizes.values()) > MAX_ALL:
                 self._drop(next(iter(self._sizes)))
         self.filled = True
+        return [cookie.value or "" for cookie in received]
 
     def _keep(self, cookie: Cookie) -> None:
         key = (cookie.domain, cookie.path, cookie.name)

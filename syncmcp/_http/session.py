@@ -171,8 +171,12 @@ class HttpSession:
                 response = dispatch_hook(  # type: ignore[no-untyped-call]
                     "response", request.hooks, response, **options
                 )
+        if response.request is not request:  # sent again by a hook, with other credentials
+            self._secrets.add_headers(response.request.headers)
         if "Set-Cookie" in response.headers:
-            self._cookies.keep(response)
+            for cookie in self._cookies.keep(response):
+                self._secrets.add(cookie, "cookie")
+            self._secrets.add_headers(response.request.headers)  # still among the newest
         return response
 
     def close(self) -> None:

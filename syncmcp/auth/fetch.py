@@ -19,7 +19,6 @@ from requests.utils import default_user_agent
 
 from syncmcp._base.checks import check_headers
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
 from syncmcp._http.errors import WIRE_ERRORS, explain
@@ -158,8 +157,7 @@ class Driver:
             RequestTimeout: The deadline of the exchange on this thread passed.
             ExchangeAborted: That exchange was aborted.
         """
-        self.secrets.add_headers(request.headers)
-        self._learn(parse_qsl((request.body or b"").decode("utf-8", "replace")))
+        self._learn_sent(request)
         check_headers(request.headers, "a request of signing in")
         with self._lock:
             self._open_requests += 1
@@ -169,7 +167,12 @@ class Driver:
             with self._lock:
                 self._open_requests -= 1
         self._learn(json_members(response).items())
+        self._learn_sent(request)  # the response pushes none of it out
         return response
+
+    def _learn_sent(self, request: HttpRequest) -> None:
+        self.secrets.add_headers(request.headers)
+        self._learn(parse_qsl((request.body or b"").decode("utf-8", "replace")))
 
     def _learn(self, members: Iterable[tuple[str, Any]]) -> None:
         for name, value in members:
@@ -258,7 +261,7 @@ class Driver:
             # Its `delivery` is not that of the MCP request that needs the token.
             found = AuthError(found.message)
         found.__cause__ = cause
-        found.__dict__.update(delivery="not_sent", server=redact(request.url))
+        found.__dict__.update(delivery="not_sent", server=self.secrets.redact(request.url))
         return found
 
 

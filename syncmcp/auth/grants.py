@@ -193,6 +193,7 @@ class EnterpriseManaged(MachineAuth):
         guard = UrlGuard(_provider_url(idp_issuer, idp_token_endpoint))
         self._idp_driver = Driver(guard, session=options.get("session"))
         super().__init__(client_id, client_secret, issuer=issuer, assertion=assertion, **options)
+        self.secrets.include(self._idp_driver.secrets)
 
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
         profiles = auth_server.metadata.authorization_grant_profiles_supported

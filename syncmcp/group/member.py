@@ -121,6 +121,10 @@ class GroupMember:
             return mine is theirs
         return all(getattr(mine, name) == getattr(theirs, name) for name in _IDENTITY[type(mine)])
 
+    def redact(self, text: str) -> str:
+        """Return a text that quotes the server without the secrets of its client."""
+        return text if self.client is None else core_of(self.client).wire.secrets.redact(text)
+
     def fail(self, error: McpError) -> None:
         """Set the state to failed, with its error."""
         self.state, self.error = "failed", error

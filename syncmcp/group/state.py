@@ -349,9 +349,10 @@ class GroupState:
                     self._options.save(member)
                 self.state = "open"
             known = {str(item) for item in before.left_out}
+            by_name = {member.name: member for member in current}
             for item in after.left_out:
-                if str(item) not in known:
-                    _log.warning("[%s] %s", item.server, item)
+                if (text := str(item)) not in known and item.server in by_name:
+                    _log.warning("[%s] %s", item.server, by_name[item.server].redact(text))
             return
 
     def _current_members(

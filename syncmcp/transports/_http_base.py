@@ -226,7 +226,7 @@ class HttpSender(Transport):
         self._open_exchanges: set[AbortableExchange] = set()
         self._alarm = Alarm(self._lock, self._abort_expired)
         self._closed = False
-        self._limited_log = LimitedLog()
+        self._limited_log = LimitedLog(self._secrets)
         self._post_pool = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
     @abstractmethod

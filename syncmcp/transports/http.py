@@ -326,7 +326,7 @@ class HttpTransport(HttpSender):
                     raise self._error_for(response, headers, body)
             elif status == 200:
                 if initialize:
-                    self._endpoint.session_id = reply.session_id(response)
+                    self._start_session(reply.session_id(response), headers)
                 self._read_success(out, exchange, response, headers)
             elif 200 <= status < 300:
                 raise ProtocolError(
@@ -336,6 +336,12 @@ class HttpTransport(HttpSender):
                 self._read_error(out, exchange, response, headers)
         finally:
             finish(exchange, response)
+
+    def _start_session(self, session_id: str | None, headers: Mapping[str, Any]) -> None:
+        self._endpoint.session_id = session_id
+        if session_id is not None:  # the rest of the response may repeat it
+            self._secrets.add(session_id, "session_id")
+            self._secrets.add_headers(headers)  # still among the newest
 
     def _read_success(
         self,

@@ -129,6 +129,8 @@ class SseTransport(HttpSender):
                 raise reply.error_for_content_type(response, body, self._secrets)
             self._stream = _Stream(exchange, response, events)
             self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
+            self._secrets.add_url(self._post_url)  # it has the id of the session
+            self._secrets.add_headers(headers)  # still among the newest
             _remove_read_timeout(response)
         except BaseException:
             finish(exchange, response)

@@ -336,6 +336,8 @@ def test_the_companys_word_is_exchanged_for_a_token(desk: TokenDesk, idp: Identi
     }
     assert basic(second).startswith("a-client:secret-canary")
     assert desk.server.authorizations == []
+    for secret in ("id-token-canary", "idp-secret-canary", "jag-1-very-secret"):
+        assert auth.secrets.redact(f"<{secret}>") == "<***>"
 
 
 def test_a_public_client_names_itself_at_the_identity_provider(

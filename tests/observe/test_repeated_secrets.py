@@ -1,0 +1,256 @@
+"""A server that repeats a secret of ours in an unusual place finds it masked there, too."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from requests import PreparedRequest, Response
+from requests.auth import AuthBase
+
+import syncmcp
+from syncmcp import Client, ClientGroup, Http, McpError
+from syncmcp._base.secrets import MOST_SENT, Secrets
+from syncmcp._concurrency.limited_log import LimitedLog
+from syncmcp.errors import ConnectFailed
+from syncmcp.testing import Recording, ScriptedPeer, Server, serve_http
+from syncmcp.testing import script as s
+from tests.auth.authorization_server import call, signed_in
+from tests.support.scripts import EVERYTHING, NEW, OLD
+from tests.transports.http_peer import RawServer, Request
+
+TOKEN = "t0ken-aaaa-bbbb-cccc"
+SESSION = "session-0123456789"
+
+
+def target(url: str) -> Http:
+    return Http(url, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+def shown_by(function: Callable[[], object], caplog: pytest.LogCaptureFixture) -> str:
+    """What an error, its traceback and the log show of what `function` does."""
+    caplog.set_level(logging.DEBUG)
+    text = ""
+    try:
+        function()
+    except McpError as error:
+        text = "".join(traceback.format_exception(error))
+    return text + "".join(map(logging.Formatter().format, caplog.records))
+
+
+@pytest.mark.parametrize(("mode", "method"), [("legacy", "initialize"), (NEW, "server/discover")])
+def test_the_handshake(mode: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = {
+        "protocolVersion": TOKEN,
+        "supportedVersions": [TOKEN],
+        "capabilities": {},
+        "serverInfo": {"name": TOKEN, "version": TOKEN},
+    }
+    with ScriptedPeer([s.expect(method), s.reply(answer)]) as peer:
+        client = Client(target(peer.url), mode=mode, retry=None, open_timeout=5)
+        shown = shown_by(client.open, caplog)
+    assert "revision" in shown
+    assert TOKEN not in shown
+
+
+def test_a_tool_that_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": TOKEN}}}
+    server = Server("one")
+    for number in range(3):
+        server.add_tool(lambda a: 1, name=f"{TOKEN}-{number}", input_schema=schema)
+
+    def use() -> None:
+        with syncmcp.connect(target(http.url), mode=NEW) as client:
+            client.list_tools()
+
+    with serve_http(server) as http:
+        shown = shown_by(use, caplog)
+    assert TOKEN not in shown
+    assert shown.count("is left out") == 3
+
+
+@pytest.mark.parametrize("place", ["input", "output", "log"])
+def test_a_schema(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"type": "object", "required": [TOKEN], "properties": {TOKEN: {"const": TOKEN}}}
+    tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": schema}
+    if place == "input":
+        tool = {"name": "t", "inputSchema": schema}
+    result = {"content": [{"type": "text", "text": "x"}], "structuredContent": {TOKEN: 1}}
+    lists = [s.expect("tools/list"), s.reply({"tools": [tool]})]
+    calls = [s.expect("tools/call"), s.reply(result)]
+    steps = [*lists, *(lists if place == "input" else [*calls, *lists])]
+    with ScriptedPeer([*s.handshake(OLD, capabilities=EVERYTHING), *steps]) as peer:
+        options: dict[str, Any] = {
+            "validate_input": True,
+            "validate_output": "warn" if place == "log" else "raise",
+        }
+        with Client(target(peer.url), mode=OLD, retry=None, **options) as client:
+            client.list_tools()
+            shown = shown_by(partial(client.call_tool, "t", {TOKEN: 2}), caplog)
+    assert "\nsyncmcp.errors.Invalid" in shown or "the result of the tool 't'" in shown, shown
+    assert TOKEN not in shown.replace(f'"{TOKEN}":2', "")
+
+
+def test_a_group_tells_that_a_name_clashes(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("one")
+    for name in (TOKEN, f"{TOKEN}2"):
+        server.add_tool(lambda: 1, name=name)
+    with serve_http(server) as http:
+        group = ClientGroup({"a": target(http.url)}, name_hook=lambda name, server: "same")
+        with group:
+            shown = shown_by(group.refresh, caplog)
+    assert "is left out" in shown
+    assert TOKEN not in shown
+
+
+def test_what_a_server_can_provoke_in_the_log_has_no_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    log = LimitedLog(Secrets([TOKEN]))
+    for number in range(3):
+        pad = "x" * (1000 - len(TOKEN) // 2)
+        log.log(
+            logging.getLogger("syncmcp"), logging.INFO, "%s, %r, %s, %d",
+            ValueError(TOKEN), TOKEN, f"{pad}{TOKEN}", number,
+        )  # fmt: skip
+    log.flush()
+    assert len(caplog.records) == 2
+    assert TOKEN[:6] not in caplog.text
+
+
+def test_a_session_and_cookies_that_were_just_received(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    def serve(request: Request) -> None:
+        connection = request.connection
+        if request.method != "POST":
+            connection.respond(405)
+        elif request.message["method"] == "initialize":
+            names = {"name": SESSION, "version": "cookie-value-1"}
+            opened = {"protocolVersion": OLD, "capabilities": {}, "serverInfo": names}
+            headers = {"Mcp-Session-Id": SESSION, "Set-Cookie": "a=cookie-value-1"}
+            connection.json({"jsonrpc": "2.0", "id": request.id, "result": opened}, headers=headers)
+        elif request.id is None:
+            connection.respond(202)
+        else:
+            connection.result(request)
+
+    peer = RawServer(serve)
+    try:
+        client = Client(Recording(Http(peer.url), tmp_path / "r"), mode="legacy", retry=None)
+        with client:
+            shown = shown_by(client.ping, caplog)
+    finally:
+        peer.close()
+    shown += (tmp_path / "r").read_text()
+    assert SESSION not in shown
+    assert "cookie-value-1" not in shown
+
+
+def test_the_session_of_an_older_server(caplog: pytest.LogCaptureFixture) -> None:
+    def serve(request: Request) -> None:
+        connection = request.connection
+        if request.method == "GET":
+            connection.start_events()
+            connection.chunk(f"event: endpoint\ndata: /post?s={SESSION}\n\n".encode())
+            connection.ended.wait(30)
+        else:
+            connection.respond(400, f"bad {SESSION}".encode())
+
+    peer = RawServer(serve)
+    try:
+        client = Client(Http(peer.url, transport="sse"), mode="legacy", retry=None)
+        shown = shown_by(client.open, caplog)
+        client.close()
+    finally:
+        peer.close()
+    assert "body began with: bad ***" in shown
+    assert SESSION not in shown
+
+
+class Renewing(AuthBase):
+    """Sends a refused request again, with another token."""
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        request.headers["Authorization"] = "Bearer an-older-one"
+        request.register_hook("response", self.renew)  # type: ignore[no-untyped-call]
+        return request
+
+    def renew(self, response: Response, **options: Any) -> Response:
+        if response.status_code != 401:
+            return response
+        response.close()
+        request = response.request.copy()
+        request.headers["Authorization"] = f"Bearer {TOKEN}"
+        again: Response = response.connection.send(request, **options)  # type: ignore[attr-defined]
+        return again
+
+
+def test_credentials_that_a_hook_sends(caplog: pytest.LogCaptureFixture) -> None:
+    def serve(request: Request) -> None:
+        renewed = TOKEN in request.headers["authorization"]
+        request.connection.respond(500 if renewed else 401, f"bad {TOKEN}".encode())
+
+    peer = RawServer(serve)
+    try:
+        client = Client(Http(peer.url, auth=Renewing()), mode="legacy", retry=None)
+        shown = shown_by(client.open, caplog)
+    finally:
+        peer.close()
+    assert "HTTP 500; body began with: bad ***" in shown
+    assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("place", ["cookies", "session"])
+def test_what_is_received_pushes_out_nothing_that_was_just_sent(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = 0
+
+    def serve(request: Request) -> None:
+        nonlocal count
+        count += 1
+        connection = request.connection
+        if place == "session":
+            connection.json(
+                {"jsonrpc": "2.0", "id": request.id, "result": {"protocolVersion": TOKEN}},
+                headers={"Mcp-Session-Id": f"session-{count:05}"},
+            )
+        else:
+            head = b"HTTP/1.1 500 Oh\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
+            body = f"bad {TOKEN}".encode()
+            cookies = "".join(f"Set-Cookie: c{n}=v{count:04}-{n:04}\r\n" for n in range(49))
+            connection.write(head % len(body) + cookies.encode() + b"\r\n" + body)
+
+    peer = RawServer(serve)
+    shown = ""
+    try:
+        http = Http(peer.url, headers=lambda: {"Authorization": f"Bearer {TOKEN}"})
+        for number in range(MOST_SENT - 20):
+            http.secrets.add(f"filled-{number:05}")
+        for _ in range(25 if place == "session" else 8):
+            client = Client(http, mode="legacy", retry=None)
+            shown += shown_by(client.open, caplog)
+            client.close()
+            caplog.clear()
+    finally:
+        peer.close()
+    assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("way", ["request", "login"])
+def test_the_address_of_a_request_of_signing_in(way: str) -> None:
+    with signed_in(refresh=False) as (resource, auth, _):
+        assert auth.token is not None
+        token = auth.token.access_token
+        resource.authorization_server.expire()
+        resource.challenge = f'Bearer resource_metadata="http://127.0.0.1:1/{token}"'
+        with pytest.raises(ConnectFailed) as caught:
+            auth.login() if way == "login" else call(resource, auth)
+    assert "[http://127.0.0.1:1/***]" in str(caught.value)
+    assert token not in "".join(traceback.format_exception(caught.value))
