@@ -187,7 +187,7 @@ class Renewing(AuthBase):
         response.close()
         request = response.request.copy()
         request.headers["Authorization"] = f"Bearer {TOKEN}"
-        again: Response = response.connection.send(request, **options)  # type: ignore[attr-defined]
+        again: Response = response.connection.send(request, **options)
         return again
 
 
