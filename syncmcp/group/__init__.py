@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from typing_extensions import Self, Unpack
+from typing_extensions import ParamSpec, Self, Unpack
 
 from syncmcp._base.checks import refuse_coroutines, seconds, text
 from syncmcp._client.client import Client
-from syncmcp._client.core import core_of
+from syncmcp._client.core import HasCore, core_of
 from syncmcp._client.functions import ToolFunction
+from syncmcp._client.operation import BoundOperation, Operation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture, failed_future
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
@@ -30,8 +31,7 @@ from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
-from syncmcp.group.catalog import Catalog, Routed, by_key, completable
-from syncmcp.group.keys import Kind, NameHook, Offered
+from syncmcp.group.catalog import Catalog, Find, Kind, NameHook, by_key, completable
 from syncmcp.group.listening import GroupSubscription, listen
 from syncmcp.group.member import (
     GroupOptions,
@@ -60,7 +60,69 @@ __all__ = [
     "State",
 ]
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+# -- operations of a client as operations of a group: routed by their first argument --------------
+
+
+class Routed(Generic[P, R]):
+    """Descriptor of a group's operation, which is sent to the server of its first argument."""
+
+    def __init__(self, operation: Operation[P, R], find: Find) -> None:
+        self.operation = operation
+        self.find = find
+        self.__name__ = operation.__name__
+        self.__doc__ = operation.__doc__
+        self.__signature__ = operation.__signature__
+        _, first, *_ = operation.__signature__.parameters
+        self.first = first
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Routed[P, R]: ...
+    @overload
+    def __get__(self, group: ClientGroup, owner: type) -> BoundRoute[P, R]: ...
+    def __get__(self, group: ClientGroup | None, owner: type) -> Routed[P, R] | BoundRoute[P, R]:
+        return self if group is None else BoundRoute(self, group)
+
+
+class BoundRoute(BoundOperation[P, R]):
+    """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
+
+    __slots__ = ("_group", "_routed")
+
+    def __init__(self, routed: Routed[P, R], group: ClientGroup) -> None:
+        # The group is only named in the `repr`: each call has the client of a server.
+        super().__init__(routed.operation, cast("HasCore", group))
+        self._routed = routed
+        self._group = group
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Send the request and block until its result has arrived."""
+        result: R = self._call(BoundOperation.__call__, args, kwargs)
+        return result
+
+    def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
+        """Send the request and return a future of its result at once."""
+        result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
+        return result
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
+        """Send the request; return an iterator of its notifications, which has its result."""
+        result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
+        return result
+
+    def _call(
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        routed, named = self._routed, dict(kwargs)
+        what = args[0] if args else named.pop(routed.first, None)
+        client, _, its_name = self._group._state.route(lambda catalog: routed.find(catalog, what))
+        return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._routed.__doc__
 
 
 class ClientGroup:
@@ -221,7 +283,7 @@ class ClientGroup:
             UsageError: There is no such tool, or an option is invalid.
             ClosedError: The group is not open.
         """
-        client, _, found = self._route(lambda catalog: catalog.find_with_model("tools", name))
+        client, _, found = self._state.route(lambda catalog: catalog.find_with_model("tools", name))
         core_of(client).resolve(options)  # invalid options are raised here, not at the first call
         return ToolFunction(client, found, options)
 
@@ -400,7 +462,7 @@ class ClientGroup:
         uris_by_server: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
             text(key, "uri")
-            _, name, uri = self._route(partial(Catalog.route, kind="resources", what=key))
+            _, name, uri = self._state.route(partial(Catalog.route, kind="resources", what=key))
             uris_by_server.setdefault(name, []).append(uri)
         lists = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
@@ -413,9 +475,6 @@ class ClientGroup:
         )
 
     # -- internals -------------------------------------------------------------------------------
-
-    def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, str, R]:
-        return self._state.route(find)
 
     def _clients_named(self, servers: Iterable[str] | None) -> dict[str, Client]:
         clients = self._state.clients()

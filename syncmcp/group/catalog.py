@@ -1,34 +1,277 @@
-"""The merged items of a group's servers by key, and the routing of operations by key."""
+"""The merged items of a group's servers by key: which keys they get, and what a key leads to.
+
+Servers choose the names of their items, the program chooses the names of the servers. So a key that
+begins with a server's name is that server's alone, whatever the others call their items; and an
+item that cannot get a key of its own is left out, while all others stay.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
-
-from typing_extensions import ParamSpec
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp import types
-from syncmcp._client.client import Client
-from syncmcp._client.core import HasCore
-from syncmcp._client.operation import BoundOperation, Operation, ResultStream
-from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._base.text import shorten, visible
 from syncmcp.errors import McpError, UsageError
-from syncmcp.group.keys import (
-    IDENTITY,
-    KINDS,
-    Assignment,
-    Kind,
-    LeftOut,
-    Lists,
-    NameHook,
-    Offered,
-    is_free_for,
-    one_of,
+from syncmcp.handlers.context import ConnectedServer
+
+Kind = Literal["tools", "resources", "resource_templates", "prompts"]
+
+KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "resource_templates", "prompts")
+
+IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
+    {"tools": "name", "resources": "uri", "resource_templates": "uri_template", "prompts": "name"}
 )
+"""The attribute that identifies an item within its server."""
+
+NameHook: TypeAlias = "Callable[[str, ConnectedServer], str]"
+"""Returns the key of an item, given its name (or URI, or URI template) and its server."""
+
+LONGEST_NAME: Final = 256
+"""The longest name of a tool or prompt in a group, in characters."""
+
+LONGEST_URI: Final = 8192
+"""The longest URI or URI template in a group, in characters."""
+
+_SHOWN: Final = 80
+
+# Characters that are hard to tell apart, or that models and people mix up.
+_LOOKS: Final = str.maketrans("-./ 01i|", "____olll")
+_NEW_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# Names of tools and prompts that may stand without the name of their server.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class Offered(NamedTuple):
+    """An item of one server: its name, URI or URI template there, and its model as sent there."""
+
+    server: str
+    name: str
+    model: Any
+
+
+class Lists(NamedTuple):
+    """The lists of one server, and its description."""
+
+    server: ConnectedServer
+    tools: tuple[Any, ...]
+    resources: tuple[Any, ...]
+    resource_templates: tuple[Any, ...]
+    prompts: tuple[Any, ...]
+
+
+class LeftOut(NamedTuple):
+    """An item that the group does not have, and why: `error` if the `NameHook` failed."""
+
+    server: str
+    kind: Kind
+    name: str
+    reason: str
+    error: UsageError | None = None
+
+    def __str__(self) -> str:
+        what = one_of(self.kind)
+        return f"the {what} {visible(shorten(self.name, _SHOWN))!r} is left out: {self.reason}"
+
+
+class Assignment:
+    """Assigns keys to the items of one kind.
+
+    `before` has the items with their keys up to now, `updates` the new lists of some servers, and
+    `servers` the names of all. Without a `hook`, keys are made from the names of items and servers.
+
+    Attributes:
+        left_out: The items of `updates` that get no key.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        before: Mapping[str, Offered],
+        updates: Mapping[str, Lists],
+        servers: Collection[str],
+        hook: NameHook | None,
+    ) -> None:
+        self._kind: Kind = kind
+        self._updates = updates
+        self._servers = servers
+        self._hook = hook
+        self.left_out: list[LeftOut] = []
+        self._keys: dict[str, Offered] = {}
+        self._held: dict[tuple[str, str], str] = {}
+        # Without a hook, a server that joins gets the keys that begin with its name.
+        self._displaced: list[Offered] = []
+        for key, item in before.items():
+            stays = hook is not None or is_free_for(kind, key, item.server, servers)
+            if item.server in updates:
+                if stays:
+                    self._held[item[:2]] = key
+            elif stays:
+                self._keys[key] = item
+            else:
+                self._displaced.append(item)
+
+    def run(self) -> dict[str, Offered]:
+        """Return all items of the kind by key: those of other servers, and those of the updates.
+
+        Raises a `UsageError` if the hook gives items of two servers the same key, whatever their
+        servers.
+        """
+        offered = [*self._displaced, *self._usable()]
+        given = self._by_hook(offered) if self._hook is not None else self._by_name(offered)
+        # In the order of the lists, not in the order in which the keys were given.
+        for item in offered:
+            if item[:2] in given:
+                self._keys[given[item[:2]]] = item
+        return self._keys
+
+    def _usable(self) -> Iterator[Offered]:
+        for server, lists in self._updates.items():
+            seen: set[str] = set()
+            for model in getattr(lists, self._kind):
+                name = getattr(model, IDENTITY[self._kind])
+                item = Offered(server, name, model)
+                problem = "its server lists it twice" if name in seen else self._problem(name)
+                seen.add(name)
+                if problem is None:
+                    yield item
+                else:
+                    self._leave_out(item, problem)
+
+    def _problem(self, name: str) -> str | None:
+        longest = LONGEST_NAME if _is_named(self._kind) else LONGEST_URI
+        if not name.strip():
+            return "it has no name"
+        if len(name) > longest:
+            return f"its name has more than {longest} characters"
+        if visible(name) != name:
+            return "its name has control characters or hidden ones"
+        return None
+
+    def _leave_out(self, item: Offered, reason: str, error: UsageError | None = None) -> None:
+        self.left_out.append(LeftOut(item.server, self._kind, item.name, reason, error))
+
+    def _by_name(self, offered: list[Offered]) -> dict[tuple[str, str], str]:
+        """Make keys from names: the held one, the own name, or that behind the server's name."""
+        users: defaultdict[str, set[str]] = defaultdict(set)
+        for key, item in self._keys.items():
+            users[_letters(self._kind, key)].add(item.server)
+        for item in (*self._keys.values(), *offered):
+            for text in (item.name, _prefixed(item)):
+                users[_letters(self._kind, text)].add(item.server)
+        given = {item[:2]: self._held[item[:2]] for item in offered if item[:2] in self._held}
+        taken = {*self._keys, *given.values()}
+        for item in offered:
+            if item[:2] in given:
+                continue
+            alone = users[_letters(self._kind, item.name)] == {item.server}
+            plain = alone and (_PLAIN.fullmatch(item.name) or not _is_named(self._kind))
+            for key in (item.name, _prefixed(item))[0 if plain else 1 :]:
+                if key not in taken and is_free_for(self._kind, key, item.server, self._servers):
+                    given[item[:2]] = key
+                    taken.add(key)
+                    break
+            else:
+                self._leave_out(
+                    item, f"another {one_of(self._kind)} may have its key {_prefixed(item)!r}"
+                )
+        return given
+
+    def _by_hook(self, offered: list[Offered]) -> dict[tuple[str, str], str]:
+        """Ask the hook. Of items with one key that is kept which has it, or the shorter name.
+
+        A key is made of the names of server and item. The shorter the name of the item is, the more
+        of the key is the program's choice, and the less the server's.
+        """
+        keyed: list[tuple[Offered, str]] = []
+        for item in offered:
+            try:
+                keyed.append((item, self._hook_key(item.name, item)))
+            except UsageError as error:
+                self._leave_out(item, error.message, error)
+        keyed.sort(key=lambda each: (self._held.get(each[0][:2]) != each[1], len(each[0].name)))
+        owners = dict(self._keys)
+        given: dict[tuple[str, str], str] = {}
+        for item, key in keyed:
+            other = owners.get(key)
+            if other is None:
+                owners[key] = item
+                given[item[:2]] = key
+                continue
+            if other.server != item.server and self._hook_key(other.name, item) == key:
+                raise UsageError(
+                    f"two things of the group would both have {key!r}: {other.server!r}"
+                    f" ({other.name!r}) and {item.server!r} ({item.name!r}); that is what"
+                    " name_hook calls them, whatever the server"
+                )
+            self._leave_out(
+                item, f"its key {key!r} is that of {visible(other.name)!r} of {other.server!r}"
+            )
+        return given
+
+    def _hook_key(self, name: str, item: Offered) -> str:
+        """Return what the hook calls `name` at the server of `item`."""
+        assert self._hook is not None
+        try:
+            key: object = self._hook(name, self._updates[item.server].server)
+        except Exception as error:
+            raise UsageError(
+                f"name_hook failed for {name!r} of {item.server!r}: {error!r}"
+            ) from error
+        if not isinstance(key, str) or not key:
+            raise UsageError(
+                f"name_hook is to return a string that is not empty, not {key!r}, for {name!r} of"
+                f" {item.server!r}"
+            )
+        return key
+
+
+def is_free_for(kind: Kind, key: str, server: str, servers: Collection[str]) -> bool:
+    """Whether no other server has the right to a key: its name is the key, or stands before a `_`.
+
+    If several names do, the longest counts. Names that look alike are the same name.
+    """
+    look = _look(kind, key)
+    names = {_look(kind, name) for name in servers}
+    owners = [name for name in names if f"{look}_".startswith(f"{name}_")]
+    return not owners or max(owners, key=len) == _look(kind, server)
+
+
+def one_of(kind: Kind) -> str:
+    """The word for one item of a kind."""
+    return kind.removesuffix("s").replace("_", " ")
+
+
+def _prefixed(item: Offered) -> str:
+    return f"{item.server}_{item.name}"
+
+
+def _is_named(kind: Kind) -> bool:
+    return IDENTITY[kind] == "name"
+
+
+def _look(kind: Kind, name: str) -> str:
+    """What is the same for two names that a person or a model may take for each other."""
+    if not _is_named(kind):
+        return name
+    words = _NEW_WORD.sub("_", unicodedata.normalize("NFKC", name))
+    return words.casefold().translate(_LOOKS)
+
+
+def _letters(kind: Kind, name: str) -> str:
+    """The look of a name without what separates its words."""
+    return _look(kind, name).replace("_", "") if _is_named(kind) else name
+
+
+# -- the catalog ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -166,22 +409,8 @@ def _quoted(keys: Iterable[str]) -> str:
     return ", ".join(map(repr, keys))
 
 
-# -- operations of a client as operations of a group: routed by their first argument --------------
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
 Find: TypeAlias = Callable[[Catalog, Any], tuple[Offered, Any]]
 """Finds an item for the first argument of an operation, and the argument for its server."""
-
-
-class Router(Protocol):
-    """The interface of a group for its routed operations."""
-
-    def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, str, Any]:
-        """The client and name of the server of the item that `find` returns, and the argument."""
-        ...
 
 
 def by_key(kind: Kind) -> Find:
@@ -218,62 +447,3 @@ def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
     if not found:
         raise errors["resource_templates" if "{" in key or "://" in key else "prompts"]
     return found[0]
-
-
-class Routed(Generic[P, R]):
-    """Descriptor of a group's operation, which is sent to the server of its first argument."""
-
-    def __init__(self, operation: Operation[P, R], find: Find) -> None:
-        self.operation = operation
-        self.find = find
-        self.__name__ = operation.__name__
-        self.__doc__ = operation.__doc__
-        self.__signature__ = operation.__signature__
-        _, first, *_ = operation.__signature__.parameters
-        self.first = first
-
-    @overload
-    def __get__(self, group: None, owner: type) -> Routed[P, R]: ...
-    @overload
-    def __get__(self, group: Router, owner: type) -> BoundRoute[P, R]: ...
-    def __get__(self, group: Router | None, owner: type) -> Routed[P, R] | BoundRoute[P, R]:
-        return self if group is None else BoundRoute(self, group)
-
-
-class BoundRoute(BoundOperation[P, R]):
-    """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
-
-    __slots__ = ("_group", "_routed")
-
-    def __init__(self, routed: Routed[P, R], group: Router) -> None:
-        # The group is only named in the `repr`: each call has the client of a server.
-        super().__init__(routed.operation, cast("HasCore", group))
-        self._routed = routed
-        self._group = group
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Send the request and block until its result has arrived."""
-        result: R = self._call(BoundOperation.__call__, args, kwargs)
-        return result
-
-    def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Send the request and return a future of its result at once."""
-        result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
-        return result
-
-    def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Send the request; return an iterator of its notifications, which has its result."""
-        result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
-        return result
-
-    def _call(
-        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        routed, named = self._routed, dict(kwargs)
-        what = args[0] if args else named.pop(routed.first, None)
-        client, _, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
-        return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        return self._routed.__doc__

@@ -28,7 +28,7 @@ from syncmcp.errors import (
     SubscriptionLost,
     UsageError,
 )
-from syncmcp.group.keys import KINDS, Lists
+from syncmcp.group.catalog import KINDS, Lists
 from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.handlers.roots import Roots, as_roots
 from syncmcp.servers_file.entry import ServerEntry

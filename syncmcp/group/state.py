@@ -16,8 +16,7 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SingleFlight
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
-from syncmcp.group.catalog import Catalog
-from syncmcp.group.keys import Lists, NameHook, Offered
+from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
 from syncmcp.group.member import ENDED_STATES, GroupMember, GroupOptions, Source, fetch, run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError

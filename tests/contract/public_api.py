@@ -19,7 +19,7 @@ from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_arg
 
 from syncmcp._client.batch import Collected
 from syncmcp._client.operation import Operation
-from syncmcp.group.catalog import Routed
+from syncmcp.group import Routed
 
 MODULES = (
     "syncmcp",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp import ClientGroup, UsageError
-from syncmcp.group.keys import LONGEST_NAME, Assignment, Lists, NameHook, Offered
+from syncmcp.group.catalog import LONGEST_NAME, Assignment, Lists, NameHook, Offered
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import Tool
 from tests.support.shops import known, shop

@@ -176,7 +176,8 @@ class TestRouting:
             listed = group.resources["b_shop://x/hours"]
             assert listed.uri == "shop://x/hours"
             before = group.clients["b"]
-            assert group._route(lambda catalog: catalog.route("resources", listed))[0] is before
+            client, *_ = group._state.route(lambda catalog: catalog.route("resources", listed))
+            assert client is before
             assert group.read_resource("b_shop://x/hours").text == "hours of x"
             for uri in ("shop://x/hours", "shop://x/goods/fish"):
                 with pytest.raises(UsageError):
