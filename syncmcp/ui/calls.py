@@ -36,7 +36,13 @@ def wants_word(question: Question) -> bool:
 
 def arguments_text(call: ToolCall) -> str:
     """All arguments of a call as JSON."""
-    return _as_json(dict(call.arguments), indent=2)
+    return "".join(arguments_parts(call))
+
+
+def arguments_parts(call: ToolCall) -> Iterator[str]:
+    """The parts of `arguments_text`, which may be far longer than the arguments."""
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=2, default=str)
+    return encoder.iterencode(dict(call.arguments))
 
 
 def arguments_overview(call: ToolCall) -> str:
@@ -63,5 +69,5 @@ def _overview(call: ToolCall) -> Iterator[str]:
         yield f"{both_ends(_as_json(name), _MOST_OF_NAME)}: {shown}"
 
 
-def _as_json(value: Any, *, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

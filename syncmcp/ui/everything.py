@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from syncmcp.approval import ToolCall
 from syncmcp.errors import UsageError
 from syncmcp.types import CreateMessageResult
-from syncmcp.ui.calls import arguments_text
+from syncmcp.ui.calls import arguments_parts
 
 if TYPE_CHECKING:
     from syncmcp.approval import Question
@@ -43,16 +43,18 @@ def check_length(question: Question) -> None:
     """
     request, answer = question.request, question.answer
     if isinstance(request, ToolCall):
-        text = arguments_text(request)
-    elif isinstance(answer, CreateMessageResult):
-        text = everything(answer)
-    else:  # a request to a model, a form, a link, or the roots
-        text = everything(request)
-    if len(text) > MOST_SHOWN:
-        raise UsageError(
-            f"the question has {len(text):,} characters, and a person is shown {MOST_SHOWN:,}",
-            server=question.server.name,
-        )
+        parts = arguments_parts(request)
+    else:  # an answer of a model; or a request to one, a form, a link, or the roots
+        sent = answer if isinstance(answer, CreateMessageResult) else request
+        parts = _lines(sent.to_wire(), "")
+    length = 0
+    for part in parts:  # no further: indentation may make the text far longer than the question
+        length += len(part)
+        if length > MOST_SHOWN:
+            raise UsageError(
+                f"the question has more characters than a person is shown: {MOST_SHOWN:,}",
+                server=question.server.name,
+            )
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:

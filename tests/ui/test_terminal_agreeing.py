@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -510,6 +511,32 @@ def test_what_is_too_long_to_be_shown_is_asked_of_nobody(
     """At a terminal and in a browser: a server decides how long it is."""
     with Browser(open_page=None) as browser:
         for interface in (terminal, browser):
-            with pytest.raises(UsageError, match=r"a person is shown 1,000,000"):
+            with pytest.raises(UsageError, match=r"than a person is shown: 1,000,000"):
                 getattr(interface, method)(*asking_about("x" * 1_000_001))
     assert person.screen == ""
+
+
+@pytest.mark.parametrize(
+    "made_of",
+    [
+        lambda deep: question("sampling", about.sampling("x", metadata={"a": deep})),
+        lambda deep: question("tool", ToolCall("x", {"a": deep}, None)),
+    ],
+    ids=["request", "call"],
+)
+def test_what_is_too_long_to_be_shown_is_not_made(
+    terminal: Terminal, made_of: Callable[[Any], Any]
+) -> None:
+    """Each of many values would be indented by the depth that it is at."""
+    deep: Any = [0] * 50_000
+    for _ in range(150):
+        deep = [deep]
+    long = made_of(deep)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="than a person is shown"):
+            terminal.review(long)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 5_000_000
