@@ -204,6 +204,11 @@ class ConnectedServer:
         return f"<ConnectedServer {self.name} {self.revision}>"
 
 
+def is_named_by_file(server: ConnectedServer) -> bool:
+    """Whether a file of servers that needs approval chose the name of a server."""
+    return isinstance(server.name, FileChosenName)
+
+
 def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
     """A copy of `server` with another name."""
     other = copy.copy(server)

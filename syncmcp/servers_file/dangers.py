@@ -318,6 +318,8 @@ _WITH_VALUE = frozenset(
     {
         *("-W", "-X", "-I", "-C", "-r", "--require", "--import", "--loader", "--conditions"),
         *("--check-hash-based-pycs", "--title", "--env-file", "--experimental-loader"),
+        *("--input-type", "--watch-path", "--disable-warning", "--openssl-config"),
+        *("-d", "-l", "-E", "-L", "-J", "-cp", "-classpath", "--class-path", "-pa", "-pz"),
     }
 )
 

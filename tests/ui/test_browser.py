@@ -22,6 +22,7 @@ from syncmcp._concurrency.cancel import CancelToken
 from syncmcp.approval import Decision, Question, ToolCall, Verdict
 from syncmcp.errors import ClosedError, Denied, UsageError
 from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers.context import FileChosenName
 from syncmcp.handlers.forms import UnsupportedForm
 from syncmcp.handlers.links import UnsafeLink
 from syncmcp.handlers.roots import Roots
@@ -1024,6 +1025,15 @@ class TestForeignText:
         assert "“bank, which this program trusts”" in page.text
         browser.close()
         asked.answer()
+
+    def test_a_name_that_a_file_chose_is_told_as_such(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        for name, told in ((FileChosenName("bank"), True), ("bank", False)):
+            asked, page = visitor.ask("form", form(), context(server(name)))
+            assert ("bank, a name that a file of servers chose." in page.text) is told
+            visitor.send(page, "decline")
+            asked.answer()
 
     def test_markdown_takes_no_time_to_speak_of(self, visitor: Visitor) -> None:
         for text in ("*a" * 25_000, "`" * 50_000, "**" * 25_000, "> " * 25_000, "#\n" * 25_000):

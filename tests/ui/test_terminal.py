@@ -17,12 +17,14 @@ import pytest
 
 from syncmcp.errors import UsageError
 from syncmcp.handlers import CausingCall
+from syncmcp.handlers.context import FileChosenName
 from syncmcp.handlers.forms import UnsupportedForm
 from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import PATIENCE, Clock
+from tests.ui import asking as made
 from tests.ui.person import (
     CLEAR_LINE,
     CTRL_C,
@@ -54,6 +56,15 @@ EVERY_KIND = {
     },
     "required": ["name", "agree", "days"],
 }
+
+
+def test_a_name_that_a_file_chose_is_told_as_such(person: Person, asking: Asking) -> None:
+    """It may be the name of another server, which the program chose."""
+    for name, told in ((FileChosenName("bank"), 1), ("bank", 1)):
+        answer = asking("form", form(), made.context(made.server(name)))
+        person.answers("» Fill in the form", CTRL_C)
+        assert answer.result(PATIENCE).action == "cancel"
+        assert person.screen.count("A file of servers chose this name, not this program.") == told
 
 
 @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")

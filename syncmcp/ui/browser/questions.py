@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from syncmcp._concurrency.timing import Deadline
+from syncmcp.handlers.context import is_named_by_file
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
@@ -67,6 +68,7 @@ class Card(ABC, Generic[A]):
         self.question = question
         self.server = question.server
         self.server_name = question.server.name
+        self.named_by_file = is_named_by_file(question.server)
         self.state: State = "waiting"
         self.outcome = ""
         self.answer: A | None = None

@@ -28,6 +28,7 @@ from rich.text import Text
 
 from syncmcp._base.terminal import discard_input
 from syncmcp._concurrency.timing import Deadline
+from syncmcp.handlers.context import is_named_by_file
 from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
@@ -155,10 +156,15 @@ class Screen:
             atexit.unregister(restore)
 
     def banner(self, server: ConnectedServer, wants: str) -> None:
-        """Print the program's name for the server and the request; quote the server's own name."""
+        """Print the program's name for the server and the request; quote the server's own name.
+
+        The name that a file of servers chose, which may pass for another server's, is told as such.
+        """
         self.say()
         self._server_name = short_name(server.name)
         self.headline(f"{self._server_name} {wants}")
+        if is_named_by_file(server):
+            self.say("A file of servers chose this name, not this program.")
         if (info := server.info) is not None:
             self.say("It says of itself:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
