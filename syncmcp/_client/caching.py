@@ -46,8 +46,8 @@ _log = logging.getLogger("syncmcp.cache")
 class ResultCache:
     """The cached results of one client, and the changes that invalidate them.
 
-    Other clients may use the store if it is `shared`. `offer` returns the capabilities that the
-    client offers at the moment.
+    `given` is the option `cache`; other clients may use the store too, unless it is `True`. `offer`
+    returns the capabilities that the client offers at the moment.
 
     Attributes:
         runs_user_code: True if the store is code of the program, which the reader thread must not
@@ -56,19 +56,22 @@ class ResultCache:
 
     def __init__(
         self,
-        store: CacheStore,
+        given: CacheStore | bool,
         target: Target,
         *,
         extensions: Mapping[str, Any],
         offer: Callable[[], OfferedCapabilities],
-        shared: bool,
     ) -> None:
+        store: Any = MemoryCache() if given is True else given
+        if isinstance(store, type) or not isinstance(store, CacheStore):
+            raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
         self._store = store
         self.runs_user_code = not isinstance(store, MemoryCache)
         self._target = target
         # A secret part of the keys of private entries, so that no other client finds them.
         self._client_key = os.urandom(16).hex()
-        self._server = (_server_of(target) if shared else None) or self._client_key
+        shared = None if given is True else _server_of(target)
+        self._server: Any = shared or self._client_key
         self._extensions = dict(extensions)
         self._offer = offer
         # Whose results this client may use: those of everybody (`None`), and its own.
@@ -76,23 +79,6 @@ class ResultCache:
         # Guards the changes; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = InvalidationLog()
-
-    @classmethod
-    def from_option(
-        cls,
-        given: CacheStore | bool,
-        target: Target,
-        *,
-        extensions: Mapping[str, Any],
-        offer: Callable[[], OfferedCapabilities],
-    ) -> ResultCache | None:
-        """The cache for a client's option ``cache``; `None` for no cache."""
-        if given is False:
-            return None
-        store = MemoryCache() if given is True else given
-        if isinstance(store, type) or not isinstance(store, CacheStore):
-            raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
-        return cls(store, target, extensions=extensions, offer=offer, shared=given is not True)
 
     # -- invalidation ------------------------------------------------------------------------
 

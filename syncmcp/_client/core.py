@@ -104,12 +104,14 @@ class ClientCore:
         self.retry_rules = RetryRules(
             settings.retry, trusted=settings.trusted, reopens=isinstance(self._target, Http)
         )
-        self.cache = ResultCache.from_option(
-            settings.cache,
-            settings.target,
-            extensions=settings.extensions,
-            offer=lambda: handlers.offer,
-        )
+        self.cache: ResultCache | None = None
+        if settings.cache is not False:
+            self.cache = ResultCache(
+                settings.cache,
+                settings.target,
+                extensions=settings.extensions,
+                offer=lambda: handlers.offer,
+            )
         self.wire = WireLog(self.label, self._target, settings.interceptors)
         self.retry_rules.on_retry = self.wire.repeated
         self.validation = ValidationOptions.of(settings.validate_output, settings.validate_input)
@@ -154,14 +156,14 @@ class ClientCore:
                 self.ensure_connection(deadline)
                 return
             except McpError as error:
-                if retries is None:
-                    opening = Send("initialize", None)
-                    retries = RetryState(opening, options, deadline, self.retry_rules, self.label)
+                retries = retries or RetryState(
+                    Send("initialize", None), options, deadline, self.retry_rules, self.label
+                )
                 pause = retries.next_delay(error, None)
                 if pause is None:
                     raise
                 retries.record_retry(error, pause)
-            self.sleep(pause, options, deadline)
+            self.sleep(pause, deadline)
 
     def open_or_close(self, close: Callable[[], object]) -> None:
         """Open; close again if an exception prevents the caller from getting the client."""
@@ -192,10 +194,7 @@ class ClientCore:
     def ensure_connection(
         self, deadline: Deadline, cancel: CancelToken | None = None
     ) -> Connection:
-        """The live connection; opens one if there is none, or replaces a dead one.
-
-        `cancel` ends the opening by this thread, or the wait for another one that opens.
-        """
+        """The live connection; opened or replaced, if necessary, by this thread or another one."""
         connection = self.connection
         if connection is not None and connection.close_error is None:
             return connection
@@ -216,7 +215,7 @@ class ClientCore:
                 mine = self._attempt = ConnectAttempt(self.label, cancel)
                 self._last_opener = mine.thread
             if dead is not None:
-                self._clean_up_dead(dead, deadline)
+                self._clean_up_dead(dead, deadline, cancel)
             mine.check_wanted()
             return self._establish(deadline.sooner(self.settings.open_timeout))
         except McpError as error:
@@ -235,7 +234,9 @@ class ClientCore:
                 if useless is not None:
                     useless.close(deadline.sooner(self.settings.close_timeout))
 
-    def _clean_up_dead(self, dead: Connection, deadline: Deadline) -> None:
+    def _clean_up_dead(
+        self, dead: Connection, deadline: Deadline, cancel: CancelToken | None = None
+    ) -> None:
         """Close or retire a dead connection, and wait for the restart backoff."""
         if isinstance(self._target, Stdio) and self._target.restart == "never":
             raise fresh(dead.close_error or self.not_open(), delivery="not_sent")
@@ -246,13 +247,8 @@ class ClientCore:
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self.settings.close_timeout))
-        if isinstance(self._target, Http):
-            return  # no process has to be started; `retry` decides about pauses
-        pause = deadline.sooner(self._restart_backoff.next())
-        with self.lock:
-            attempt = self._attempt
-            while self.may_open and not pause.expired and not (attempt and attempt.cancelled):
-                self._changed.wait(pause.remaining())
+        if not isinstance(self._target, Http):  # there, `retry` decides about pauses
+            self.sleep(self._restart_backoff.next(), deadline, cancel)
 
     def _establish(self, deadline: Deadline) -> Connection:
         """Open a new connection. Only one thread at a time runs this."""
@@ -430,12 +426,12 @@ class ClientCore:
                     )
         return pools
 
-    def sleep(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
-        """Sleep; ends early if the call is cancelled or expires, or on `close`."""
+    def sleep(self, seconds: float, deadline: Deadline, cancel: CancelToken | None = None) -> None:
+        """Sleep; `deadline`, `cancel` and `close` end it early."""
         if not seconds:
             return
         over = Latch()
-        pause = self.pools.pause(seconds, None, deadline, options.cancel)
+        pause = self.pools.pause(seconds, None, deadline, cancel)
         call_when_cancelled(pause, over.set)
         try:
             over.wait(None)
@@ -510,10 +506,7 @@ class ClientCore:
         self.session_state.connection_lost(ConnectionLost("the stream of events is closed"))
 
     def interrupted(self, error: McpError) -> None:
-        """Reopen a lost connection in the background if there are listeners. Never blocks.
-
-        Listeners make no calls, so nothing else would reopen it for them.
-        """
+        """Reopen a lost connection for listeners, which make no calls. Never blocks."""
         with self.lock:
             # The thread that opens a connection gets its error, or looks for it at the end. The
             # replacement of a lost one may be given up: each loss counts, also while it is opened.
@@ -528,7 +521,7 @@ class ClientCore:
 
     def _reopen(self, pause: float) -> None:
         """On a pool thread, after `pause` seconds."""
-        self.sleep(pause, ResolvedOptions(None, None), Deadline(None))
+        self.sleep(pause, Deadline(None))
         try:
             self.open()
         except ClosedError:

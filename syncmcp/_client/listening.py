@@ -148,6 +148,11 @@ class SessionSubscription(SubscriptionBackend):
     def open(self, deadline: Deadline) -> None:
         core = self._core()
         assert core is not None
+        options = ResolvedOptions(None, None, undeclared=self._undeclared)
+
+        def ask(method: str, uri: str) -> None:
+            run(exchange(method, {"uri": uri}), core, options, deadline)
+
         connection = core.ensure_connection(deadline)
         connection.transport.wait_listening(deadline)
         if not connection.router.server_stream_open:
@@ -160,7 +165,6 @@ class SessionSubscription(SubscriptionBackend):
                     return
                 # Before the request: its outcome may stay unknown.
                 self._acquired_uris.append(uri)
-            ask = partial(_send, core, deadline, self._undeclared)
             core.session_state.resources.acquire(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
             # A server notifies of lists once it has got `notifications/initialized`, which has no
@@ -179,7 +183,13 @@ class SessionSubscription(SubscriptionBackend):
             held, self._acquired_uris = self._acquired_uris, []
         if core is None:
             return
-        ask = partial(_send_if_connected, core, deadline, self._undeclared)
+        options = ResolvedOptions(None, None, undeclared=self._undeclared)
+
+        def ask(method: str, uri: str) -> None:
+            connection = core.connection  # none is opened for this
+            if connection is not None and connection.close_error is None:
+                connection.request(method, {"uri": uri}, options, deadline)
+
         for uri in held:
             try:
                 core.session_state.resources.release(uri, ask)
@@ -196,23 +206,6 @@ class SessionSubscription(SubscriptionBackend):
             return
         for event in self.wanted.missed_events():
             self.put(event)
-
-
-def _send(
-    core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
-) -> None:
-    options = ResolvedOptions(None, None, undeclared=undeclared)
-    run(exchange(method, {"uri": uri}), core, options, deadline)
-
-
-def _send_if_connected(
-    core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
-) -> None:
-    """Send a request if the connection is alive; does not open one."""
-    connection = core.connection
-    if connection is not None and connection.close_error is None:
-        options = ResolvedOptions(None, None, undeclared=undeclared)
-        connection.request(method, {"uri": uri}, options, deadline)
 
 
 def _attempt(send: Send, function: Callable[[Connection], None]) -> Generator[Any, Any, None]:
@@ -336,7 +329,7 @@ class StreamSubscription(SubscriptionBackend):
         if core is None:
             return
         _log.info("[%s] listens again: %s", self._label, error)
-        core.sleep(self._backoff.next(), ResolvedOptions(None, None), Deadline(None))
+        core.sleep(self._backoff.next(), Deadline(None))
         before = self.granted
         try:
             self.open(Deadline(core.settings.open_timeout))

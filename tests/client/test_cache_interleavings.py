@@ -33,7 +33,7 @@ class Client:
     def __init__(self, store: MemoryCache) -> None:
         target = Http("https://example.com/mcp")
         self.cache: ResultCache | None = ResultCache(
-            store, target, extensions={}, offer=lambda: NO_OFFER, shared=True
+            store, target, extensions={}, offer=lambda: NO_OFFER
         )
         self.settings = SimpleNamespace(max_rounds=1)
         self.heard = dict.fromkeys(METHODS, 0)
