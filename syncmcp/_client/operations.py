@@ -36,7 +36,6 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import (
     HeaderMismatch,
-    McpError,
     NotSupported,
     ResourceNotFound,
     ServerError,
@@ -237,15 +236,8 @@ def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions
     The subscription is renewed automatically in each new session, until the client is closed.
     """
     text(uri, "uri")
-    uris = core.session_state.resources
-    new = uris.add_explicit(uri, core.resolve(options).undeclared)
-    try:
+    with core.session_state.resources.explicit(uri, core.resolve(options).undeclared):
         yield from exchange("resources/subscribe", {"uri": uri})
-    except McpError:
-        if new:
-            uris.remove_explicit(uri)
-        raise
-    uris.confirm_explicit(uri)
 
 
 @operation
@@ -451,11 +443,7 @@ def set_log_level(
 
 
 def uri_of(resource: str | types.Resource) -> str:
-    """The URI of a resource, unchanged.
-
-    Raises:
-        UsageError: `resource` is neither a resource nor a URI.
-    """
+    """The URI of a resource, unchanged; `UsageError` if it is neither a resource nor a URI."""
     if not isinstance(resource, str):
         if not isinstance(resource, types.Resource):
             raise UsageError(f"uri is a string, a Resource or a ResourceLink, not {resource!r}")
@@ -469,8 +457,7 @@ def prompt_params(
 ) -> dict[str, Any]:
     """The parameters of `prompts/get` (server/prompts#getting-a-prompt).
 
-    Raises:
-        UsageError: An argument is no string. With a `Prompt`: one is missing or unknown.
+    `UsageError` if an argument is no string, or, with a `Prompt`, is missing or unknown.
     """
     described = prompt if isinstance(prompt, types.Prompt) else None
     name: Any = prompt if described is None else described.name
@@ -495,9 +482,7 @@ def completion_params(
 ) -> dict[str, Any]:
     """The parameters of `completion/complete` (server/utilities/completion).
 
-    Raises:
-        UsageError: A parameter is invalid. With a `Prompt` or `ResourceTemplate`: an argument is
-            unknown.
+    `UsageError` if one is invalid, or, with a `Prompt` or `ResourceTemplate`, unknown.
     """
     text(argument_name, "argument_name")
     if not isinstance(value, str):

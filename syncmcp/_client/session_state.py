@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -146,17 +147,20 @@ class ResourceSubscriptions:
 
     # -- the program: `subscribe_resource` and `unsubscribe_resource` ----------------------------
 
-    def add_explicit(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
-        """Note that the program subscribes; return whether it had not subscribed before."""
+    @contextmanager
+    def explicit(self, uri: str, undeclared: Undeclared = "refuse") -> Iterator[None]:
+        """Note that the program subscribes, by what is done within; an error undoes that."""
         with self._lock:
             entry = self._ensure_entry(uri, undeclared)
             new, entry.explicit = not entry.explicit, True
-            return new
-
-    def confirm_explicit(self, uri: str) -> None:
+        try:
+            yield
+        except McpError:
+            if new:
+                self.remove_explicit(uri)
+            raise
         with self._lock:
-            entry = self._entries.get(uri)
-            if entry is not None and entry.explicit:
+            if entry.explicit:
                 entry.subscribed = entry.maybe_subscribed = True
 
     def remove_explicit(self, uri: str) -> bool:
@@ -261,10 +265,7 @@ class SessionState:
                 listener.fail("connection", error)
 
     def restore(self, connection: Connection, deadline: Deadline) -> None:
-        """Restore the state in a new session, with requests until 2025-11-25.
-
-        Refusals are logged only: the server may be another one than before.
-        """
+        """Restore the state in a new session. Refusals are logged: it may be another server."""
         connection.log_level = self.log_level
         listeners = self.listeners
         if connection.dialect.stateful:

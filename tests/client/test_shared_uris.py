@@ -53,7 +53,8 @@ def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> N
     waiting = threading.Thread(
         target=uris.acquire, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
     )
-    ask.meanwhile = [waiting.start if how == "acquired" else lambda: uris.add_explicit("a:1")]
+    explicit = uris.explicit("a:1")
+    ask.meanwhile = [waiting.start if how == "acquired" else explicit.__enter__]
     uris.release("a:1", ask)
     if how == "acquired":
         waiting.join(PATIENCE)
