@@ -23,7 +23,6 @@ from syncmcp._client.settings import (
     DEFAULT_TIMEOUT,
     Configuration,
     Settings,
-    check_mode,
     make_client,
     reduce_client,
 )
@@ -34,6 +33,7 @@ from syncmcp._connection.connection import Connection
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
+from syncmcp._protocol.negotiate import check_mode
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
 from syncmcp.cache import CacheStore
 from syncmcp.config import Http, Stdio

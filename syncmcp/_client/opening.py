@@ -230,10 +230,7 @@ class _Probe:
 
     @property
     def slow(self) -> bool:
-        """True if the probe delayed the requests after it by more than a second.
-
-        This is so if the server is slow to answer both probes, not if it was slow to start.
-        """
+        """True if the server was slow to answer both probes; not if it was slow to start."""
         return self._sent_twice and monotonic() - self._ended_at > _REPROBE_SECONDS
 
     def _on_late_answer(self, id: object, answer: Any) -> None:
@@ -311,7 +308,12 @@ def open_connection(
             elif isinstance(effect, UseLegacySse):
                 choice = choice._replace(older=True)
                 connection = _reconnect(connection, connect, choice, deadline)
-                outcome = _open_or_error(connection, deadline.sooner(probe_timeout))
+                try:
+                    connection.open(deadline.sooner(probe_timeout))
+                except ClosedError:
+                    raise
+                except McpError as failure:
+                    outcome = failure
             effect = steps.send(outcome)
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
@@ -373,17 +375,6 @@ def _reconnect(
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
     return connect(choice.older)
-
-
-def _open_or_error(connection: Connection, deadline: Deadline) -> McpError | None:
-    """Open a connection; return the error, which the negotiation evaluates."""
-    try:
-        connection.open(deadline)
-    except ClosedError:
-        raise
-    except McpError as error:
-        return error
-    return None
 
 
 def _open_timeout(
@@ -476,8 +467,7 @@ def resolve_target(
 ) -> tuple[Target, str | None, float | None]:
     """Resolve the `target` and `name` of a client to a target, a name and a time limit in seconds.
 
-    Raises:
-        NotApproved: The entry of a servers file needs approval and did not get it.
+    `NotApproved` if the entry of a servers file needs approval and did not get it.
     """
     if isinstance(target, str):
         return Http(target), name, None
@@ -496,11 +486,7 @@ def resolve_target(
 
 
 def _copied(target: Http) -> Http:
-    """A copy that the program cannot change.
-
-    What was decided by its credentials (which private results are cached, which secrets are masked)
-    thus stays true.
-    """
+    """A copy that the program cannot change: what its credentials have decided stays true."""
     target = copy.copy(target)
     if target.headers is not None and not callable(target.headers):
         target.headers = dict(target.headers)

@@ -98,10 +98,7 @@ def pages(
 
 
 def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> Steps[dict[str, Any]]:
-    """The raw result of one request; see `cached_or_exchange`.
-
-    The cursor of a page is sent in the current session only.
-    """
+    """The raw result of one request; the cursor of a page is sent in the current session only."""
     known = core.connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
     if not of_a_list or known is None or not known.dialect.stateful:
@@ -126,11 +123,10 @@ class Paginator(Generic[L]):
 
     Cached and new pages may not fit together, nor cached pages of different listings.
 
-    The list restarts at its first page when its cursor is invalid: in another session (spec
-    2025-11-25: pagination, "Implementation Guidelines"), and, once, if the server rejects the
-    cursor (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each
-    session in the middle of the list, restarts are limited: the list is started as many times as
-    `Retry` allows for a request, but at least twice.
+    The list restarts at its first page in another session (spec 2025-11-25: pagination,
+    "Implementation Guidelines"), and, once, if the server rejects a cursor; see `list_tools`. As a
+    server may lose each session in the middle of the list, it is started as many times as `Retry`
+    allows for a request, but at least twice.
 
     Attributes:
         cursor: The cursor of the next page; `None` before the first page and after the last.
@@ -166,12 +162,7 @@ class Paginator(Generic[L]):
         self._cached_pages: list[L] = []
 
     def next_page(self) -> Steps[L]:
-        """The next page; the first page after a restart.
-
-        Raises:
-            SessionLost: The session ended in the middle of the list too often.
-            InvalidParams: The server rejected a second cursor.
-        """
+        """The next page; the first page after a restart. Its errors are those of `list_tools`."""
         if self._use_cache:
             self._use_cache = False
             self.generation = self._core.schemas.generation
@@ -300,10 +291,7 @@ def iterate(
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
-    """Iterate over the items of a list; pages are fetched when they are needed.
-
-    After a restart of the list, items that were returned already are skipped.
-    """
+    """Iterate over the items of a list, page by page; after a restart, known ones are skipped."""
     core, (items, name) = client._core, _ITEMS[method]
     core.resolve(options)  # checks the options now, not at the first page
     paginator = Paginator(method, model, core, max_pages)

@@ -37,10 +37,6 @@ class Request:
     def __init__(self, client: HasCore) -> None:
         self._client = client
 
-    @property
-    def _core(self) -> ClientCore:
-        return self._client._core
-
     @overload
     def __call__(
         self,
@@ -83,9 +79,10 @@ class Request:
             InvalidOutput: The result does not match the model.
             McpError: The request failed in another way.
         """
-        resolved = any_request_options(self._core, options)
-        steps = any_request(self._core, method, params, result)
-        return run(steps, self._core, resolved, Deadline(resolved.timeout))
+        core = self._client._core
+        resolved = any_request_options(core, options)
+        steps = any_request(core, method, params, result)
+        return run(steps, core, resolved, Deadline(resolved.timeout))
 
     @overload
     def future(
@@ -114,10 +111,10 @@ class Request:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
         """Like `request(...)`, but returns a future at once."""
-        resolved = any_request_options(self._core, options)
-        steps = any_request(self._core, method, params, result)
-        deadline, own = Deadline(resolved.timeout), result is not dict
-        drive = FutureDrive(steps, self._core, resolved, deadline, self._client, runs_user_code=own)
+        core, own = self._client._core, result is not dict
+        resolved = any_request_options(core, options)
+        steps, deadline = any_request(core, method, params, result), Deadline(resolved.timeout)
+        drive = FutureDrive(steps, core, resolved, deadline, self._client, runs_user_code=own)
         return drive.future
 
 
@@ -198,10 +195,6 @@ class Resume:
     def __init__(self, client: HasCore) -> None:
         self._client = client
 
-    @property
-    def _core(self) -> ClientCore:
-        return self._client._core
-
     def __call__(
         self,
         pending: InputRequired[R],
@@ -225,9 +218,9 @@ class Resume:
             InvalidAnswer: The answer does not fit its form.
             McpError: The request failed in another way.
         """
-        resolved = self._core.resolve(options)
-        steps = _resume(pending, answers, self._core)
-        return run(steps, self._core, resolved, Deadline(resolved.timeout))
+        core = self._client._core
+        resolved = core.resolve(options)
+        return run(_resume(pending, answers, core), core, resolved, Deadline(resolved.timeout))
 
     def future(
         self,
@@ -236,9 +229,10 @@ class Resume:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[R | InputRequired[R]]:
         """Like `resume(...)`, but returns a future at once."""
-        resolved = self._core.resolve(options)
-        steps, deadline = _resume(pending, answers, self._core), Deadline(resolved.timeout)
-        return FutureDrive(steps, self._core, resolved, deadline, self._client).future
+        core = self._client._core
+        resolved = core.resolve(options)
+        steps, deadline = _resume(pending, answers, core), Deadline(resolved.timeout)
+        return FutureDrive(steps, core, resolved, deadline, self._client).future
 
 
 def _resume(

@@ -24,7 +24,7 @@ from syncmcp._client.retrying import Retry
 from syncmcp._connection.options import check_undeclared
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared, check_extensions
-from syncmcp._protocol.negotiate import MODES, ClientHello, Negotiated
+from syncmcp._protocol.negotiate import ClientHello, Negotiated, check_mode
 from syncmcp._protocol.revisions import Mode
 from syncmcp.cache import CacheStore
 from syncmcp.config import Http, Stdio
@@ -37,11 +37,6 @@ DEFAULT_TIMEOUT: Final = 300.0
 
 DEFAULT_RETRY: Final = Retry()
 """The default `retry` of a client."""
-
-
-def check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
 
 
 @dataclass(frozen=True)
@@ -140,10 +135,7 @@ _shared_lock = threading.RLock()
 
 
 def _end_with_process() -> None:
-    """Close connections at the end of a `multiprocessing` worker, too.
-
-    On some platforms and versions a worker ends without `atexit`, but it runs these finalizers.
-    """
+    """Close connections at the end of a `multiprocessing` worker, which may run no `atexit`."""
     if "multiprocessing.util" in sys.modules:
         from multiprocessing.util import Finalize
 

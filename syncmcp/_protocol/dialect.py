@@ -80,7 +80,7 @@ class Dialect(Protocol):
 
     def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         """The HTTP headers of one request: its id, and its method and parameters as sent."""
-        ...
+        return {}
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
         """From now on, mirror tool arguments annotated with ``x-mcp-header`` into HTTP headers.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
+from syncmcp._protocol import tasks
 from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
 from syncmcp._protocol.dialect import Dialect, Reply
 from syncmcp._protocol.steps import (
@@ -22,18 +23,6 @@ from syncmcp._protocol.steps import (
     link_of,
     read_questions,
     url_questions,
-)
-from syncmcp._protocol.tasks import (
-    ACTIONABLE_STATUSES,
-    AUGMENTED,
-    CANCEL,
-    FINAL_STATUSES,
-    GET,
-    RESULT,
-    UPDATE,
-    TaskState,
-    cancelled_error,
-    failed_error,
 )
 from syncmcp.errors import (
     ClosedError,
@@ -135,7 +124,7 @@ def exchange(
         if begun:
             raise error_of_started_call(error, method) from error.__cause__
         raise
-    if polls_task and isinstance(outcome, TaskState):
+    if polls_task and isinstance(outcome, tasks.TaskState):
         outcome = yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds))
     result: dict[str, Any] = outcome
     return result
@@ -179,7 +168,7 @@ def single_exchange(
     """
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
-    if isinstance(outcome, TaskState):
+    if isinstance(outcome, tasks.TaskState):
         return (yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds)))
     return outcome
 
@@ -302,11 +291,8 @@ def repeat_delay(
 class TaskPoller:
     """Polls one task until it ends, and has its questions answered.
 
-    Args:
-        id: The task's id.
-        params: The parameters of the call that became the task, if known.
-        state: The latest state; `None` if the task was not polled yet.
-        max_rounds: How often the server may ask before the task ends.
+    `params` are those of the call that became the task, if known; `state` is the latest state,
+    `None` if the task was not polled yet. The server may ask `max_rounds` times before it ends.
 
     Attributes:
         on_state: Called with every new state, under `lock`.
@@ -320,19 +306,19 @@ class TaskPoller:
         self,
         id: str,
         params: dict[str, Any] | None,
-        state: TaskState | None,
+        state: tasks.TaskState | None,
         max_rounds: int,
     ) -> None:
         self.id = id
         self.params = params
         self.state = state
-        self.on_state: Callable[[TaskState], object] | None = None
+        self.on_state: Callable[[tasks.TaskState], object] | None = None
         self.lock: AbstractContextManager[object] = nullcontext()
         self.withdraw_on: RegisterCallback | None = None
         self.next_withdraw_on: RegisterCallback | None = None
         # The value of `withdraw_on` before the latest poll, which found the open questions.
         self._withdraw_on: RegisterCallback | None = None
-        self._rounds = RoundLimit(AUGMENTED, max_rounds)
+        self._rounds = RoundLimit(tasks.AUGMENTED, max_rounds)
         # The keys of answered questions, and the answers that the server has not received.
         self._answered: set[str] = set()
         self._unsent: dict[str, Any] = {}
@@ -342,12 +328,12 @@ class TaskPoller:
     @property
     def ended(self) -> bool:
         """True if the latest state is a final one."""
-        return self.state is not None and self.state.status in FINAL_STATUSES
+        return self.state is not None and self.state.status in tasks.FINAL_STATUSES
 
-    def update(self, state: TaskState) -> None:
+    def update(self, state: tasks.TaskState) -> None:
         """Record a state; ignored if the task has ended and the state is not final."""
         with self.lock:
-            if self.ended and state.status not in FINAL_STATUSES:
+            if self.ended and state.status not in tasks.FINAL_STATUSES:
                 return  # an older state that arrived late
             self.state = state
             if self.on_state is not None:
@@ -357,18 +343,14 @@ class TaskPoller:
         """Poll the task, have its questions answered, and return the result of the call.
 
         May be stopped and called again: no question is asked twice. `timeout` is the limit for one
-        poll, in seconds.
-
-        Raises:
-            ServerError: The call failed.
-            RequestCancelled: The task was cancelled.
-            McpError: A request about the task failed, or a question was refused.
+        poll, in seconds. `RequestCancelled` if the task was cancelled; an `McpError` if the call or
+        a request about the task failed, or a question was refused.
         """
         with self.lock:
             # Read before the state: what ends the pause may change the state, too.
             ends_on = self.withdraw_on
             # A task that has ended or has questions is polled without a pause.
-            waits = self.state is not None and self.state.status not in ACTIONABLE_STATUSES
+            waits = self.state is not None and self.state.status not in tasks.ACTIONABLE_STATUSES
         while True:
             if waits:
                 assert self.state is not None
@@ -389,10 +371,12 @@ class TaskPoller:
 
     def poll(self, timeout: float | None = None) -> Steps[Dialect]:
         """Poll the task once; return the dialect of the connection."""
-        reply: Reply = yield Send(GET, {"taskId": self.id}, timeout=timeout)
+        reply: Reply = yield Send(tasks.GET, {"taskId": self.id}, timeout=timeout)
         task_protocol = reply.dialect.tasks
         assert task_protocol is not None  # or it could not have been asked
-        self.update(task_protocol.read(GET, reply.dialect.read_result(GET, reply.result)))
+        self.update(
+            task_protocol.read(tasks.GET, reply.dialect.read_result(tasks.GET, reply.result))
+        )
         return reply.dialect
 
     def _fetch(self, dialect: Dialect, timeout: float | None) -> Steps[dict[str, Any] | None]:
@@ -402,11 +386,11 @@ class TaskPoller:
         """
         assert self.state is not None
         if self.state.status == "cancelled":
-            raise cancelled_error(self.state)
-        if self.state.status not in ACTIONABLE_STATUSES:
+            raise tasks.cancelled_error(self.state)
+        if self.state.status not in tasks.ACTIONABLE_STATUSES:
             return None
         try:
-            reply: Reply = yield Send(RESULT, {"taskId": self.id})
+            reply: Reply = yield Send(tasks.RESULT, {"taskId": self.id})
         except ServerError as error:
             if not self.ended:  # at the latest poll: it may have ended or been deleted since
                 try:
@@ -414,9 +398,9 @@ class TaskPoller:
                 except ServerError:
                     raise error from None
             if self.state.status == "cancelled":
-                raise cancelled_error(self.state) from error
+                raise tasks.cancelled_error(self.state) from error
             raise
-        result = reply.dialect.read_result(RESULT, reply.result)
+        result = reply.dialect.read_result(tasks.RESULT, reply.result)
         assert isinstance(result, dict)
         if not self.ended:
             status = "failed" if result.get("isError") is True else "completed"
@@ -431,16 +415,16 @@ class TaskPoller:
         assert self.state is not None
         _, status, _, raw = self.state
         if status == "cancelled":
-            raise cancelled_error(self.state)
+            raise tasks.cancelled_error(self.state)
         if status == "failed":
-            raise failed_error(raw.get("error"))
+            raise tasks.failed_error(raw.get("error"))
         if status == "completed":
-            result = dialect.read_result(AUGMENTED, raw.get("result"))
+            result = dialect.read_result(tasks.AUGMENTED, raw.get("result"))
             if not isinstance(result, dict):
-                raise ProtocolError("the result of a task is not a final result", method=GET)
+                raise ProtocolError("the result of a task is not a final result", method=tasks.GET)
             return result
         if status == "input_required":
-            questions = read_questions(GET, raw.get("inputRequests"))
+            questions = read_questions(tasks.GET, raw.get("inputRequests"))
             yield from self.answer_questions(questions, timeout)
         return None
 
@@ -463,7 +447,7 @@ class TaskPoller:
         if new:
             try:
                 answers = yield AnswerInput(
-                    AUGMENTED, self.params, new, withdraw_on=self._withdraw_on
+                    tasks.AUGMENTED, self.params, new, withdraw_on=self._withdraw_on
                 )
             except (RequestCancelled, RequestTimeout):
                 raise  # not a refusal: a later call may ask again
@@ -484,7 +468,9 @@ class TaskPoller:
         unsent = {key: each for key, each in self._unsent.items() if key in questions}
         if unsent:
             try:
-                yield Send(UPDATE, {"taskId": self.id, "inputResponses": unsent}, timeout=timeout)
+                yield Send(
+                    tasks.UPDATE, {"taskId": self.id, "inputResponses": unsent}, timeout=timeout
+                )
             except ServerError:
                 yield from self.poll(timeout)
                 if not self.ended:  # a task that has ended needs no answers
@@ -501,8 +487,8 @@ def wait_for_task(poller: TaskPoller) -> Steps[dict[str, Any]]:
         raise  # the call failed, and the task has ended
     except McpError as error:
         # The error of a request about the task becomes the error of the call.
-        ended = error_of_started_call(error, AUGMENTED)
+        ended = error_of_started_call(error, tasks.AUGMENTED)
         # After a transport error, the server cannot be reached for the cancel request either.
         if not (poller.ended or isinstance(error, (TransportError, ClosedError))):
-            yield SendAndForget(CANCEL, {"taskId": poller.id})
+            yield SendAndForget(tasks.CANCEL, {"taskId": poller.id})
         raise ended from error.__cause__

@@ -135,14 +135,11 @@ class ParamHeader(NamedTuple):
 
 
 class InvalidParamHeader(ValueError):
-    """An ``x-mcp-header`` annotation in a tool's schema violates the specification."""
+    """An invalid ``x-mcp-header`` annotation: the tool cannot be used over HTTP."""
 
 
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """The annotated arguments of a tool with this input schema.
-
-    `InvalidParamHeader` for an invalid annotation, which makes the tool unusable over HTTP.
-    """
+    """The annotated arguments of a tool with this input schema; see `InvalidParamHeader`."""
     found: dict[str, ParamHeader] = {}
     for path, subschema in _subschemas(schema):
         if _KEYWORD not in subschema:
@@ -209,10 +206,7 @@ def _shown(name: object) -> str:
 def header_values(
     marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """The headers that mirror these arguments: one for each that is given and not null.
-
-    `UsageError` for a value that a header cannot represent.
-    """
+    """The headers that mirror the given arguments; `UsageError` if a header cannot have a value."""
     headers: dict[str, str] = {}
     for path, header in marked:
         value: Any = arguments

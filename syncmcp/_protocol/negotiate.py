@@ -37,6 +37,13 @@ from syncmcp.errors import (
 
 MODES: tuple[str, ...] = ("auto", "legacy", *REVISIONS)
 
+
+def check_mode(mode: str) -> None:
+    """Raise `UsageError` if there is no such mode."""
+    if mode not in MODES:
+        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+
+
 # HTTP statuses of a POST to a server that has the HTTP+SSE transport at this URL (2026-07-28
 # basic/transports/streamable-http, "HTTP+SSE transport").
 _REFUSED_POST = frozenset((400, 404, 405))
@@ -228,8 +235,7 @@ def _may_be_sse_server(error: HttpError | ServerError) -> bool:
 def _negotiate(
     mode: str, hello: ClientHello, known: str | None
 ) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
-    if mode not in MODES:
-        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    check_mode(mode)
     if mode == "legacy":
         return (yield from _handshake(hello, STATEFUL[0]))
     if mode in STATEFUL:

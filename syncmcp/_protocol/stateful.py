@@ -40,11 +40,8 @@ class RevisionFeatures(NamedTuple):
     content_lists: bool
     """True if sampling has tools and lists of content blocks, and elicitation has modes."""
 
-    single_blocks: frozenset[str]
-    """The block types allowed in a model's answer, if `content_lists` is false; else empty."""
-
+    single_blocks: frozenset[str]  # see `Dialect`
     batches: bool = False
-    """True if one frame may hold several messages."""
 
 
 _REQUESTS_2024: dict[str, tuple[str, ...]] = {
@@ -171,9 +168,6 @@ class Stateful(Dialect):
         if method == "completion/complete" and not self._features.completion_context:
             params.pop("context", None)
         return method, params
-
-    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        return {}
 
     def session_headers(self) -> Mapping[str, str]:
         return {"MCP-Protocol-Version": self.revision}

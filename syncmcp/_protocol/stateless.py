@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from syncmcp._protocol import tasks
 from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities, client_capabilities
 from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.metadata import ParamHeaders, encode_value, merge_meta
 from syncmcp._protocol.steps import InputRound, read_round
-from syncmcp._protocol.tasks import (
-    AUGMENTED,
-    CANCEL,
-    EXTENSION,
-    EXTENSION_TASKS,
-    GET,
-    UPDATE,
-    TaskState,
-)
 from syncmcp.errors import ProtocolError
 
 Revision: TypeAlias = Literal["2026-07-28"]
@@ -38,7 +30,11 @@ REQUESTS: Mapping[str, tuple[str, ...]] = {
     "tools/list": ("tools",),
 }
 
-EXTENSION_REQUESTS: Mapping[str, str] = {CANCEL: EXTENSION, GET: EXTENSION, UPDATE: EXTENSION}
+EXTENSION_REQUESTS: Mapping[str, str] = {
+    tasks.CANCEL: tasks.EXTENSION,
+    tasks.GET: tasks.EXTENSION,
+    tasks.UPDATE: tasks.EXTENSION,
+}
 """The requests that extensions add, with the identifier of the extension."""
 
 _PREFIX = "io.modelcontextprotocol/"
@@ -70,7 +66,7 @@ class Stateless(Dialect):
         self.revision = revision
         self._client_info = client_info
         self._extensions = extensions
-        self.tasks = EXTENSION_TASKS if EXTENSION in extensions else None
+        self.tasks = tasks.EXTENSION_TASKS if tasks.EXTENSION in extensions else None
         # The protocol's keys of `_meta` by offer: a client has few different offers.
         self._metas: dict[OfferedCapabilities, dict[str, Any]] = {}
         self._param_headers: ParamHeaders | None = None
@@ -134,7 +130,9 @@ class Stateless(Dialect):
         """See `Dialect`. A request with a stream of its own is cancelled by closing that."""
         return not own_stream
 
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
+    def read_result(
+        self, method: str, result: Any
+    ) -> dict[str, Any] | InputRound | tasks.TaskState:
         """See `Dialect`. An absent ``resultType`` means a complete result."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)
@@ -148,7 +146,7 @@ class Stateless(Dialect):
         if kind == "input_required":
             return read_round(method, result)
         if kind == "task" and self.tasks is not None:
-            if method != AUGMENTED:
+            if method != tasks.AUGMENTED:
                 raise ProtocolError("the server may not make a task of this", method=method)
             return self.tasks.read(method, result)
         raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)

@@ -6,6 +6,7 @@ have a construct or a field; constructs and fields with neither word are in all 
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from collections.abc import Mapping
@@ -303,15 +304,8 @@ class ErrorObject(WireModel):
 def decode_base64(data: str, source: str) -> bytes:
     """Decode base64 strictly: no characters outside of its alphabet, and complete padding.
 
-    Args:
-        data: The encoded bytes.
-        source: The name of the data in the error message.
-
-    Raises:
-        syncmcp.errors.InvalidOutput: ``data`` is not base64.
+    The `InvalidOutput` for other data names its `source`.
     """
-    import base64
-
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:

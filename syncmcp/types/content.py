@@ -205,11 +205,7 @@ class ReadResourceResult(CacheableResult):
 
 
 def single_content(result: ReadResourceResult) -> TextResourceContents | BlobResourceContents:
-    """The only contents of a resource.
-
-    Raises:
-        InvalidOutput: There are none, or several.
-    """
+    """The only contents of a resource; `InvalidOutput` if there are none, or several."""
     if len(result.contents) == 1:
         return result.contents[0]
     raise InvalidOutput(f"the resource has {len(result.contents)} contents: take one of them")

@@ -127,10 +127,7 @@ class Dialect(NamedTuple):
 
 
 class Knowledge:
-    """The state that all checks by one schema share.
-
-    `known` are the ids of the subschemas that were checked to be valid; `None` for all.
-    """
+    """What all checks by one schema share; `known` are the ids of valid subschemas, `None` all."""
 
     def __init__(self, dialect: Dialect, known: set[int] | None) -> None:
         self.dialect = dialect
@@ -241,11 +238,7 @@ class Place:
 
 
 def resolve(word: str, reference: Any, resolver: Any) -> Any:
-    """Resolve a reference, in this schema or among the metaschemas.
-
-    Raises:
-        UnsupportedSchema: The target does not exist, or is not a schema.
-    """
+    """Resolve a reference, in this schema or among the metaschemas, to a schema."""
     if not isinstance(reference, str):
         raise UnsupportedSchema("a reference is no text")
     if len(reference) > MAX_REFERENCE:
