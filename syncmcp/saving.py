@@ -7,35 +7,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, Union
+from typing import Final, TypeAlias
 
+from syncmcp import types
 from syncmcp._base.checks import whole_number
 from syncmcp._concurrency.files import write_atomically
 from syncmcp.errors import LimitExceeded, UsageError
-
-if TYPE_CHECKING:
-    from syncmcp.types import (
-        AudioContent,
-        BlobResourceContents,
-        EmbeddedResource,
-        ImageContent,
-        ReadResourceResult,
-        TextResourceContents,
-    )
 
 __all__ = ["Savable", "save"]
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The most bytes that are saved by default."""
 
-Savable: TypeAlias = Union[
-    "ReadResourceResult",
-    "TextResourceContents",
-    "BlobResourceContents",
-    "EmbeddedResource",
-    "ImageContent",
-    "AudioContent",
-]
+Savable: TypeAlias = (
+    "types.ReadResourceResult | types.TextResourceContents | types.BlobResourceContents"
+    " | types.EmbeddedResource | types.ImageContent | types.AudioContent"
+)
 """Types that can be saved: resources with one content, single contents, images and audio."""
 
 
@@ -77,8 +64,6 @@ def save(
 
 
 def _bytes(content: Savable, limit: int) -> bytes:
-    from syncmcp import types
-
     if isinstance(content, types.ReadResourceResult):
         content = types.single_content(content)
     if isinstance(content, types.EmbeddedResource):

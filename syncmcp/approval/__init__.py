@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
@@ -384,8 +385,6 @@ def _ended_ruling(question: Question) -> _Ruling | None:
 
 def _check_applicable(question: Question, ruling: _Ruling) -> None:
     """Raise `TypeError` for a verdict that does not fit the question."""
-    from syncmcp.types import CreateMessageResult, ElicitResult
-
     verdict, by = ruling
     if verdict.request is not None and verdict.request != question.request:
         if question.kind != "sampling" or question.answer is not None:
@@ -397,7 +396,7 @@ def _check_applicable(question: Question, ruling: _Ruling) -> None:
             raise TypeError(f"a verdict cannot answer for {question.kind}")
         if question.kind == "url" and by == "policy":
             raise TypeError("only a person can answer whether to visit a URL")
-        expected = CreateMessageResult if question.kind == "sampling" else ElicitResult
+        expected = types.CreateMessageResult if question.kind == "sampling" else types.ElicitResult
         if not isinstance(verdict.answer, expected):
             raise TypeError(f"{type(verdict.answer).__name__} does not answer {question.kind}")
 

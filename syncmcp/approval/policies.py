@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 from urllib.parse import urlsplit
 
+from syncmcp import types
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp.errors import UsageError
@@ -76,22 +77,16 @@ class Question:
     @property
     def summary(self) -> str:
         """One line without texts of the request: only counts, a host or the name of a tool."""
-        from syncmcp.types import (
-            CreateMessageRequestParams,
-            ElicitRequestFormParams,
-            ElicitRequestURLParams,
-        )
-
         request = self.request
-        if isinstance(request, CreateMessageRequestParams):
+        if isinstance(request, types.CreateMessageRequestParams):
             return (
                 f"sampling: {len(request.messages)} messages, {len(request.tools or ())} tools, "
                 f"at most {request.max_tokens} tokens"
             )
-        if isinstance(request, ElicitRequestFormParams):
+        if isinstance(request, types.ElicitRequestFormParams):
             fields = request.requested_schema.get("properties")
             return f"form: {len(fields) if isinstance(fields, dict) else 0} fields"
-        if isinstance(request, ElicitRequestURLParams):
+        if isinstance(request, types.ElicitRequestURLParams):
             return f"url: host {_host(request.url)}"
         if isinstance(request, ToolCall):
             return f"tool: {ascii(request.tool)[:80]}, {len(request.arguments)} arguments"
@@ -351,9 +346,8 @@ def _default_answer(request: Request) -> ElicitResult | None:
     """The answer made of a form's defaults, if it is complete and valid."""
     with delaying_forks():
         from syncmcp.handlers.forms import Form, UnsupportedForm
-    from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
-    if not isinstance(request, ElicitRequestFormParams):
+    if not isinstance(request, types.ElicitRequestFormParams):
         return None
     try:
         form = Form.read(request.requested_schema)
@@ -362,14 +356,12 @@ def _default_answer(request: Request) -> ElicitResult | None:
     content = form.defaults()
     valid = bool(content) and not form.problems(content)
     # A form without any default asks for plain consent, which only a person can give.
-    return ElicitResult(action="accept", content=content) if valid else None
+    return types.ElicitResult(action="accept", content=content) if valid else None
 
 
 def tokens_of(request: Request) -> int:
     """The tokens of a request that count for a budget."""
-    from syncmcp.types import CreateMessageRequestParams
-
-    if not isinstance(request, CreateMessageRequestParams):
+    if not isinstance(request, types.CreateMessageRequestParams):
         return 0
     # At least 1: a negative number would refill the budget.
     return max(1, request.max_tokens)

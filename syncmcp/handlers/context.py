@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Deadline
@@ -137,30 +138,22 @@ class ConnectedServer:
     @property
     def info(self) -> Implementation | None:
         """Name and version as the server declared them; `None` if missing or malformed."""
-        from pydantic import ValidationError
-
-        from syncmcp.types import Implementation
-
         meta = self._result.get("_meta")
         declared = self._result.get("serverInfo")
         if isinstance(meta, dict):
             declared = meta.get("io.modelcontextprotocol/serverInfo", declared)
         try:
-            return None if declared is None else Implementation.model_validate(declared)
-        except ValidationError:
+            return None if declared is None else types.Implementation.model_validate(declared)
+        except ValueError:
             return None
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """The capabilities that the server declared; empty if they are malformed."""
-        from pydantic import ValidationError
-
-        from syncmcp.types import ServerCapabilities
-
         try:
-            return ServerCapabilities.model_validate(self._result.get("capabilities") or {})
-        except ValidationError:
-            return ServerCapabilities()
+            return types.ServerCapabilities.model_validate(self._result.get("capabilities") or {})
+        except ValueError:
+            return types.ServerCapabilities()
 
     @property
     def extensions(self) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from typing_extensions import Self
 
+from syncmcp import types
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
@@ -39,11 +40,9 @@ class InputRequired(Generic[R]):
     def __init__(
         self, method: str, params: dict[str, Any], waiting: InputRound, offer: OfferedCapabilities
     ) -> None:
-        from syncmcp.types import InputRequest
-
         self.method = method
         self.questions: dict[str, InputRequest] = {
-            key: InputRequest(method=question.method, params=question.params)
+            key: types.InputRequest(method=question.method, params=question.params)
             for key, question in waiting.questions.items()
         }
         self._params = params
@@ -101,11 +100,13 @@ def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) ->
     """An answer ready to send: a form's defaults are filled in, and its fields checked."""
     with delaying_forks():
         from syncmcp.handlers.forms import Form, InvalidAnswer
-    from syncmcp.types import ElicitRequestFormParams
 
     try:
         request = question.read()
-        if not isinstance(request, ElicitRequestFormParams) or answer.get("action") != "accept":
+        if (
+            not isinstance(request, types.ElicitRequestFormParams)
+            or answer.get("action") != "accept"
+        ):
             return answer
         form = Form.read(request.requested_schema)
     except ValueError:  # the library cannot check what it cannot read: the program may know better

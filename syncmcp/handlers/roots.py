@@ -16,6 +16,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
+from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import UsageError
@@ -226,14 +227,16 @@ def to_root(value: RootLike, name: str | None = None) -> Root:
     Raises:
         UsageError: The value is none of these, or the path is missing or unreadable.
     """
-    from syncmcp.types import Root
-
     uri = _canonical(value)
     path = Path(path_of(uri))
     status = _status(path)
     if status != "ok":
         raise UsageError(f"the root {str(path)!r} is {status}")
-    root = value.model_copy(update={"uri": uri}) if isinstance(value, Root) else Root(uri=uri)
+    root = (
+        value.model_copy(update={"uri": uri})
+        if isinstance(value, types.Root)
+        else types.Root(uri=uri)
+    )
     return root if name is None else root.model_copy(update={"name": name})
 
 
@@ -324,9 +327,7 @@ def _resolved(path: str | os.PathLike[str]) -> PurePath:
 
 def _canonical(value: object) -> str:
     """The canonical URI of a root, a path or a URI."""
-    from syncmcp.types import Root
-
-    if isinstance(value, Root):
+    if isinstance(value, types.Root):
         path = path_of(value.uri)
     else:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -369,9 +370,7 @@ def _status(path: Path) -> Status:
 
 def _checked_items(items: object) -> Iterator[RootLike]:
     """Iterate over roots; refuse a single root, though it may be iterable."""
-    from syncmcp.types import Root
-
-    if isinstance(items, (str, bytes, os.PathLike, Root)) or not isinstance(items, Iterable):
+    if isinstance(items, (str, bytes, os.PathLike, types.Root)) or not isinstance(items, Iterable):
         raise UsageError(f"roots are given as a list of them, not as {_type_of(items)}")
     return iter(cast("Iterable[RootLike]", items))
 
