@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._concurrency import budget
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.revisions import KNOWN_NOTIFICATIONS
 from syncmcp.errors import LimitExceeded, McpError, NotSupported
-from syncmcp.transports import backlog
 from syncmcp.transports.base import Outgoing, Receiver, Transport
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Notifier:
         agreed: NegotiatedState,
         interceptors: InterceptorChain | None = None,
     ) -> None:
-        most, size = backlog.MAX_FRAMES, backlog.MAX_BYTES
-        self.owed = backlog.Backlog(size, most, f"{most} messages or {size} bytes")
+        most, size = budget.MAX_OWED, budget.MAX_BYTES
+        self.owed = budget.Budget(size, most, f"{most} messages or {size} bytes")
         # Guards the flag: the connection is ended once.
         self._lock = threading.RLock()
         self._overflowed = False

@@ -54,6 +54,7 @@ class Waiting(Protocol):
     @property
     def redirect_uri(self) -> str:
         """The redirect URI of this login."""
+        ...
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Send a person to `redirect.url`; return the parameters of the callback.
@@ -70,6 +71,7 @@ class Waiting(Protocol):
             RequestTimeout: The deadline passed.
             ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
+        ...
 
     def __enter__(self) -> Waiting: ...
 
@@ -96,6 +98,7 @@ class Receiver(Protocol):
             RequestTimeout: The deadline passed.
             ExchangeAborted: The HTTP exchange on this thread was aborted.
         """
+        ...
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Start a login, and determine its redirect URI.
@@ -107,6 +110,7 @@ class Receiver(Protocol):
         Raises:
             LoginRequired: No callback can be received, for instance because the port is taken.
         """
+        ...
 
 
 class PasteReceiver:

@@ -67,6 +67,7 @@ class TokenStore(Protocol):
             RequestTimeout: The lock was not free until `deadline`.
             AuthError: The store cannot be locked.
         """
+        ...
 
 
 class MemoryStore:

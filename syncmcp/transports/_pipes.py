@@ -11,9 +11,9 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Alarm, monotonic
 from syncmcp.errors import ClosedError, LimitExceeded
-from syncmcp.transports.backlog import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,9 +54,11 @@ class WriterOwner(Protocol):
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
         """Start a thread; raises `RuntimeError` when the interpreter is exiting."""
+        ...
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
         """Make the error for a frame, after waiting up to `wait` seconds for an exit status."""
+        ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """Report that a queued frame could not be written."""
@@ -78,7 +80,7 @@ class StdinWriter:
         owner: The transport.
         max_frame: The longest frame, in bytes; the requests and notifications of the program that
             are queued may take a small multiple of it. What the library answers and notifies by
-            itself is bounded by its sender, which has admitted it to a `Backlog` of its own.
+            itself is bounded by its sender, which has admitted it to a `Budget` of its own.
     """
 
     def __init__(self, owner: WriterOwner, max_frame: int) -> None:
@@ -101,7 +103,7 @@ class StdinWriter:
         self._queue: deque[Outgoing] = deque()
         # Counts the program's frames among those.
         bound = f"{_BACKLOG_FRAMES} times max_frame"
-        self._backlog = Backlog(_BACKLOG_FRAMES * max_frame, None, bound)
+        self._backlog = Budget(_BACKLOG_FRAMES * max_frame, None, bound)
         # When the writer thread last wrote something.
         self._progress_at = 0.0
         self._stall_alarm = Alarm(self._lock, self._check_progress)

@@ -58,6 +58,7 @@ class Process(Protocol):
 
     def read_output(self) -> bytes:
         """Wait for bytes on the server's stdout; empty at its end or after `end_output`."""
+        ...
 
     def read_errors(self) -> bytes | None:
         """Wait for bytes on the server's stderr; empty at its end or after `end_errors`.
@@ -77,6 +78,7 @@ class Process(Protocol):
 
     def wait_writable(self) -> bool:
         """Wait until `write` will take something; `False` after `end_input`."""
+        ...
 
     def end_input(self) -> None:
         """Make `wait_writable` return."""
@@ -108,6 +110,7 @@ class Process(Protocol):
 
     def tree_ended(self, timeout: float) -> bool:
         """Whether all of its process tree that can be found has exited; waits `timeout` seconds."""
+        ...
 
     def terminate(self) -> None:
         """Ask the whole process tree to exit."""

@@ -43,6 +43,7 @@ class Child(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit status."""
+        ...
 
     def kill(self) -> None:
         """End this one process."""

@@ -19,10 +19,10 @@ from syncmcp.errors import ConnectionLost
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from syncmcp._concurrency.budget import Budget
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
-    from syncmcp.transports.backlog import Backlog
 
 _log = logging.getLogger("syncmcp.transports")
 
@@ -55,12 +55,12 @@ class Outgoing:
     deadline: Deadline
     status: int = 0
     state: Any = None
-    backlog: Backlog | None = None
+    backlog: Budget | None = None
     batch: Outgoing | None = None
     created_at: float = field(default_factory=monotonic)
     submitted: bool = False
 
-    def enter(self, backlog: Backlog) -> None:
+    def enter(self, backlog: Budget) -> None:
         """Have `backlog` count the frame until it leaves.
 
         Raises:
@@ -73,7 +73,7 @@ class Outgoing:
         """The frame was sent or dropped: it is waiting no longer. Idempotent, from any thread."""
         backlog, self.backlog = self.backlog, None
         if backlog is not None:
-            backlog.release(len(self.body))
+            backlog.give(len(self.body))
 
 
 class Receiver(Protocol):
@@ -97,6 +97,7 @@ class Receiver(Protocol):
             LimitExceeded: The frame has too many values, and was not decoded. The transport treats
                 it like one that is too long.
         """
+        ...
 
     def alive(self, out: Outgoing | None) -> None:
         """Bytes were received on the stream of `out`, perhaps only a comment: it is not idle.
@@ -106,6 +107,7 @@ class Receiver(Protocol):
 
     def settled(self, out: Outgoing) -> bool:
         """Whether all requests in `out` are settled."""
+        ...
 
     def server_stream_ended(self, *, opened: bool) -> None:
         """The stream for messages outside of requests has ended; requests can still be sent.
@@ -219,6 +221,7 @@ class TransportSource(Protocol):
     @property
     def label(self) -> str:
         """Its name in errors and logs, secrets removed."""
+        ...
 
     @property
     def behind(self) -> Stdio | Http | InProcessServer | None:
@@ -230,6 +233,7 @@ class TransportSource(Protocol):
         Args:
             inner: An unopened transport to the server `behind`; `None` if there is none.
         """
+        ...
 
 
 def reader_failed(label: str, error: Exception) -> ConnectionLost:
@@ -261,6 +265,7 @@ class InProcessServer(Protocol):
     @property
     def name(self) -> str:
         """The server's name in errors."""
+        ...
 
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
@@ -271,3 +276,4 @@ class InProcessServer(Protocol):
             deliver: Called with each frame for the client.
             on_close: Called when the session has ended, whichever side ended it.
         """
+        ...

@@ -187,7 +187,7 @@ def test_calls_that_had_not_left_yet_were_not_sent() -> None:
 
 
 def test_the_bound_is_one_of_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp.transports.backlog.MAX_BYTES", 1_000_000)
+    monkeypatch.setattr("syncmcp._concurrency.budget.MAX_BYTES", 1_000_000)
     server = Greedy(0)
     with syncmcp.connect(server, mode=STATEFUL) as client:
         future = client.call_tool.future("wait", timeout=PATIENCE)

@@ -48,8 +48,8 @@ CONSTANTS = {
     "Handlers that go on running after their questions have ended, beside `max_handlers` others": (
         "_concurrency.pool.MAX_ABANDONED"
     ),
-    "Answers and notices of the library that wait for one server": "transports.backlog.MAX_FRAMES",
-    "Size of those, with 1 KiB for each beside its bytes": "transports.backlog.MAX_BYTES",
+    "Answers and notices of the library that wait for one server": "_concurrency.budget.MAX_OWED",
+    "Size of those, with 1 KiB for each beside its bytes": "_concurrency.budget.MAX_BYTES",
     "Sending one of those over HTTP, from the moment it is due": (
         "_connection.notifier.POST_SECONDS"
     ),

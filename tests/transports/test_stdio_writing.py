@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint
-from syncmcp.transports import backlog
 from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.client.test_interrupts import struck
@@ -432,10 +432,10 @@ def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_desc
 # What the library owes the server
 
 
-def owed(body: bytes = b"{}", ledger: backlog.Backlog | None = None) -> Outgoing:
+def owed(body: bytes = b"{}", ledger: Budget | None = None) -> Outgoing:
     """An answer of the library, admitted as the connection does it."""
     out = frame(body, None)
-    out.enter(ledger or backlog.Backlog(MEGABYTE, None, ""))
+    out.enter(ledger or Budget(MEGABYTE, None, ""))
     return out
 
 
@@ -517,23 +517,23 @@ def test_a_server_that_reads_slowly_is_not_given_up(stalled: Stalled) -> None:
 
 
 def test_a_server_that_has_read_all_of_it_is_left_alone(stalled: Stalled) -> None:
-    ledger = backlog.Backlog(MEGABYTE, 10, "")
+    ledger = Budget(MEGABYTE, 10, "")
     bodies = [b"{request}", b"{answer}", b"{another answer}"]
     stalled.box.send(frame(bodies[0]))
     for body in bodies[1:]:
         stalled.box.send(owed(body, ledger))
-    assert ledger.facts()["owed"] == 2
+    assert ledger.items == 2
     stalled.box.send(frame(b"{unread}"))
     for body in (bodies[0][3:], *bodies[1:]):
         stalled.read(len(body) + 1)
     assert stalled.process.taken == b"\n".join(bodies) + b"\n"
-    assert ledger.facts() == {"owed": 0, "owed bytes": 0}
+    assert (ledger.items, ledger.used) == (0, 0)
     assert stalled.after(3600) == []
 
 
 def test_where_writes_block_a_long_frame_is_written_in_pieces() -> None:
     process = FakeProcess(writes_block=True)
-    box, answer = outbox(process), owed(b"x" * MEGABYTE, backlog.Backlog(MEGABYTE, None, ""))
+    box, answer = outbox(process), owed(b"x" * MEGABYTE, Budget(MEGABYTE, None, ""))
     box.send(answer)
     with process.changed:
         assert process.changed.wait_for(lambda: len(process.taken) == MEGABYTE + 1, PATIENCE)
@@ -556,12 +556,12 @@ def test_what_a_queued_frame_takes_beside_its_bytes_counts(gate: Path) -> None:
 
 def test_frames_that_are_dropped_with_the_pipe_are_owed_no_longer(gate: Path) -> None:
     code = f"import os, signal\nopen({str(gate)!r}).read()\nos.close(0)\nsignal.pause()"
-    ledger = backlog.Backlog(10 * MEGABYTE, None, "")
+    ledger = Budget(10 * MEGABYTE, None, "")
     with running(python(code)) as (transport, notes):
         begun = owed(big(1) * 2, ledger)
         for out in (begun, owed(b"{}", ledger), frame(b"{}")):
             transport.send(out)
-        assert ledger.facts()["owed"] == 2
+        assert ledger.items == 2
         release(gate)
         notes.until(lambda: notes.failures)  # the request, last
-        assert ledger.facts()["owed"] == 0
+        assert ledger.items == 0
