@@ -24,13 +24,9 @@ _NEVER_IN_VALUES = re.compile(r"[\r\n\0]")
 def check_headers(headers: object, source: str) -> None:
     """Check the headers that a program wants to be sent.
 
-    Args:
-        headers: The headers, which should be a mapping of strings to strings.
-        source: The name of their source in errors.
-
     Raises:
-        UsageError: It is no such mapping, or HTTP does not allow a name or value. The error quotes
-            no values: most are secrets.
+        UsageError: They are no mapping of strings to strings, or HTTP does not allow a name or
+            value. The error names `source`, and quotes no values: most are secrets.
     """
     if not isinstance(headers, Mapping):
         raise UsageError(
@@ -59,11 +55,7 @@ M = TypeVar("M", bound="BaseModel")
 
 
 def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
-    """Return the result `raw` as an instance of `model`.
-
-    Raises:
-        InvalidOutput: The result does not fit the model.
-    """
+    """Return the result `raw` as an instance of `model`; `InvalidOutput` if it does not fit."""
     try:
         # Models of the library accept wire names only; models of a program as their author chose.
         if hasattr(model, "from_wire"):
@@ -82,11 +74,7 @@ def _first_problem(error: ValueError) -> str:
 
 
 def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
-    """Check that `handler` can be called without an event loop.
-
-    Raises:
-        UsageError: `handler` is not callable, or is a coroutine function.
-    """
+    """Raise `UsageError` unless `handler` can be called without an event loop."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
         raise UsageError(f"{name} is not callable")
@@ -95,22 +83,14 @@ def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
 
 
 def check_mapping(value: object, name: str) -> None:
-    """Check an argument that is a mapping or `None`.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """Raise `UsageError` unless an argument is a mapping or `None`."""
     # The type is compared first: `isinstance` with an abstract class is slow.
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
         raise UsageError(f"{name} is a mapping or None, not {value!r}")
 
 
 def seconds(value: float | None, name: str) -> float | None:
-    """Check a duration in seconds, and return it; `None` means no limit.
-
-    Raises:
-        UsageError: It is negative, NaN, or no number.
-    """
+    """Return a duration in seconds, `None` for no limit; `UsageError` if it is invalid."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -122,11 +102,7 @@ def seconds(value: float | None, name: str) -> float | None:
 
 
 def positive_seconds(value: float, name: str) -> float:
-    """Check a duration in seconds that must be positive and finite, and return it.
-
-    Raises:
-        UsageError: It is zero, negative or infinite, or no number.
-    """
+    """Return a duration in seconds; `UsageError` unless it is positive and finite."""
     checked = seconds(value, name)
     if not checked:
         raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
@@ -134,21 +110,13 @@ def positive_seconds(value: float, name: str) -> float:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """Check a limit, and return it.
-
-    Raises:
-        UsageError: It is no whole number of at least 1.
-    """
+    """Return a limit; `UsageError` if it is no whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
     return int(value)
 
 
 def text(value: object, name: str) -> None:
-    """Check that an argument is a string that is not empty.
-
-    Raises:
-        UsageError: It is no string, or it is empty.
-    """
+    """Raise `UsageError` unless an argument is a string that is not empty."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{name} is a string that is not empty, not {value!r}")

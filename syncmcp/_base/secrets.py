@@ -90,14 +90,10 @@ _DELIMITERS = re.compile(r"[/?#\[\]@]")
 
 
 class Secrets:
-    """The secrets of one server. Used from any thread.
+    """The secrets of one server, and `values` that are never forgotten. Used from any thread.
 
-    Args:
-        values: Values that are never forgotten.
-
-    Attributes:
-        seen: The last value of each header that was added, so that a request with the same headers
-            costs a look at these.
+    `seen` has the last value of each header that was added, so that a request with the same headers
+    costs a look at these.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -122,10 +118,8 @@ class Secrets:
     def give(self, value: str, name: str = "") -> None:
         """Add a value of the program's settings, which is never forgotten.
 
-        Args:
-            value: The value, also of several lines; masked as a whole and line by line.
-            name: What it is called. If that tells that it is a secret, a value of four characters
-                is masked, too; otherwise it takes six.
+        It is masked as a whole and line by line. If `name` tells that it is a secret, a value of
+        four characters is masked, too; otherwise it takes six.
         """
         self._add(self._given, _lines(value), name)
 
@@ -221,12 +215,9 @@ class Secrets:
     # -- removing it
 
     def redact(self, text: str, *, starts_cut: bool = False, ends_cut: bool = False) -> str:
-        """Return `text` with every secret replaced by ``***``, by value and by `redact`.
+        """Return foreign text with every secret replaced by ``***``, by value and by `redact`.
 
-        Args:
-            text: Foreign text.
-            starts_cut: The text may begin within a secret, whose end is then masked.
-            ends_cut: The text may end within a secret, whose beginning is then masked.
+        `starts_cut` and `ends_cut`: it may begin or end within a secret, whose rest is then masked.
         """
         return redact(self.mask(text, starts_cut=starts_cut, ends_cut=ends_cut))
 

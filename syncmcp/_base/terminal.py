@@ -46,11 +46,7 @@ def has_terminal() -> bool:
 
 
 def show_at_terminal(text: str) -> None:
-    """Show a text where `ask_at_terminal` prompts.
-
-    Raises:
-        OSError: Only stdin is a terminal.
-    """
+    """Show a text where `ask_at_terminal` prompts; `OSError` if only stdin is a terminal."""
     print(text, file=_output(), flush=True)
 
 

@@ -81,11 +81,8 @@ def names_a_secret(name: str) -> bool:
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` with everything that may be a secret replaced by ``***``.
 
-    Args:
-        text: Text that is about to be shown, logged or stored.
-        secrets: Values known to be secret (environment values, header values, a session id). Each
-            value, and each line of it, is masked wherever it occurs, unless it is shorter than six
-            characters.
+    `secrets` are values known to be secret (environment values, header values, a session id). Each,
+    and each line of it, is masked wherever it occurs, unless it is shorter than six characters.
     """
     known = {part for secret in secrets for part in (secret, *secret.splitlines())}
     for secret in sorted(known, key=len, reverse=True):
@@ -156,14 +153,8 @@ def visible(text: str, *, lines: bool = False) -> str:
     C0 controls become their pictures (ESC becomes `␛`), all others their code point
     (`<U+202E>`): C1 controls, writing direction, zero width, private and unassigned characters,
     unpaired surrogates, tags, line separators, variation selectors, fillers, and combining marks
-    after the fourth on one letter.
-
-    Args:
-        text: Any text, usually of a server or a model.
-        lines: Keep newlines and tabs (CR LF counts as a newline); otherwise they are replaced, too.
-
-    Returns:
-        Text in which no character moves the cursor, except newlines and tabs if `lines`.
+    after the fourth on one letter. `lines` keeps newlines and tabs (CR LF counts as a newline); no
+    other character that is left moves the cursor.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -195,16 +186,9 @@ def several_lines(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut `text` to at most `limit` characters and say how many were left out.
+    """Cut a text to at most `limit` characters, and say how many were left out.
 
     For a text that may be huge, call this before `visible`, which examines every character.
-
-    Args:
-        text: Any text.
-        limit: The most characters of `text` to keep, at least 0.
-
-    Returns:
-        `text` itself, or its beginning followed by a note such as `… (12,000 more characters)`.
     """
     left_out = len(text) - limit
     if left_out <= 0:

@@ -43,24 +43,17 @@ class _Piece(NamedTuple):
 
 
 class PiecedUri:
-    """A URI, and of each character where it comes from.
-
-    Attributes:
-        text: The URI so far.
-    """
+    """A URI, and of each character where it comes from."""
 
     def __init__(self) -> None:
         self.text = ""
         self._pieces: list[_Piece] = []  # the piece of each character
 
     def add(self, text: str, number: int, operator: str = "", name: str | None = None) -> None:
-        """Append a piece.
+        """Append the characters of literal or expression `number` of the template.
 
-        Args:
-            text: Its characters.
-            number: The number of the literal or expression in the template.
-            operator: The operator of the expression (RFC 6570, section 2.2).
-            name: The variable that the characters are a value of; `None` for a literal.
+        An expression has an operator (RFC 6570, section 2.2); `name` is the variable that the
+        characters are a value of, `None` for a literal.
         """
         self._pieces += [_Piece(number, len(self.text), operator, name)] * len(text)
         self.text += text
@@ -72,11 +65,8 @@ class PiecedUri:
         in the template; the host is not empty if the path could pass for it; query and fragment do
         not begin within ``{+x}``; and all segments ``.`` and ``..`` are those of literals.
 
-        Args:
-            own: The template itself, with something harmless in the place of each expression.
-
-        Yields:
-            The name of a variable, and what its value does, for an error message.
+        `own` is the template itself, with something harmless in the place of each expression. What
+        is yielded is the name of a variable, and what its value does, for an error message.
         """
         for ours, theirs, part in (
             (self.scheme, own.scheme, "the scheme"),

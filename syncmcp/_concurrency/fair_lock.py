@@ -49,11 +49,7 @@ class FairLock:
 
     @contextmanager
     def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
-        """Acquire the lock for the length of a `with`.
-
-        Args:
-            deadline: Until when to wait.
-            wait: Waits for the turn; may raise, which gives up the place in the queue.
+        """Acquire the lock for the length of a `with`; `wait` may raise, which gives up the turn.
 
         Raises:
             RequestTimeout: The deadline passed.

@@ -45,9 +45,7 @@ __all__ = [
 class UnusableFile(Exception):
     """A private file or its lock cannot be used; every caller makes an error of its own of it.
 
-    Attributes:
-        path: The file or directory.
-        problem: What is wrong with it, as "cannot be written: disk full"; `str()` has both.
+    `problem` says what is wrong with `path`, as "cannot be written: disk full"; `str()` has both.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -83,13 +81,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
 
 
 def make_private_directory(path: Path) -> None:
-    """Create a directory and its missing parents; `path` itself with mode 0700.
-
-    An existing directory is left as it is.
-
-    Raises:
-        OSError: It cannot be created.
-    """
+    """Create a directory and its missing parents; `path` itself with mode 0700 if it is new."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -222,18 +214,10 @@ _LOCKED_BYTE: Final = 0x7FFF_FFFE
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file unless it is locked already. Never blocks.
+    """Lock a file open for writing, or return `False` if it is locked already. Never blocks.
 
     The system releases the lock when the file is closed, or its process ends, however it ends.
-
-    Args:
-        descriptor: The descriptor of a file open for writing. Its position stays.
-
-    Returns:
-        True if the file is locked now, `False` if it was locked already.
-
-    Raises:
-        OSError: The file cannot be locked at all.
+    Raises `OSError` if the file cannot be locked at all.
     """
     if sys.platform == "win32":
         import msvcrt
@@ -270,11 +254,8 @@ class FileLock:
     """A lock between the threads of all processes that use the same file.
 
     Waiting processes poll the lock, so a process that releases it and acquires it again at once
-    would win against them. A second lock file, the gate, prevents that: only the process that holds
-    the gate may wait for the lock.
-
-    Args:
-        path: The lock file; the gate is next to it. Their directory has to exist.
+    would win against them. A second lock file next to it, the gate, prevents that: only the process
+    that holds the gate may wait for the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -351,11 +332,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class KeyLocks:
-    """A private directory of lock files: one for each key, made when it is first needed.
-
-    Args:
-        directory: The directory. It has to belong to the user, and be closed to other users.
-    """
+    """A directory of lock files, private to the user: one for each key, made when first needed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -400,18 +377,15 @@ _READERS_BLOCK: Final = sys.platform == "win32"
 class SharedJson:
     """JSON objects by their keys in one private file, shared by threads and processes.
 
-    The file has mode 0600, and its directory, if it is missing, is created with 0700. Each change
-    replaces the whole file atomically, so that neither a crash nor a full disk leaves half of it.
-    A file that other users could use, or that holds something else, is refused and left as it is.
+    `FileStore` describes such a file. A symbolic link is resolved once, here.
 
     Args:
-        path: The file; a symbolic link is resolved once, here.
+        path: The file.
         kind: What the file says of itself as its ``format``, such as ``syncmcp-tokens``.
         member: The member of the file that holds the objects.
         longest: The most bytes that the file may have.
 
     Attributes:
-        path: The file, with symbolic links resolved.
         locks: The locks of the keys, in a directory beside the file whose name ends with
             ``.locks``. Reading and changing the file ignores them.
     """
@@ -499,12 +473,9 @@ class SharedJson:
 def read_object(
     file: BinaryIO, longest: int, parse: Callable[[str], Any] = json.loads
 ) -> dict[str, Any]:
-    """Read a file that holds one JSON object, in UTF-8.
+    """Read a file of at most `longest` bytes that holds one JSON object, in UTF-8.
 
-    Args:
-        file: The file, open for reading.
-        longest: The most bytes that the file may have.
-        parse: Parses the text, and raises `ValueError` if it is invalid.
+    `parse` raises `ValueError` if a text is invalid.
 
     Raises:
         ValueError: The file holds something else; the message says what, as "is no UTF-8".

@@ -254,14 +254,10 @@ def adopt_request(
     method: str | None,
     cancel: Callable[[], Delivery] | None,
 ) -> None:
-    """Tie the future to its request.
+    """Tie the future to its request; server and method are for its errors.
 
-    Args:
-        future: The future.
-        server: The name of the server, for the errors of the future.
-        method: The method of the request, for its errors.
-        cancel: Called by `RequestFuture.cancel`; cancels the request, and returns how far it had
-            come. `None` while nothing can have been sent.
+    `cancel` cancels the request, and returns how far it had come; `None` while nothing can have
+    been sent.
     """
     future._server, future._method, future._canceller = server, method, cancel
 
@@ -384,15 +380,11 @@ def failed_future(error: BaseException, workers: DaemonPool) -> RequestFuture[An
 def done_futures(
     starts: Iterator[Callable[[], F]], limit: int, *, ordered: bool = False
 ) -> Generator[F, None, None]:
-    """Start calls, and yield their futures as they are done.
+    """Start calls, at most `limit` at one time, and yield their futures as they are done.
 
-    If the iteration ends early, the calls in flight are cancelled.
-
-    Args:
-        starts: Functions that each start one call, taken when a call can be started. An exhausted
-            iterator is asked again when a call is done.
-        limit: The most calls in flight.
-        ordered: Yield futures in the order of the calls; a future may then not be done yet.
+    If the iteration ends early, the calls in flight are cancelled. An exhausted iterator `starts`
+    is asked again when a call is done. `ordered`: in the order of the calls; a future may then not
+    be done yet.
     """
     # A dictionary keeps the order of the calls.
     in_flight: dict[F, None] = {}
@@ -417,16 +409,9 @@ def fan_out(
     ordered: bool,
     return_errors: bool,
 ) -> Iterator[R | McpError]:
-    """Start calls, and yield their results; see `done_futures`.
+    """Do the same as `done_futures`, and yield results, or raise the first error.
 
-    Args:
-        starts: Functions that each start one call.
-        limit: The most calls in flight.
-        ordered: Yield results in the order of the calls, not as they come.
-        return_errors: Yield the error of a call in the place of its result.
-
-    Raises:
-        McpError: A call failed, and errors are not returned.
+    `return_errors`: yield the error of a call in the place of its result.
     """
     with closing(done_futures(starts, limit, ordered=ordered)) as futures:
         for future in futures:

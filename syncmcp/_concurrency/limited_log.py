@@ -38,15 +38,7 @@ class LimitedLog:
     def log(
         self, logger: logging.Logger, level: int, message: str, *args: Any, exc_info: bool = False
     ) -> None:
-        """Log a record, or count it.
-
-        Args:
-            logger: The logger.
-            level: The level of the record.
-            message: The message, a literal: it stands for the kind of the record.
-            args: What is filled in; long texts are cut.
-            exc_info: Whether the record has the traceback of the current exception.
-        """
+        """Log a record, or count it. The message, a literal, stands for the kind of the record."""
         if not logger.isEnabledFor(level):
             return
         now, args = monotonic(), tuple(map(_kept, args))

@@ -158,11 +158,9 @@ class DaemonPool:
         return self._threads - len(self._idle) + max(0, self._abandoned - MAX_ABANDONED)
 
     def _release_slot(self, slots: int = 1, *, abandoned: int = 0) -> None:
-        """A running job released its slot: start the next queued job.
+        """A running job released its slot, or none, as it had lent it: start the next queued job.
 
-        Args:
-            slots: 0 if the job had lent its slot, or was abandoned before.
-            abandoned: How many abandoned jobs there are more.
+        `abandoned` is how many abandoned jobs there are more.
         """
         with self._lock:
             self._threads -= slots
@@ -383,14 +381,9 @@ class CallbackQueue:
     Each call has a queue of its own, and `finish` settles the call: so notifications that came
     before the result are delivered before it, and no call waits for the callbacks of another. When
     the queue is full, the oldest progress report is discarded; if there is none, the oldest
-    notification is dropped and counted. So it is when the budget is used up; what does not fit
-    into it although the queue is empty is dropped itself.
-
-    Args:
-        workers: The pool.
-        context: The context variables that callbacks see.
-        log: Logs what callbacks raise, and what was dropped.
-        budget: Counts the arguments of callbacks, until these have returned.
+    notification is dropped and counted. So it is when the budget is used up, which counts the
+    arguments of callbacks until these have returned; what does not fit into it although the queue
+    is empty is dropped itself.
     """
 
     def __init__(

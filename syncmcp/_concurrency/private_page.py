@@ -33,16 +33,7 @@ class PrivatePage:
     Browsers in a sandbox (snap, flatpak) read neither hidden folders nor ``/tmp``. So on Linux the
     folder is in the user's folder of downloads, if there is one; elsewhere it is in the user's
     state directory. Windows has no modes: there, the permissions of that directory count.
-
-    Args:
-        name: The name of the file.
-        html: What is in it.
-
-    Attributes:
-        url: The ``file:`` URL to open.
-
-    Raises:
-        OSError: The file cannot be written.
+    `url` is the ``file:`` URL to open. Raises `OSError` if the file cannot be written.
     """
 
     def __init__(self, name: str, html: str) -> None:
@@ -58,12 +49,7 @@ class PrivatePage:
 
 
 def page_to(url: str, title: str) -> str:
-    """The HTML of a page that leads to a web address at once, without a script.
-
-    Args:
-        url: The address.
-        title: The title of the page, and the words of a link if nothing happens by itself.
-    """
+    """The HTML of a page that leads to a web address at once, without a script, or by a link."""
     return _PAGE_TO.format(url=escape(url), title=escape(title))
 
 

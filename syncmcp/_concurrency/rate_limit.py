@@ -13,16 +13,7 @@ from syncmcp.errors import UsageError
 
 
 class SlidingWindow:
-    """At most so many calls and tokens in any period of `per` seconds. Thread-safe.
-
-    Args:
-        calls: The most calls; `None` for any number.
-        tokens: The most tokens; `None` for any number.
-        per: The length of the period, in seconds.
-
-    Raises:
-        UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
-    """
+    """At most so many calls and tokens in any period of `per` seconds; see `RateLimit`."""
 
     def __init__(self, calls: int | None, tokens: int | None, per: float) -> None:
         if calls is None and tokens is None:

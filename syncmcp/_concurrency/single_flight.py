@@ -67,11 +67,7 @@ class SharedAttempt(Generic[T]):
 
     @contextmanager
     def paused_deadlines(self, own: Deadline | None) -> Iterator[None]:
-        """Stop the clocks of all waiting threads while a person signs in.
-
-        Args:
-            own: The deadline of the thread that does the work, stopped as well.
-        """
+        """Stop the clocks of all waiting threads, and `own`, while a person signs in."""
         if own is not None:
             own.hold()
         with self._lock:
@@ -89,15 +85,7 @@ class SharedAttempt(Generic[T]):
                 own.release()
 
     def wait(self, caller: Caller | None, late: str) -> None:
-        """Wait until the work has ended.
-
-        Args:
-            caller: The call on this thread.
-            late: The message of the error if its deadline passes.
-
-        Raises:
-            RequestTimeout: The deadline of the call on this thread passed.
-        """
+        """Wait until the work has ended; `late` is the message of the caller's `RequestTimeout`."""
         if caller is None:
             self.done.wait()
             return

@@ -255,9 +255,7 @@ class Deadline:
 class Hold:
     """One hold of a deadline; `begin` and `end` may be called by any threads, in any order.
 
-    Args:
-        deadline: The deadline whose clock is held.
-        patience: See `Deadline.hold`.
+    `patience` is that of `Deadline.hold`.
     """
 
     __slots__ = ("_deadline", "_held", "_patience")
@@ -392,14 +390,9 @@ class Alarm:
     """One timer entry for many deadlines: runs a function at the earliest time it was set to.
 
     Most deadlines of one owner are equally long: a later one needs no new entry, and the timer is
-    not woken. The function checks all of them, and sets the alarm to the next.
-
-    Args:
-        lock: The owner's lock, which guards the deadlines.
-        ring: The function. It runs on the timer thread, without the lock.
-
-    Attributes:
-        at: The time that it is set to, by `time.monotonic()`; infinity if it is not set.
+    not woken. The function checks all of them, and sets the alarm to the next. It runs on the timer
+    thread, without `lock`, which is the owner's and guards the deadlines. `at` is the time that it
+    is set to, by `time.monotonic()`; infinity if it is not set.
     """
 
     def __init__(self, lock: threading.RLock, ring: Callable[[], object]) -> None:
