@@ -85,17 +85,14 @@ def connect(
     options: Any,
     source: tuple[str, int] | None,
 ) -> tuple[socket.socket, str]:
-    """Connect to the first of `addresses` that accepts, within the exchange's deadline.
+    """Connect to the first address that accepts; return the socket and the IP address.
 
     Args:
         addresses: What `resolve` returned.
         host: Their host, for errors.
-        exchange: The exchange, which can be aborted meanwhile.
+        exchange: Its deadline ends the attempts; it can be aborted meanwhile.
         options: Options to set on the socket.
         source: The own address to connect from; `None` for any.
-
-    Returns:
-        The socket, and the IP address that it is connected to.
 
     Raises:
         OSError: No address accepted.

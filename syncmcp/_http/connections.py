@@ -335,22 +335,14 @@ class _IdleConnections:
         self._items: deque[Any] = deque()
 
     def get(self, block: bool = False, timeout: float | None = None) -> Any:
-        """Take one.
-
-        Raises:
-            queue.Empty: There is none; urllib3 makes one.
-        """
+        """Take one; `queue.Empty` if there is none: urllib3 makes one then."""
         try:
             return self._items.pop()
         except IndexError:
             raise queue.Empty from None
 
     def put(self, item: Any, block: bool = False) -> None:
-        """Add one.
-
-        Raises:
-            queue.Full: There are enough; urllib3 closes it.
-        """
+        """Add one; `queue.Full` if there are enough: urllib3 closes it then."""
         # urllib3 fills a pool with `None`. A thread that Ctrl-C struck may add its own one again.
         if item is None or item in self._items:
             return
@@ -449,11 +441,7 @@ class Adapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> Response:
-        """Send the request and wait for the headers; the body is always left to be read.
-
-        Raises:
-            Exception: Raised by requests, urllib3, ssl or socket.
-        """
+        """Send the request and wait for the headers; the body is always left to be read."""
         route = self._routes.get(request.url)
         if route is None:
             pool: Any = self.get_connection_with_tls_context(request, verify, proxies, cert)

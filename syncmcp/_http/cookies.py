@@ -26,11 +26,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 
 class _ReceivedCookies(RequestsCookieJar):
-    """The cookies of one response, and those that it deletes.
-
-    Attributes:
-        deleted: The domain, path and name of each cookie whose expiry is in the past.
-    """
+    """The cookies of one response, and the keys of those that it deletes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +47,8 @@ class ServerCookies:
     When there are too many, the oldest cookies of the server are dropped. Those that the program
     has put into the jar are neither counted nor dropped.
 
-    Args:
-        jar: Where the cookies are kept.
-        filled: Whether the jar may have cookies already.
-        by_requests: Whether `requests` has put the cookies of a response into the jar before.
-
-    Attributes:
-        filled: Whether the jar may have cookies: to ask an empty one takes ten function calls.
+    `filled` tells whether the jar may have cookies: to ask an empty one takes ten function calls.
+    `by_requests`: `requests` has put the cookies of a response into the jar before.
     """
 
     def __init__(self, jar: RequestsCookieJar, *, filled: bool, by_requests: bool = False) -> None:
@@ -75,12 +66,10 @@ class ServerCookies:
         return header
 
     def keep(self, response: Response) -> list[str]:
-        """Put the cookies of a response into the jar, except for those that are too long.
+        """Put the cookies of a response into the jar, but for those that are too long.
 
-        Those that the server has set before, and the response deletes, are dropped.
-
-        Returns:
-            The values of the cookies of the response.
+        Those that the server has set before, and the response deletes, are dropped. Returns the
+        values of all.
         """
         received = _ReceivedCookies()
         extract_cookies_to_jar(received, response.request, response.raw)  # type: ignore[no-untyped-call]

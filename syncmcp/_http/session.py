@@ -53,11 +53,7 @@ class HttpSession:
     """The connections, TLS settings, proxies and cookies that the exchanges with one URL share.
 
     Proxies and certificates are read from the environment once, here. `~/.netrc` is never read: it
-    would replace an Authorization header.
-
-    Args:
-        config: The program's settings.
-        connections: The most idle connections that are kept.
+    would replace an Authorization header. So many idle `connections` are kept at most.
     """
 
     def __init__(self, config: Http, connections: int) -> None:
@@ -96,13 +92,9 @@ class HttpSession:
         )
 
     def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
-        """The headers of one request.
+        """The headers of one request, from names and values by their names in lower case.
 
-        Args:
-            fields: Names and values by their names in lower case.
-
-        Returns:
-            A plain dictionary, unless code of the program reads it or adds to it.
+        A plain dictionary, unless code of the program reads it or adds to it.
         """
         headers = dict(fields.values())
         if self._hooked or self._adapter is None:
@@ -258,10 +250,7 @@ def body_of(
 ) -> Iterator[bytes]:
     """Yield the decoded pieces of a response body as they come.
 
-    Args:
-        exchange: The exchange that the response belongs to.
-        response: The response that `HttpSession.send` returned.
-        limit: The longest body accepted after decoding, in bytes; `None` for no limit.
+    `limit` is the longest body accepted after decoding, in bytes.
 
     Raises:
         LimitExceeded: The body is longer than `limit`.

@@ -65,11 +65,7 @@ _SHOWN: Final = 200
 
 
 class UnsafeUrl(AuthError):
-    """A server named a URL that must not be used; nothing was sent there.
-
-    Attributes:
-        reason: Why it must not be used.
-    """
+    """A server named a URL that must not be used, for this `reason`; nothing was sent there."""
 
     reason: str = ""
     delivery: Delivery = "not_sent"
@@ -97,7 +93,7 @@ class UrlGuard:
         server: The URL of the MCP server, which the user chose.
         allow_private: Whether any server may name addresses of private networks and of this
             computer, also with plain ``http``; never those of the local link and of cloud metadata.
-        look_up: Looks up the addresses of a host, as `socket.getaddrinfo` returns them.
+        look_up: Looks up the addresses of a host.
     """
 
     def __init__(

@@ -88,13 +88,9 @@ class SignInRequest:
 
 
 class Allowed:
-    """The issuers at which a program allows to sign in.
+    """The issuers at which a program allows to sign in: the argument ``allow`` of `OAuth`.
 
-    Args:
-        given: The argument ``allow`` of `OAuth`.
-
-    Attributes:
-        issuers: Those that are named; empty for a function.
+    `issuers` are those that are named; empty for a function.
 
     Raises:
         UsageError: `given` is neither of issuers, which are URLs, nor a function.
@@ -127,9 +123,7 @@ class Allowed:
 def not_agreed(request: SignInRequest, why: str) -> LoginRequired:
     """The error of a sign-in without an agreement; it names the option that gives one.
 
-    Args:
-        request: The sign-in.
-        why: Why there is no agreement, as the beginning of the message.
+    `why` is the beginning of the message.
     """
     option, more = "allow", ""
     if request.page is not None:

@@ -20,12 +20,8 @@ SourceLike: TypeAlias = str | Path | Callable[[], str]
 class SecretSource:
     """A secret that somebody else issues and may renew; read anew each time. Used from any thread.
 
-    Args:
-        given: The secret, the path of a file that contains it, or a function that returns it.
-        name: What messages call the secret.
-
-    Raises:
-        UsageError: `given` is of another type, or a text that is not one word of visible ASCII.
+    `name` is what messages call it. `UsageError` if `given` is of another type, or a text that is
+    not one word of visible ASCII.
     """
 
     def __init__(self, given: SourceLike, name: str) -> None:
@@ -45,11 +41,7 @@ class SecretSource:
         return isinstance(self._given, str)
 
     def read(self) -> str:
-        """Return the current secret.
-
-        Raises:
-            AuthError: The secret cannot be read, or is not one word of visible ASCII.
-        """
+        """Return the current secret; `AuthError` without one, or if it is not one word of ASCII."""
         given = self._given
         if isinstance(given, str):
             return self._checked(given)

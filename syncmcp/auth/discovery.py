@@ -71,13 +71,10 @@ class AuthServer:
 def discover(
     url: str, hint: str | None = None, *, issuer: str | None = None, known: Sequence[str] = ()
 ) -> FetchSteps[AuthServer]:
-    """Find the authorization server for the MCP server at `url`.
+    """Find the authorization server for the MCP server at `url`; `hint` is from its challenge.
 
-    Args:
-        url: The MCP server.
-        hint: The URL of its metadata, from its challenge.
-        issuer: The only acceptable authorization server; `None`: any.
-        known: The authorization servers that are preferred if there are several, the best first.
+    Only `issuer` is acceptable, if it is given; else those in `known` are preferred, the best
+    first.
 
     Raises:
         DiscoveryFailed: There are no usable metadata, or they must not be used.
@@ -122,10 +119,7 @@ def find_server(
 ) -> FetchSteps[AuthorizationServerMetadata | None]:
     """The metadata of the authorization server `issuer`; `None` if it has none (RFC 8414 §3).
 
-    Args:
-        issuer: The issuer identifier, from which the URLs of the metadata are derived.
-        guessed: Whether the identifier is an assumed origin, which the metadata may write with a
-            trailing slash.
+    `guessed`: it is an assumed origin, which the metadata may write with a trailing slash.
 
     Raises:
         DiscoveryFailed: They are another issuer's, invalid, or temporarily unavailable.
@@ -146,11 +140,7 @@ def find_server(
 
 
 def require_pkce(auth_server: AuthServer) -> None:
-    """Check that the authorization server supports PKCE with S256 (OAuth 2.1 §7.5.1).
-
-    Raises:
-        DiscoveryFailed: Its metadata do not list S256.
-    """
+    """Raise `DiscoveryFailed` unless the server supports PKCE with S256 (OAuth 2.1 §7.5.1)."""
     server = auth_server.metadata
     methods = server.code_challenge_methods_supported or ()
     if auth_server.published and "S256" not in methods:
@@ -161,11 +151,7 @@ def require_pkce(auth_server: AuthServer) -> None:
 
 
 def origin_of(url: str) -> Origin:
-    """Scheme, host and port of a URL.
-
-    Raises:
-        ValueError: The URL is invalid.
-    """
+    """Scheme, host and port of a URL; `ValueError` if it is invalid."""
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
     return Origin(scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme))

@@ -69,12 +69,13 @@ T = TypeVar("T")
 class Driver:
     """Runs the steps of signing in for one MCP server. Used from any thread.
 
+    `secrets` learns what is secret in requests and responses, which is removed from errors.
+
     Args:
         guard: Decides which URLs and IP addresses are allowed.
         session: Supplies `proxies`, `verify`, `cert` and `trust_env`; nothing else of it is used.
             By default they come from the environment, read once for each host.
         prover: Adds DPoP proofs to token requests; `None`: tokens are not bound to a key.
-        secrets: Learns what is secret in requests and responses, and is removed from errors.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ _SECRETS: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 def choose_method(
     server: AuthorizationServerMetadata, *, secret: bool, assertion: bool
 ) -> AuthMethod:
-    """The authentication method for a client that has a secret, can sign an assertion, or neither.
+    """How a client authenticates that has a secret, can sign an assertion, or neither.
 
     Raises:
         RegistrationFailed: The server supports no method that the client can use.
@@ -103,9 +103,7 @@ def form_request(
     *,
     assertion: ClientAssertion | None = None,
 ) -> HttpRequest:
-    """A form POST to an endpoint that requires client authentication.
-
-    Fields that are `None` are omitted. `assertion` signs for a client that authenticates by a key.
+    """A form POST to an endpoint that requires client authentication; `None` fields are omitted.
 
     Raises:
         RegistrationFailed: The client cannot authenticate there.
@@ -149,16 +147,8 @@ _PROBE_BODY = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 class PendingAuthorization:
     """An authorization request without a callback yet, and what its callback is checked against.
 
-    State and verifier are random, and used for one login only.
-    (basic/authorization/index#authorization-response-validation)
-
-    Attributes:
-        auth_server: The authorization server, with the issuer from validated metadata.
-        registration: The client.
-        redirect_uri: Where the callback goes.
-        scope: The requested scope.
-        state: The `state` that the callback must contain (RFC 6749 §10.12).
-        verifier: The PKCE code verifier for the token request (RFC 7636 §4.1).
+    State and verifier (RFC 7636 §4.1) are random, and used for one login only. The issuer is that
+    of validated metadata. (basic/authorization/index#authorization-response-validation)
     """
 
     auth_server: AuthServer

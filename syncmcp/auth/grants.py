@@ -65,18 +65,8 @@ class MachineOptions(TypedDict, total=False):
 class MachineAuth(TokenAuth):
     """Base of the grants without a person: the program has the credentials for a token.
 
-    A refused grant is not tried in another way, nor repeated for the same request.
-
-    Args:
-        client_id: The client id at the authorization server; empty if that needs none.
-        client_secret: The client's secret.
-        issuer: The only authorization server that receives credentials. `None` leaves the choice
-            to the MCP server, which then has to be trusted with them.
-        assertion: Signs for a client that authenticates by a key.
-        **options: See `MachineOptions`.
-
-    Raises:
-        UsageError: An argument is invalid, or contradicts another one.
+    A refused grant is not tried in another way, nor repeated for the same request. `client_id` is
+    empty if the authorization server needs none.
     """
 
     def __init__(
@@ -104,11 +94,7 @@ class MachineAuth(TokenAuth):
 
     @abstractmethod
     def _grant_fields(self, auth_server: AuthServer, scope: str | None) -> Mapping[str, str | None]:
-        """The fields of the token request that contain the grant.
-
-        Raises:
-            AuthError: The grant cannot be obtained.
-        """
+        """The fields of the token request that contain the grant."""
 
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         auth_server, scope = self._choose_server(need, bound=True, offline=False)
@@ -234,11 +220,7 @@ class EnterpriseManaged(MachineAuth):
 
 
 def _provider_url(issuer: str | None, endpoint: str | None) -> str:
-    """The URL of the identity provider.
-
-    Raises:
-        UsageError: None or both arguments are given, or the URL is not encrypted.
-    """
+    """The URL of the identity provider; `UsageError` unless it is one, and encrypted."""
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
         raise UsageError("give one of idp_issuer and idp_token_endpoint")
@@ -252,12 +234,7 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
 
 
 def _read_id_jag(response: HttpResponse) -> str:
-    """The ID-JAG in a response of the identity provider (RFC 8693 §2.2.1).
-
-    Raises:
-        TokenRefused: The response is an error.
-        AuthError: The response contains another type of token.
-    """
+    """The ID-JAG in a response of the identity provider (RFC 8693 §2.2.1)."""
     if response.status != 200:
         raise flow.request_refused(
             "the identity provider does not vouch for this sign-in", response

@@ -195,10 +195,7 @@ class ConsolePrompt(Generic[T]):
     It gives up after `MOST_PROMPTS` lines that are no answer.
 
     Attributes:
-        show: Shows a text to the person.
-        ask: Shows a prompt, and returns the line that the person enters.
         text: What to show before the prompt, and again after an empty line that is no answer.
-        prompt: The prompt.
         read: Reads a line; `None` if it is no answer, and the person is prompted again.
         ended: Called at the end, on the thread of the prompt.
         secret: Removed from `failure`.
@@ -309,14 +306,9 @@ def _read_agreement(line: str) -> bool | None:
 
 
 def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
-    """Parse the parameters of a callback.
+    """The parameters of a callback, from a URL or only its query.
 
-    Args:
-        text: A URL, or only its query.
-        state: The expected `state`, compared in constant time.
-
-    Returns:
-        The parameters; `None` if `text` is no callback, or that of another login.
+    `None` if it is none, or that of another login, whose `state` is compared in constant time.
     """
     if len(text) > _LONGEST_ANSWER:
         return None
@@ -346,11 +338,7 @@ def instructions(redirect: Redirect, *, paste: bool) -> str:
 
 
 def check_browser_url(url: str) -> None:
-    """Check a URL before a browser opens it.
-
-    Raises:
-        AuthError: It is not http(s), or contains characters that no URL contains.
-    """
+    """Raise `AuthError` unless a URL is http(s), of characters that URLs contain."""
     web = url.lower().startswith(("https://", "http://"))
     if not web or not url.isprintable() or not _UNSAFE_CHARACTERS.isdisjoint(url):
         raise AuthError(

@@ -52,11 +52,7 @@ class ClientIdentity:
     has_key: bool = False
 
     def check(self) -> None:
-        """Check the settings.
-
-        Raises:
-            UsageError: A setting is invalid, or contradicts another one.
-        """
+        """Raise `UsageError` if a setting is invalid, or contradicts another one."""
         if self.client_secret is not None and self.client_id is None:
             raise UsageError("client_secret needs the client_id that it belongs to")
         if self.client_secret is not None and self.has_key:
@@ -81,11 +77,7 @@ def _check_metadata_url(url: str) -> None:
 
 
 def identify(auth_server: AuthServer, identity: ClientIdentity) -> Registration | None:
-    """The client at this authorization server, from the user's settings.
-
-    Returns:
-        `None` if the client has to be registered.
-    """
+    """The client at this authorization server, from the user's settings; `None`: register it."""
     issuer = auth_server.metadata.issuer
     if identity.client_id is not None:
         return Registration(identity.client_id, identity.client_secret, None, issuer)
@@ -152,12 +144,9 @@ def is_loopback(url: str) -> bool:
 
 
 def check_redirect_uri(url: str) -> None:
-    """Check that a redirect URI leads to this computer, or is encrypted.
+    """Raise `UsageError` unless a redirect URI leads to this computer, or is encrypted.
 
     (basic/authorization/security-considerations#communication-security)
-
-    Raises:
-        UsageError: It is neither.
     """
     try:
         parts = urlsplit(url)

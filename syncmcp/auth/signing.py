@@ -146,11 +146,7 @@ class SigningKey:
 
 
 def require_joserfc() -> None:
-    """Check that the package for signatures is installed.
-
-    Raises:
-        UsageError: The package is not installed.
-    """
+    """Raise `UsageError` if the package for signatures is not installed."""
     try:
         import_module("joserfc.jwk")
     except ImportError as error:
@@ -291,15 +287,10 @@ _LONGEST_NONCE: Final = 1024
 class DPoPProver:
     """Binds tokens to a key by DPoP proofs (RFC 9449). Used from any thread.
 
-    A proof shows that the sender of a token has the key that the token was issued for.
-
-    Args:
-        store: Where a generated key is stored, so that all processes use the same one.
-        name: Returns what the stored key is for: an MCP server and a client.
-        key: The key to use instead of a generated one.
-
-    Raises:
-        UsageError: The packages of the extra ``oauth`` are not installed.
+    A proof shows that the sender of a token has the key that the token was issued for: `key`, or
+    one that is generated and stored, so that all processes use the same. `name` returns what that
+    is for: an MCP server and a client. `UsageError` if the packages of the extra ``oauth`` are not
+    installed.
     """
 
     def __init__(
@@ -315,11 +306,7 @@ class DPoPProver:
         self._nonces: dict[Origin, str] = {}
 
     def bind_token_request(self, request: HttpRequest) -> HttpRequest:
-        """Return the request to a token endpoint with a proof added (RFC 9449 §5).
-
-        Raises:
-            AuthError: The server accepts no algorithm that the key supports.
-        """
+        """Return the request to a token endpoint with a proof added (RFC 9449 §5)."""
         proof = self._proof(request.method, request.url, request.algorithms)
         return replace(request, headers={**request.headers, "DPoP": proof})
 

@@ -22,10 +22,7 @@ class HttpRequest:
     """An HTTP request of a step.
 
     Attributes:
-        method: ``GET`` or ``POST``.
-        url: The URL.
         headers: The headers, without those for framing.
-        body: The body, if there is one.
         token: Whether it is a request to a token endpoint: it gets a DPoP proof, if tokens are
             bound to a key, and is repeated only for a nonce.
         algorithms: The algorithms that the server accepts for the proof; `None`: unknown.
@@ -46,13 +43,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, repr=False)
 class HttpResponse:
-    """The response to an `HttpRequest`.
-
-    Attributes:
-        status: The HTTP status.
-        headers: The headers; names in lower case.
-        body: The whole body.
-    """
+    """The response to an `HttpRequest`; names of headers are in lower case, the body is whole."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -104,12 +95,7 @@ MAX_CHALLENGE = 16 * 1024
 
 @dataclass(frozen=True)
 class Challenge:
-    """One challenge of a ``WWW-Authenticate`` header.
-
-    Attributes:
-        scheme: The scheme in lower case.
-        parameters: The parameters; names in lower case, values without quotes.
-    """
+    """One challenge of a ``WWW-Authenticate`` header; scheme and names in lower case."""
 
     scheme: str
     parameters: dict[str, str] = field(default_factory=dict[str, str])
@@ -207,9 +193,7 @@ def error_code(code: object) -> str | None:
 def printable(words: object, otherwise: str) -> str:
     """A server's text for an error message: one line, printable, shortened, secrets removed.
 
-    Args:
-        words: The text; ignored if it is no `str`.
-        otherwise: The result if there is no text.
+    It is `otherwise` if `words` are no text, or an empty one.
     """
     text = words if isinstance(words, str) else ""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_SHOWN])

@@ -360,9 +360,7 @@ class KeyringStore:
 class _Parts(NamedTuple):
     """The names of the secrets that hold one long value.
 
-    Attributes:
-        mark: Random; distinguishes these parts from those of an earlier value.
-        size: The number of parts.
+    `mark` is random: it distinguishes these parts from those of an earlier value.
     """
 
     mark: str

@@ -157,11 +157,9 @@ class TokenAuth(AuthBase):
     ) -> tuple[AuthServer, str | None]:
         """Find the authorization server, and choose the scope to request there.
 
-        Args:
-            need: Why a token is needed.
-            bound: Whether the credentials belong to one authorization server.
-            offline: Whether to request a refresh token, if the server supports that.
-            preferred: The issuers to prefer after that of the last login, if there are several.
+        `bound`: the credentials belong to one authorization server. `offline`: request a refresh
+        token, if the server supports that. `preferred` are the issuers to prefer after that of the
+        last login.
 
         Raises:
             AuthError: The credentials are another server's, or more scope is demanded, but none
@@ -346,14 +344,7 @@ def client_label_of(auth: TokenAuth) -> str:
 
 @dataclass(eq=False, repr=False)
 class UnauthorizedHook:
-    """The `requests` response hook of one request.
-
-    Attributes:
-        tokens: Refreshes and obtains tokens.
-        sign: Puts the token of a login into a request.
-        prover: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
-        used: The login whose token the request has, if it has one.
-    """
+    """The `requests` response hook of one request, which has the token of the login `used`."""
 
     tokens: TokenManager
     sign: Callable[[requests.PreparedRequest, Login], None]

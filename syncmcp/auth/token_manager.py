@@ -98,8 +98,8 @@ class CachedLogin:
 class TokenCache:
     """The current login of one client at one MCP server. Used from any thread.
 
-    Kept in memory, and in the store that other processes may share. Every method that uses the
-    store raises `AuthError` if the store fails, or holds no login.
+    Kept in memory, and under `key` in the store that other processes may share. Every method that
+    uses the store raises `AuthError` if the store fails, or holds no login.
 
     Args:
         store: Where the login is stored.
@@ -254,11 +254,7 @@ class SignInLimiter:
         self._denied: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Check whether a person may be asked now.
-
-        Raises:
-            LoginRequired: A limit is reached.
-        """
+        """Raise `LoginRequired` if a person must not be asked now."""
         since = timing.monotonic() - _WITHIN
         with self._lock:
             self._all = [when for when in self._all if when > since]
@@ -350,8 +346,6 @@ class TokenManager:
 
     Attributes:
         url: The MCP server, without user and fragment.
-        driver: Makes the requests of signing in.
-        cache: Keeps the login.
         obtain: Signs in; runs on one thread at a time, with the login locked.
         client_rejected: Called when the authorization server does not know the client any more.
         assertion: Signs for a client that authenticates by a key.
@@ -387,12 +381,9 @@ class TokenManager:
         return cached.login
 
     def refresh(self, used: Login) -> CachedLogin | None:
-        """A login with another token than `used`: refreshed, or obtained by somebody else.
+        """A login with another token than `used`, of this or another thread; `None`: sign in anew.
 
         The refresh continues when the call that needs it ends: a lost answer would cost the login.
-
-        Returns:
-            `None` if a new login is needed.
         """
         return self._flight.run(
             lambda: self.cache.other_than(used), partial(self._refresh, used), detached=True
@@ -438,9 +429,7 @@ class TokenManager:
     def sign_in(self, need: TokenNeed, *, always: bool = False) -> Login:
         """The login of a new sign-in, by this thread or another one.
 
-        Args:
-            need: Why a token is needed.
-            always: Whether to sign in even if another thread or process has obtained a token.
+        `always`: sign in even if another thread or process has obtained a token.
         """
         cache = self.cache
 

@@ -116,13 +116,7 @@ class Registration(_Record):
 
 @dataclass(frozen=True)
 class Login:
-    """A token, and what the next refresh or revocation needs; all of one authorization server.
-
-    Attributes:
-        token: The token.
-        registration: The client that the token was issued to.
-        server: The metadata of the authorization server that issued the token.
-    """
+    """A token, and what the next refresh or revocation needs; all of one authorization server."""
 
     token: Token
     registration: Registration

@@ -97,10 +97,8 @@ class Endpoint:
     ) -> MutableMapping[str, Any]:
         """The headers of one request.
 
-        Args:
-            extra: Further headers of this request, from the dialect and the call.
-            own: Those of the transport.
-            negotiated: Whether to add the headers negotiated in the handshake.
+        `extra` come from the dialect and the call, `own` from the transport. `negotiated`: with
+        those of the handshake.
 
         Raises:
             UsageError: The user's function failed, or headers cannot be sent.
@@ -202,12 +200,7 @@ _POSTING_THREADS = 4
 
 
 class HttpSender(Transport):
-    """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled.
-
-    Args:
-        config: The URL and the user's settings.
-        connections: How many connections are kept, at most.
-    """
+    """Runs one HTTP exchange for each frame, until it ends, expires or is cancelled."""
 
     blocking = True
     ordered = False
@@ -234,11 +227,7 @@ class HttpSender(Transport):
         """Send `out` and process the response, on the exchange's thread."""
 
     def _prepare(self, receiver: Receiver) -> None:
-        """Prepare for sending; the server is not contacted.
-
-        Raises:
-            UsageError: The URL or a setting cannot be used.
-        """
+        """Prepare for sending, without I/O; `UsageError` for the URL or a setting."""
         timer.start()
         self._receiver = receiver
         try:

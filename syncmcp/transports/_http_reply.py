@@ -83,13 +83,9 @@ def is_rpc_response(body: bytes) -> bool:
 def error_for_status(
     response: requests.Response, sent: Mapping[str, Any], body: bytes, secrets: Secrets
 ) -> HttpError | SessionLost:
-    """The error for an error status.
+    """The error for an error status, whose body, or its beginning, is given.
 
-    Args:
-        response: The response.
-        sent: The headers of the request.
-        body: The response's body, or its beginning.
-        secrets: What was sent to the server, which may repeat it.
+    `sent` are the headers of the request. `secrets` were sent to the server, which may repeat them.
     """
     status = response.status_code
     if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _says_no_session(body))):
@@ -212,12 +208,8 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
 def post_url(url: str, named: bytes) -> str:
     """The URL that messages are posted to, from the server's event `endpoint` (2024-11-05).
 
-    The specification allows any origin. Only the stream's own origin is accepted: another one would
-    receive our secrets.
-
-    Args:
-        url: The URL of the stream.
-        named: The event's data: a URL, mostly relative.
+    The specification allows any origin. Only that of the stream, at `url`, is accepted: another one
+    would receive our secrets.
 
     Raises:
         ProtocolError: `named` is no URL, contains a user, or leads to another origin.
@@ -286,12 +278,7 @@ class EventStream:
     """
 
     def __init__(self, limit: int, option: str = "max_body") -> None:
-        """Prepare to parse a new stream.
-
-        Args:
-            limit: The longest event accepted, in bytes.
-            option: The name of the user's option for that limit, for errors.
-        """
+        """Prepare to parse events of at most `limit` bytes, which is the user's `option`."""
         self.last_id: str | None = None
         self.endpoint: bytes | None = None
         self.empty = True

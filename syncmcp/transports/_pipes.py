@@ -74,13 +74,9 @@ class StdinWriter:
     """Writes whole frames in order, without blocking the senders.
 
     The sender's thread writes. When the pipe is full, the rest and all later frames are queued for
-    a writer thread, which is started then.
-
-    Args:
-        owner: The transport.
-        max_frame: The longest frame, in bytes; the requests and notifications of the program that
-            are queued may take a small multiple of it. What the library answers and notifies by
-            itself is bounded by its sender, which has admitted it to a `Budget` of its own.
+    a writer thread, which is started then. The queued requests and notifications of the program may
+    take a small multiple of `max_frame`, the longest frame in bytes. What the library answers and
+    notifies by itself is bounded by its sender, which has admitted it to a `Budget` of its own.
     """
 
     def __init__(self, owner: WriterOwner, max_frame: int) -> None:
@@ -323,10 +319,8 @@ class LineReader:
     """Splits chunks of bytes into lines, in linear time and bounded memory.
 
     A line ends at the byte 0x0A only: JSON strings may contain the other line ends of
-    `str.splitlines`. One carriage return before it is removed.
-
-    Args:
-        limit: The longest line, in bytes; longer ones are truncated.
+    `str.splitlines`. One carriage return before it is removed. Lines of more than `limit` bytes are
+    truncated.
     """
 
     def __init__(self, limit: int) -> None:
@@ -399,16 +393,9 @@ _LONGEST_LINE = 64 * 1024
 class StderrSink:
     """Receives one server's stderr: keeps its end for errors, and passes lines to the user.
 
-    Used by the thread that reads stderr, except for `tail`.
-
-    Args:
-        target: Where lines are passed to. Secrets are redacted for the log only: other targets
-            belong to the user, and a sign-in link must stay usable.
-        label: The server's name in the log.
-        secrets: What to redact.
-
-    Raises:
-        OSError: The file that `target` names cannot be opened.
+    Used by the thread that reads stderr, except for `tail`. Secrets are redacted for the log only:
+    other targets belong to the user, and a sign-in link must stay usable. `OSError` if the file
+    that `target` names cannot be opened.
     """
 
     def __init__(self, target: Stderr, label: str, secrets: Secrets) -> None:

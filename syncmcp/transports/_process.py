@@ -178,11 +178,6 @@ def locate(command: str, env: Mapping[str, str], cwd: str | None) -> str:
     own search begins in the current folder. Relative paths are relative to the server's working
     directory.
 
-    Args:
-        command: The command.
-        env: The environment of the server.
-        cwd: Its working directory; `None`: that of this process.
-
     Raises:
         FileNotFoundError: No directory of the `PATH` has it.
         PermissionError: One has it, but it must not be run.
@@ -209,9 +204,6 @@ def locate_on_windows(
     """Do the work of `locate` for Windows, where names are completed: `npx` is found as `npx.cmd`.
 
     Relative directories in the `PATH`, and empty ones, are skipped.
-
-    Raises:
-        FileNotFoundError: No directory of the `PATH` has it.
     """
     known = _variable(env, "PATHEXT", ";".join(_RUNNABLE), windows=True).upper().split(";")
     endings = [ending for ending in known if ending in _RUNNABLE]

@@ -53,13 +53,9 @@ def open_pidfd(pid: int) -> int | None:
 
 
 class Member:
-    """A process that has to end. A pidfd, where there are such, keeps its id from being reused.
+    """A process that has to end, or if `pid` is negative, a process group.
 
-    Args:
-        pid: Its id; negative: that of a process group.
-
-    Attributes:
-        pid: The same.
+    A pidfd, where there are such, keeps its id from being reused.
     """
 
     def __init__(self, pid: int) -> None:
@@ -111,9 +107,7 @@ def find(servers: Mapping[str, int]) -> list[Member]:
     On Linux these are the processes with the mark of a server, and those in the process group of a
     server that lives. Not found are processes without the mark in other groups, and those whose
     environment this process must not read. Elsewhere each process group counts as one process.
-
-    Args:
-        servers: By the mark of a server the id of its process group, 0 if it is not known.
+    `servers` has by the mark of a server the id of its process group, 0 if it is not known.
     """
     if sys.platform != "linux":
         members = [Member(-group) for group in servers.values() if group]
@@ -160,14 +154,10 @@ def _belongs(pid: int, marks: Iterable[bytes], groups: set[int]) -> bool:
 
 
 def add_descendants(members: list[Member], *roots: int) -> None:
-    """Add the living descendants of processes to them, also those whose mark cannot be read.
+    """Add the living descendants of `members` and of `roots`, also those whose mark cannot be read.
 
     On Linux with pidfds. They are found by their parents: a process whose parent has exited has
     another one by then, and is not found.
-
-    Args:
-        members: Processes that live.
-        roots: The ids of more of them, which are not added.
     """
     if sys.platform != "linux":
         return
@@ -260,11 +250,7 @@ def end_all(servers: Mapping[str, int]) -> None:
 
 
 class Orders:
-    """What the program tells the watcher, one server per line.
-
-    Attributes:
-        servers: What is to be ended; see `find`.
-    """
+    """What the program tells the watcher, one server per line; see `find` for `servers`."""
 
     def __init__(self) -> None:
         self.servers: dict[str, int] = {}

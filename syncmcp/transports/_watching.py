@@ -25,14 +25,7 @@ _LIBRARY_PATHS = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
 class _Watcher:
-    """A running watcher process, and the pipe to it.
-
-    Args:
-        interpreter: The Python that runs it.
-
-    Raises:
-        OSError: It could not be started.
-    """
+    """A running watcher process, and the pipe to it. `OSError` if it could not be started."""
 
     def __init__(self, interpreter: str) -> None:
         # This process keeps the read end, too: else a write to a watcher that was killed would end

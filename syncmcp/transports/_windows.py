@@ -149,11 +149,9 @@ class WindowsProcess:
 
 
 def check_arguments(argv: Sequence[str]) -> None:
-    """Refuse a command line that the command interpreter would not pass on literally.
+    """Raise `ValueError` for a batch file with special characters in its path or an argument.
 
-    Raises:
-        ValueError: The command is a batch file, and its path or an argument contains a special
-            character.
+    The command interpreter would not pass them on literally.
     """
     # Windows ignores dots and spaces at the end of the name of a file.
     if argv[0].rstrip(" .").lower().endswith((".bat", ".cmd")):

@@ -61,11 +61,7 @@ class Outgoing:
     submitted: bool = False
 
     def enter(self, backlog: Budget) -> None:
-        """Have `backlog` count the frame until it leaves.
-
-        Raises:
-            LimitExceeded: Too much is waiting already.
-        """
+        """Have `backlog` count the frame until it leaves, or refuse it by `LimitExceeded`."""
         backlog.admit(len(self.body))
         self.backlog = backlog
 
@@ -228,11 +224,7 @@ class TransportSource(Protocol):
         """The real server behind this target; `None` if there is none."""
 
     def transport(self, inner: Transport | None) -> Transport:
-        """Make an unopened transport.
-
-        Args:
-            inner: An unopened transport to the server `behind`; `None` if there is none.
-        """
+        """Make an unopened transport; `inner` is one to the server `behind`, if there is one."""
         ...
 
 

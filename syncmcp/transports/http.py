@@ -62,8 +62,7 @@ USEFUL_SECONDS = 5.0
 class ReconnectPolicy:
     """Decides when to reconnect a broken event stream, and when to give up.
 
-    Args:
-        shortest: The shortest pause, in seconds, whatever the server names.
+    `shortest` is the shortest pause, in seconds, whatever the server names.
     """
 
     def __init__(self, shortest: float = _SHORTEST_PAUSE) -> None:
@@ -88,11 +87,8 @@ class ReconnectPolicy:
     def next_pause(self, retry: float | None, retry_after: float | None = None) -> float | None:
         """Seconds to wait before the next attempt; `None` to give up.
 
-        Never less than what the server named (basic/transports, 2025-11-25: MUST), up to an hour.
-
-        Args:
-            retry: The pause that the stream named, in seconds.
-            retry_after: The pause that a refusal named, in seconds.
+        Never less than what the server named (basic/transports, 2025-11-25: MUST), up to an hour:
+        the stream by `retry`, a refusal by `retry_after`, in seconds.
         """
         if self._fruitless >= _MAX_FRUITLESS:
             return None
@@ -110,17 +106,10 @@ class ReconnectPolicy:
 class ServerStream:
     """The stream for server messages outside of requests, read on a thread of its own.
 
-    Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`.
-
-    Args:
-        endpoint: Sends the requests.
-        receiver: Receives the messages.
-        label: The server's name in logs.
-        events: The parser, whose `last_id` is where to resume.
-        session_lost: Called when the server no longer knows the session.
-
-    Attributes:
-        answered: Set when the server has accepted or refused the stream, or the thread has ended.
+    Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`;
+    the `last_id` of `events` is where to resume. `session_lost` is called when the server no longer
+    knows the session. `answered` is set when the server has accepted or refused the stream, or the
+    thread has ended.
     """
 
     def __init__(
@@ -225,12 +214,9 @@ class HttpTransport(HttpSender):
     """The transport to one server over Streamable HTTP."""
 
     def __init__(self, config: Http, max_in_flight: int = 256, *, rejoin: bool = True) -> None:
-        """Prepare the transport; nothing is opened yet.
+        """Prepare the transport, with connections for `max_in_flight` requests at once.
 
-        Args:
-            config: The URL and the user's settings.
-            max_in_flight: How many requests may run at once; that many connections are kept.
-            rejoin: Whether to start in the session that `config` names.
+        `rejoin`: start in the session that `config` names.
         """
         super().__init__(config, max_in_flight + _STREAMS)
         self._resume_session = rejoin

@@ -44,12 +44,7 @@ class SseTransport(HttpSender):
     ordered = True
 
     def __init__(self, config: Http, max_in_flight: int = 256) -> None:
-        """Prepare the transport; nothing is opened yet.
-
-        Args:
-            config: The URL of the stream and the user's settings.
-            max_in_flight: How many requests may run at once; that many connections are kept.
-        """
+        """Prepare the transport, with connections for `max_in_flight` requests at once."""
         super().__init__(config, max_in_flight + 1)
         # Posts are sent one after the other: the server should receive the notice that a call was
         # cancelled before the error response to a question that belonged to the call.

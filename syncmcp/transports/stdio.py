@@ -69,11 +69,7 @@ _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
 class StdioTransport(Transport):
     """Runs one server process, and sends and receives frames through its pipes.
 
-    Args:
-        config: The command and its settings.
-
-    Attributes:
-        noise: How many lines of stdout were skipped, because they were no messages.
+    `noise` counts the lines of stdout that were skipped, because they were no messages.
     """
 
     blocking = False
