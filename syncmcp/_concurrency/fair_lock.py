@@ -6,16 +6,12 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["FairLock", "Wait", "lock_timeout"]
 

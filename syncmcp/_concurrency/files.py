@@ -16,17 +16,14 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from syncmcp._concurrency.fair_lock import FairLock, Wait, lock_timeout
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "FileLock",

@@ -11,12 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syncmcp._concurrency.timing import Deadline, Latch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # How long, in seconds, a fork waits for the blocks that are under way. A file system that does not
 # respond may hold one up for ever.

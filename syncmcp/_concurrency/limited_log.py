@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import monotonic
-
-if TYPE_CHECKING:
-    import logging
-
-    from syncmcp._base.secrets import Secrets
 
 LOG_INTERVAL = 1.0
 """The shortest time between two records of one kind, in seconds."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import McpError, RequestTimeout, UsageError, fresh
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["Caller", "SharedAttempt", "SingleFlight"]
 

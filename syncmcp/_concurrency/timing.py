@@ -26,14 +26,10 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from syncmcp.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 monotonic = time.monotonic
 

@@ -11,15 +11,12 @@ import os
 import socket
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from urllib3.util.connection import allowed_gai_family
 from urllib3.util.wait import wait_for_write
 
-from syncmcp._http.exchange import shut_down
-
-if TYPE_CHECKING:
-    from syncmcp._http.exchange import AbortableExchange, Resolve
+from syncmcp._http.exchange import AbortableExchange, Resolve, shut_down
 
 __all__ = ["connect", "look_up", "resolve"]
 

@@ -15,6 +15,7 @@ import re
 import socket
 import ssl
 from collections import deque
+from collections.abc import Mapping
 from functools import cache, partial
 from http import HTTPStatus
 from http.client import (
@@ -25,7 +26,7 @@ from http.client import (
     UnknownProtocol,
     parse_headers,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import urllib3
 from requests.adapters import HTTPAdapter
@@ -41,9 +42,6 @@ from urllib3.util import SKIP_HEADER, Retry, Timeout
 from syncmcp._base.text import MASK, redact, visible
 from syncmcp._http.connecting import connect, look_up, resolve
 from syncmcp._http.exchange import current, shut_down
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Adapter"]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from http.cookiejar import Cookie
+from typing import Final, TypeAlias
 
 from requests.cookies import RequestsCookieJar, extract_cookies_to_jar, get_cookie_header
-
-if TYPE_CHECKING:
-    from http.cookiejar import Cookie
-
-    from requests.models import PreparedRequest, Response
+from requests.models import PreparedRequest, Response
 
 MAX_COOKIES: Final = 50
 """The most cookies of a server that are kept."""

@@ -6,14 +6,14 @@ import http.client
 import socket
 import ssl
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import requests
 import urllib3.exceptions
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from syncmcp._base.text import redact, visible
-from syncmcp._http.exchange import ExchangeAborted
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -21,11 +21,6 @@ from syncmcp.errors import (
     RequestTimeout,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syncmcp._http.exchange import AbortableExchange
 
 __all__ = ["WIRE_ERRORS", "explain"]
 

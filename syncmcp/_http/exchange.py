@@ -12,10 +12,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["AbortableExchange", "ExchangeAborted", "Resolve", "current", "shut_down", "wait"]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import zlib
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -20,15 +22,9 @@ from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import whole
 from syncmcp._http.connections import Adapter
 from syncmcp._http.cookies import ServerCookies
-from syncmcp._http.exchange import ExchangeAborted
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp.config import Http
 from syncmcp.errors import HttpError, LimitExceeded
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator, Mapping, MutableMapping
-
-    from syncmcp._http.exchange import AbortableExchange
-    from syncmcp.config import Http
 
 __all__ = [
     "HttpSession",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -25,8 +26,6 @@ from syncmcp.errors import AuthError, Delivery
 from syncmcp.handlers.links import Link, UnsafeLink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import requests
 
 __all__ = ["UnsafeUrl", "UrlGuard"]

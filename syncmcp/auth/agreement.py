@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from syncmcp._base.origin import origin_of
 from syncmcp._base.text import redact, redact_url
-from syncmcp.auth.discovery import is_wider, origin_of
+from syncmcp.auth.discovery import is_wider
 from syncmcp.errors import LoginRequired, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import requests
 from requests.auth import AuthBase
 
 from syncmcp.errors import AuthError, McpError, UsageError
-
-if TYPE_CHECKING:
-    import requests
 
 SourceLike: TypeAlias = str | Path | Callable[[], str]
 """A secret, the path of a file that contains it, or a function that returns it."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import pydantic
 
+from syncmcp._base.origin import origin_of
 from syncmcp._base.text import whole
 from syncmcp._protocol.revisions import STATEFUL
 from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
@@ -34,21 +35,6 @@ _OPENID = "/.well-known/openid-configuration"
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": STATEFUL[0]}
 
 _MOST_SHOWN = 3
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-class Origin(NamedTuple):
-    """Scheme, host and port of a URL, normalized for comparison."""
-
-    scheme: str
-    host: str
-    port: int | None
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = self.port == _DEFAULT_PORTS.get(self.scheme)
-        return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -148,13 +134,6 @@ def require_pkce(auth_server: AuthServer) -> None:
             f"{named(server)} does not say that it supports PKCE with S256"
             " (code_challenge_methods_supported): signing in would not be safe"
         )
-
-
-def origin_of(url: str) -> Origin:
-    """Scheme, host and port of a URL; `ValueError` if it is invalid."""
-    parts = urlsplit(url)
-    scheme = parts.scheme.lower()
-    return Origin(scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme))
 
 
 def canonical_resource(url: str) -> str:

@@ -10,33 +10,28 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urljoin
 
 import requests
+from requests.models import PreparedRequest
 from requests.utils import default_user_agent
 
 from syncmcp._base.checks import check_headers
+from syncmcp._base.origin import Origin, origin_of
 from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted, current
 from syncmcp._http.session import body_of, finish
-from syncmcp._http.url_guard import UnsafeUrl
-from syncmcp.auth.discovery import Origin, origin_of
-from syncmcp.auth.steps import HttpRequest, HttpResponse, json_members
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_members
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from requests.models import PreparedRequest
-
-    from syncmcp._http.url_guard import UrlGuard
     from syncmcp.auth.signing import DPoPProver
-    from syncmcp.auth.steps import FetchSteps
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 5

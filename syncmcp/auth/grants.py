@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
+
+import requests
+from typing_extensions import Unpack
 
 from syncmcp._base.text import redact_url
 from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._http.url_guard import UrlGuard
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import SecretSource, SourceLike
 from syncmcp.auth.discovery import AuthServer, find_server, named
 from syncmcp.auth.fetch import Driver
-from syncmcp.auth.flow import token_request
+from syncmcp.auth.flow import ClientAssertion, TokenNeed, token_request
+from syncmcp.auth.steps import FetchSteps, HttpResponse
+from syncmcp.auth.store import TokenStore
 from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_manager import CachedLogin
 from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    import requests
-    from typing_extensions import Unpack
-
-    from syncmcp._concurrency.single_flight import SharedAttempt
-    from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.steps import FetchSteps, HttpResponse
-    from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_manager import CachedLogin
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """The grant that exchanges a signed assertion for a token (RFC 7523 §2.1)."""

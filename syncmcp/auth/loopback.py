@@ -12,7 +12,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from syncmcp._base.terminal import ask_at_terminal, has_terminal
@@ -20,12 +20,13 @@ from syncmcp._base.text import redact_url
 from syncmcp._concurrency.private_page import PrivatePage, page_to
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import ExchangeAborted, current
-from syncmcp.auth.agreement import not_agreed
+from syncmcp.auth.agreement import SignInRequest, not_agreed
 from syncmcp.auth.receiver import (
     PAGE_ARRIVED,
     PAGE_NOT_FOUND,
     PAGE_WRONG_LOGIN,
     ConsolePrompt,
+    Waiting,
     ask_for_agreement,
     callback_prompt,
     check_browser_url,
@@ -35,12 +36,8 @@ from syncmcp.auth.receiver import (
     parse_callback,
     print_to_stderr,
 )
+from syncmcp.auth.steps import Redirect
 from syncmcp.errors import LoginRequired, UsageError
-
-if TYPE_CHECKING:
-    from syncmcp.auth.agreement import SignInRequest
-    from syncmcp.auth.receiver import Waiting
-    from syncmcp.auth.steps import Redirect
 
 # Browsers try both addresses of `localhost`.
 _ADDRESSES: Final = {

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
+
+import requests
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.agreement import Allowed, SignInRequest, not_agreed
+from syncmcp.auth.agreement import Allow, Allowed, SignInRequest, not_agreed
 from syncmcp.auth.discovery import AuthServer, require_pkce
+from syncmcp.auth.flow import ClientAssertion, TokenNeed
 from syncmcp.auth.registration import (
     ClientIdentity,
     check_redirect_uri,
@@ -20,23 +26,15 @@ from syncmcp.auth.registration import (
     is_usable,
     register,
 )
+from syncmcp.auth.store import TokenStore
 from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_manager import CachedLogin
 from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import LoginRequired, RequestTimeout, TokenRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
-
-    import requests
-
-    from syncmcp._concurrency.single_flight import SharedAttempt
-    from syncmcp.auth.agreement import Allow
-    from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_manager import CachedLogin
 
 
 class OAuth(TokenAuth):

@@ -15,19 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from syncmcp._base.terminal import ask_at_terminal, show_at_terminal
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import wait
 from syncmcp.auth.agreement import SignInRequest, not_agreed
+from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
-
-if TYPE_CHECKING:
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.auth.steps import Redirect
 
 # Characters that have a meaning for shells and other programs that open browsers.
 _UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')

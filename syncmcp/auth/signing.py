@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+from syncmcp._base.origin import Origin, origin_of
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
-from syncmcp.auth.discovery import Origin, named, origin_of
-from syncmcp.auth.steps import json_members
+from syncmcp.auth.discovery import named
+from syncmcp.auth.steps import HttpRequest, HttpResponse, json_members
 from syncmcp.errors import AuthError, RegistrationFailed, UsageError
+from syncmcp.types.extensions import AuthorizationServerMetadata
 
 if TYPE_CHECKING:
     import requests
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-    from syncmcp.auth.steps import HttpRequest, HttpResponse
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.tokens import Login
-    from syncmcp.types.extensions import AuthorizationServerMetadata
 
 # The algorithms of each key type or curve, the default first.
 _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -10,22 +10,17 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.files import KeyLocks, SharedJson, UnusableFile, state_directory
+from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import wait
 from syncmcp.errors import AuthError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from syncmcp._concurrency.timing import Deadline
 
 
 @runtime_checkable

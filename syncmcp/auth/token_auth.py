@@ -10,38 +10,33 @@ import hashlib
 import json
 import threading
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+import requests
 from requests.auth import AuthBase
 
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import redact, whole
 from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._concurrency.single_flight import SharedAttempt
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
 from syncmcp._http.url_guard import UrlGuard
 from syncmcp.auth import flow, steps
-from syncmcp.auth.discovery import discover, missing_scopes, select_scope
+from syncmcp.auth.discovery import AuthServer, discover, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
-from syncmcp.auth.flow import TokenNeed
-from syncmcp.auth.store import MemoryStore
+from syncmcp.auth.flow import ClientAssertion, TokenNeed
+from syncmcp.auth.store import MemoryStore, TokenStore
 from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager, scope_insufficient
+from syncmcp.auth.tokens import Login, Registration, Token
 from syncmcp.config import check_url
 from syncmcp.errors import AuthError, McpError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import requests
-
-    from syncmcp._concurrency.single_flight import SharedAttempt
-    from syncmcp.auth.discovery import AuthServer
-    from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.signing import DPoPProver, SigningKey
-    from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.tokens import Login, Registration, Token
 
 # Logins that one request may lead to, the first one and step-ups together.
 _MOST_LOGINS = 3

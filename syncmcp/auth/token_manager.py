@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from syncmcp._base.origin import origin_of
 from syncmcp._base.text import whole
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
@@ -20,19 +23,14 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import missing_scopes, origin_of
-from syncmcp.auth.tokens import Login
+from syncmcp.auth.discovery import missing_scopes
+from syncmcp.auth.flow import ClientAssertion, TokenNeed
+from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import AuthError, ConnectFailed, LoginRequired, RequestTimeout, TokenRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from typing import TypeAlias
-
     from syncmcp.auth.fetch import Driver
-    from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.tokens import Registration
 
     Obtain: TypeAlias = Callable[[TokenNeed, SharedAttempt["CachedLogin"]], Login]
 

@@ -6,9 +6,11 @@ import logging
 import threading
 import zlib
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import requests
 import urllib3.exceptions
 
 from syncmcp._base.checks import check_headers
@@ -18,19 +20,11 @@ from syncmcp._concurrency.timing import Alarm, monotonic, timer
 from syncmcp._http.errors import explain
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, body_of, finish
-from syncmcp.errors import ClosedError, HttpError, McpError, UsageError
+from syncmcp.config import Http
+from syncmcp.errors import ClosedError, Delivery, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
-from syncmcp.transports.base import Transport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
-
-    import requests
-
-    from syncmcp.config import Http
-    from syncmcp.errors import Delivery
-    from syncmcp.transports._http_reply import EventStream
-    from syncmcp.transports.base import Outgoing, Receiver
+from syncmcp.transports._http_reply import EventStream
+from syncmcp.transports.base import Outgoing, Receiver, Transport
 
 __all__ = ["EVENTS", "JSON", "Endpoint", "HttpSender"]
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import requests
 from pydantic_core import from_json
 from sseclient import SSEClient
 
+from syncmcp._base.origin import origin_of
+from syncmcp._base.secrets import Secrets
 from syncmcp._http.session import content_type, content_type_as_sent
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import requests
-
-    from syncmcp._base.secrets import Secrets
 
 __all__ = [
     "EventStream",
@@ -48,8 +45,6 @@ _PATH_HINT = "; is the path right? (often it is /mcp)"
 # Ten digits of seconds are 300 years, of milliseconds 115 days: beyond any deadline, and cheap to
 # convert.
 _RETRY_DIGITS = 10
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def session_id(response: requests.Response) -> str | None:
@@ -191,7 +186,7 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
         shown += parts.path
         allowed = (
             (status in (307, 308) or method == "GET")
-            and _origin(target) == _origin(url)
+            and origin_of(target) == origin_of(url)
             and "@" not in urlsplit(location).netloc
         )
     except ValueError:
@@ -221,26 +216,14 @@ def post_url(url: str, named: bytes) -> str:
         target = urljoin(url, text)
         if "@" in urlsplit(text).netloc:
             raise ProtocolError("the server wants messages posted to an address with a user in it")
-        here, there = _origin(url), _origin(target)
+        here, there = origin_of(url), origin_of(target)
     except ValueError:
         raise ProtocolError("the server's event `endpoint` holds no address") from None
     if here != there:
         raise ProtocolError(
-            f"the server at {_origin_text(here)} wants messages posted to {_origin_text(there)},"
-            " which is another origin"
+            f"the server at {here} wants messages posted to {there}, which is another origin"
         )
     return target.partition("#")[0]
-
-
-def _origin_text(origin: tuple[str, str | None, int | None]) -> str:
-    scheme, host, port = origin
-    where = f"[{host}]" if host and ":" in host else host or ""
-    return f"{scheme}://{where}{f':{port}' if port else ''}"
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
 def _excerpt(body: bytes, secrets: Secrets) -> str:

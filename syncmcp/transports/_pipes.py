@@ -8,21 +8,19 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Alarm, monotonic
-from syncmcp.errors import ClosedError, LimitExceeded
+from syncmcp.config import Stderr
+from syncmcp.errors import ClosedError, ConnectionLost, Delivery, LimitExceeded, McpError
+from syncmcp.transports.base import Outgoing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syncmcp._base.secrets import Secrets
-    from syncmcp.config import Stderr
-    from syncmcp.errors import ConnectionLost, Delivery, McpError
     from syncmcp.transports._process import Process
-    from syncmcp.transports.base import Outgoing
 
 
 # The bound of the program's own frames that wait for a server that does not read, as a multiple of

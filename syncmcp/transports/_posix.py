@@ -9,14 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from syncmcp._concurrency.timing import Deadline, gevent_patched
 from syncmcp.transports import _watcher, _watching
 from syncmcp.transports._process import close_all, make_pipes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import monotonic
-from syncmcp.errors import ConnectionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from syncmcp._concurrency.budget import Budget
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.config import Http, Stdio
-    from syncmcp.errors import Delivery, McpError
+from syncmcp._concurrency.budget import Budget
+from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import ConnectionLost, Delivery, McpError
 
 _log = logging.getLogger("syncmcp.transports")
 

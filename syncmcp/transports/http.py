@@ -9,12 +9,16 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import requests
 
 from syncmcp._concurrency.timing import Deadline, monotonic, timer
 from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import body_of, content_type, finish
+from syncmcp.config import Http
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -27,15 +31,7 @@ from syncmcp.errors import (
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._http_base import EVENTS, JSON, Endpoint, HttpSender
 from syncmcp.transports._http_reply import EventStream
-from syncmcp.transports.base import reader_failed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import requests
-
-    from syncmcp.config import Http
-    from syncmcp.transports.base import Outgoing, Receiver
+from syncmcp.transports.base import Outgoing, Receiver, reader_failed
 
 __all__ = ["HttpTransport", "ReconnectPolicy", "ServerStream"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
-from syncmcp.errors import ConnectionLost, LimitExceeded
-from syncmcp.transports.base import Transport, reader_failed
-
-if TYPE_CHECKING:
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.errors import Delivery
-    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, ServerSession
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import ConnectionLost, Delivery, LimitExceeded
+from syncmcp.transports.base import (
+    InProcessServer,
+    Outgoing,
+    Receiver,
+    ServerSession,
+    Transport,
+    reader_failed,
+)
 
 _log = logging.getLogger("syncmcp.memory")
 

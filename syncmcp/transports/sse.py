@@ -9,25 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import requests
 
 from syncmcp._concurrency.pool import SerialExecutor
-from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
 from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import body_of, content_type, finish
+from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._http_base import EVENTS, JSON, HttpSender
 from syncmcp.transports._http_reply import EventStream
-from syncmcp.transports.base import reader_failed
-
-if TYPE_CHECKING:
-    import requests
-
-    from syncmcp._concurrency.timing import TimerEntry
-    from syncmcp.config import Http
-    from syncmcp.transports.base import Outgoing, Receiver
+from syncmcp.transports.base import Outgoing, Receiver, reader_failed
 
 __all__ = ["SseTransport"]
 

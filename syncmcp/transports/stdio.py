@@ -14,32 +14,28 @@ import re
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.timing import Deadline, Latch, start_thread
 from syncmcp._protocol.jsonrpc import check_values
+from syncmcp.config import Stdio
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
     ConnectionLost,
+    Delivery,
     ForkedError,
     LimitExceeded,
+    McpError,
     RequestTimeout,
     UsageError,
 )
 from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, TruncatedLine
-from syncmcp.transports._process import environment, locate, reach, search_path
-from syncmcp.transports.base import Transport, reader_failed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from syncmcp.config import Stdio
-    from syncmcp.errors import Delivery, McpError
-    from syncmcp.transports._process import Process
-    from syncmcp.transports.base import Outgoing, Receiver
+from syncmcp.transports._process import Process, environment, locate, reach, search_path
+from syncmcp.transports.base import Outgoing, Receiver, Transport, reader_failed
 
 _log = logging.getLogger("syncmcp.stdio")
 
