@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from syncmcp._concurrency import timing
@@ -37,6 +38,7 @@ class Caller(Protocol):
         """
 
 
+@dataclass(eq=False)
 class SharedAttempt(Generic[T]):
     """One run of the work, and the threads that wait for it.
 
@@ -50,17 +52,16 @@ class SharedAttempt(Generic[T]):
         error: What the work raised.
     """
 
-    def __init__(self, detached: bool) -> None:
-        self.detached = detached
-        self.worker: int | None = None
-        self.done = threading.Event()
-        self.completed = False
-        self.outcome: T | None = None
-        self.error: BaseException | None = None
-        # Guards the fields below.
-        self._lock = threading.RLock()
-        self._waiting_deadlines: list[Deadline] = []
-        self._paused = False
+    detached: bool
+    worker: int | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    completed: bool = False
+    outcome: T | None = None
+    error: BaseException | None = None
+    # Guards the fields below.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _waiting_deadlines: list[Deadline] = field(default_factory=list["Deadline"])
+    _paused: bool = False
 
     @contextmanager
     def paused_deadlines(self, own: Deadline | None) -> Iterator[None]:

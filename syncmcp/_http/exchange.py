@@ -12,6 +12,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from syncmcp._concurrency.timing import Deadline
@@ -27,6 +28,7 @@ class ExchangeAborted(Exception):
     """The exchange on this thread was aborted by another thread; its outcome is not needed."""
 
 
+@dataclass(eq=False, slots=True)
 class AbortableExchange:
     """One HTTP exchange (redirects and resumptions included), run by the thread that entered it.
 
@@ -39,23 +41,17 @@ class AbortableExchange:
             the system's look-up.
     """
 
-    __slots__ = (
-        "_abort_action", "_lock", "_outer", "_waker", "aborted", "deadline", "resolve", "sent",
-        "watched",
-    )  # fmt: skip
-
-    def __init__(self, deadline: Deadline) -> None:
-        self.deadline = deadline
-        self.sent = False
-        self.aborted = False
-        self.watched = False
-        self.resolve: Resolve | None = None
-        # Guards the flags and the abort action, so that an abort never hits a connection that has
-        # gone back to the pool and carries the request of another exchange.
-        self._lock = threading.RLock()
-        self._abort_action: Callable[[], object] | None = None
-        self._waker: threading.Event | None = None
-        self._outer: AbortableExchange | None = None
+    deadline: Deadline
+    sent: bool = False
+    aborted: bool = False
+    watched: bool = False
+    resolve: Resolve | None = None
+    # Guards the flags and the abort action, so that an abort never hits a connection that has gone
+    # back to the pool and carries the request of another exchange.
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _abort_action: Callable[[], object] | None = field(default=None, init=False)
+    _waker: threading.Event | None = field(default=None, init=False)
+    _outer: AbortableExchange | None = field(default=None, init=False)
 
     def __enter__(self) -> AbortableExchange:
         self._outer = getattr(_current, "exchange", None)

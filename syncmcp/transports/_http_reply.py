@@ -21,8 +21,7 @@ from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, S
 
 __all__ = [
     "EventStream",
-    "error_for_content_type",
-    "error_for_status",
+    "error_for",
     "is_rpc_response",
     "post_url",
     "redirect_target",
@@ -75,29 +74,34 @@ def is_rpc_response(body: bytes) -> bool:
     )
 
 
-def error_for_status(
+def error_for(
     response: requests.Response, sent: Mapping[str, Any], body: bytes, secrets: Secrets
 ) -> HttpError | SessionLost:
-    """The error for an error status, whose body, or its beginning, is given.
+    """The error for an error status, or for a 200 whose body is neither JSON nor events.
 
-    `sent` are the headers of the request. `secrets` were sent to the server, which may repeat them.
+    `sent` are the headers of the request, `body` is what was read of the response. `secrets` were
+    sent to the server, which may repeat them.
     """
     status = response.status_code
+    excerpt = _excerpt(body, secrets)
+    if status == 200:
+        shown = secrets.shorten(content_type_as_sent(response), 80)
+        hint = _PATH_HINT if content_type(response) == "text/html" else ""
+        return HttpError(
+            f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
+            status=status,
+            body=excerpt,
+            delivery="unknown",
+        )
     if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _says_no_session(body))):
         return SessionLost("the server no longer knows this session")
-    excerpt = _excerpt(body, secrets)
-    if status == 401:
-        return AuthError(
-            "the server requires credentials, or rejects those sent: see auth= and headers=",
-            status=status,
-            body=excerpt,
+    if status in (401, 403):
+        text = (
+            "the server requires credentials, or rejects those sent"
+            if status == 401
+            else "the server forbids this with these credentials"
         )
-    if status == 403:
-        return AuthError(
-            "the server forbids this with these credentials: see auth= and headers=",
-            status=status,
-            body=excerpt,
-        )
+        return AuthError(f"{text}: see auth= and headers=", status=status, body=excerpt)
     reason = secrets.shorten(response.reason or "", 80) or "with an error status"
     text = f"the server answered {reason}"
     if status in (404, 405):
@@ -152,18 +156,6 @@ def _date(value: str) -> float | None:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def error_for_content_type(response: requests.Response, body: bytes, secrets: Secrets) -> HttpError:
-    """The error for a success whose body is neither JSON nor an event stream."""
-    shown = secrets.shorten(content_type_as_sent(response), 80)
-    hint = _PATH_HINT if content_type(response) == "text/html" else ""
-    return HttpError(
-        f"the server answered with the content type {shown!r} instead of JSON or events{hint}",
-        status=response.status_code,
-        body=_excerpt(body, secrets),
-        delivery="unknown",
-    )
 
 
 def redirect_target(response: requests.Response, method: str, url: str) -> str | None:

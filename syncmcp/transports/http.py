@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
@@ -99,6 +100,7 @@ class ReconnectPolicy:
         return max(pause, min(retry_after or 0.0, LONGEST_NAMED_PAUSE))
 
 
+@dataclass(eq=False)
 class ServerStream:
     """The stream for server messages outside of requests, read on a thread of its own.
 
@@ -108,27 +110,19 @@ class ServerStream:
     thread has ended.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        receiver: Receiver,
-        label: str,
-        events: EventStream,
-        session_lost: Callable[[], object],
-    ) -> None:
-        self._endpoint = endpoint
-        self._receiver = receiver
-        self._label = label
-        self._events = events
-        self._session_lost = session_lost
-        self._opened = False
-        self.answered = threading.Event()
-        # Seconds, from the last response's Retry-After.
-        self._retry_after: float | None = None
+    endpoint: Endpoint
+    receiver: Receiver
+    label: str
+    events: EventStream
+    session_lost: Callable[[], object]
+    answered: threading.Event = field(default_factory=threading.Event, init=False)
+    _opened: bool = field(default=False, init=False)
+    # Seconds, from the last response's Retry-After.
+    _retry_after: float | None = field(default=None, init=False)
 
     def run(self, exchange: AbortableExchange) -> None:
         """Receive messages until the exchange is aborted, or no attempt to reconnect is left."""
-        events = self._events
+        events = self.events
         reconnects = ReconnectPolicy(SHORTEST_LISTEN_PAUSE)
         try:
             with exchange:
@@ -136,14 +130,14 @@ class ServerStream:
                     pause = reconnects.next_pause(events.retry, self._retry_after)
                     if pause is None:
                         level = logging.WARNING if self._opened else logging.DEBUG
-                        _log.log(level, "%s: gave up listening", self._label)
+                        _log.log(level, "%s: gave up listening", self.label)
                         break
                     exchange.sleep(pause)
-            self._receiver.server_stream_ended(opened=self._opened)
+            self.receiver.server_stream_ended(opened=self._opened)
         except ExchangeAborted:
             return
         except Exception as error:
-            self._receiver.lost(reader_failed(self._label, error))
+            self.receiver.lost(reader_failed(self.label, error))
         finally:
             self.answered.set()
 
@@ -154,14 +148,14 @@ class ServerStream:
         events.reset()
         self._retry_after = None
         try:
-            response, _ = self._endpoint.open_events(exchange, events)
+            response, _ = self.endpoint.open_events(exchange, events)
             try:
                 status = response.status_code
                 if status != 200 or content_type(response) != EVENTS:
-                    _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
+                    _log.debug("%s: no stream to listen to (HTTP %d)", self.label, status)
                     # Some servers answer the first attempt with 404 instead of 405.
-                    if status == 404 and self._opened and self._endpoint.session_id is not None:
-                        self._session_lost()
+                    if status == 404 and self._opened and self.endpoint.session_id is not None:
+                        self.session_lost()
                     self._retry_after = reply.retry_after(response)
                     if status == 429 or status >= 500:
                         self.answered.set()
@@ -175,7 +169,7 @@ class ServerStream:
                         reconnects.record_alive()
                         for data in events.feed(piece):
                             reconnects.record_use()
-                            self._receiver.receive(data)
+                            self.receiver.receive(data)
                 finally:
                     if monotonic() - opened_at >= USEFUL_SECONDS:
                         reconnects.record_use()
@@ -184,8 +178,8 @@ class ServerStream:
         except WIRE_ERRORS as error:
             if exchange.aborted:
                 raise ExchangeAborted from None
-            found = self._endpoint.explain(error, exchange)
-            _log.debug("%s: listening was interrupted: %s", self._label, found)
+            found = self.endpoint.explain(error, exchange)
+            _log.debug("%s: listening was interrupted: %s", self.label, found)
             return isinstance(found, (ConnectFailed, ConnectionLost))
         return True
 
@@ -342,8 +336,7 @@ class HttpTransport(HttpSender):
         elif kind == EVENTS:
             self._read_events(out, exchange, response)
         else:
-            shown = self._endpoint.error_body(exchange, response)
-            raise reply.error_for_content_type(response, shown, self._secrets)
+            raise self._error_for(response, headers, self._endpoint.error_body(exchange, response))
 
     def _read_error(
         self,
@@ -366,8 +359,8 @@ class HttpTransport(HttpSender):
     def _error_for(
         self, response: requests.Response, headers: Mapping[str, Any], body: bytes
     ) -> HttpError | SessionLost:
-        """The error for an error status; a lost session is reported as well."""
-        error = reply.error_for_status(response, headers, body, self._secrets)
+        """The error for an unexpected response; a lost session is reported as well."""
+        error = reply.error_for(response, headers, body, self._secrets)
         if isinstance(error, SessionLost):
             self._on_session_lost()
         return error

@@ -112,12 +112,9 @@ class SseTransport(HttpSender):
         events = EventStream(self._config.max_body)
         response, headers = self._endpoint.open_events(exchange, events)
         try:
-            if response.status_code != 200:
+            if response.status_code != 200 or content_type(response) != EVENTS:
                 body = self._endpoint.error_body(exchange, response)
-                raise reply.error_for_status(response, headers, body, self._secrets)
-            if content_type(response) != EVENTS:
-                body = self._endpoint.error_body(exchange, response)
-                raise reply.error_for_content_type(response, body, self._secrets)
+                raise reply.error_for(response, headers, body, self._secrets)
             self._stream = _Stream(exchange, response, events)
             self._post_url = reply.post_url(self._endpoint.url, self._stream.endpoint())
             self._secrets.add_url(self._post_url)  # it has the id of the session
@@ -188,7 +185,7 @@ class SseTransport(HttpSender):
                 self._receiver.lost(SessionLost(_SESSION_LOST))
                 raise SessionLost(_SESSION_LOST)
             body = self._endpoint.error_body(exchange, response)
-            raise reply.error_for_status(response, headers, body, self._secrets)
+            raise reply.error_for(response, headers, body, self._secrets)
         finally:
             finish(exchange, response)
 
