@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from syncmcp import errors, handlers
 from syncmcp._base import __version__ as __version__
-from syncmcp._base.log import guard_loggers
+from syncmcp._base.text import guard_loggers
 from syncmcp._client.client import Client, Mode, Target, connect
 from syncmcp._client.operation import ResultStream
 from syncmcp._client.operations import Completable

@@ -1,8 +1,9 @@
-"""Server processes on POSIX systems: non-blocking pipes, a session per server, signals."""
+"""Server processes on POSIX systems: pipes, a session per server, signals, and the watcher."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -12,11 +13,13 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from syncmcp._concurrency.timing import Deadline, gevent_patched
-from syncmcp.transports import _watcher, _watching
+from syncmcp.transports import _watcher
 from syncmcp.transports._process import close_all, make_pipes
 
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"
+
+_log = logging.getLogger("syncmcp.stdio")
 
 # The first read of stdout after a pause asks for a small chunk: the system allocates memory for a
 # big one each time, which takes longer than reading a short response.
@@ -38,7 +41,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Posix
     mark = os.urandom(16).hex()
     wakes: list[_WakePipe] = []
     try:
-        _watching.watch.add(mark)
+        watch.add(mark)
         # Before the process is started: nothing would end it if there were no descriptors for them.
         wakes.extend(_WakePipe() for _ in range(3))
         os.set_blocking(ours[0], False)
@@ -56,14 +59,14 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Posix
             start_new_session=True,
         )
     except BaseException:
-        _watching.watch.remove(mark)
+        watch.remove(mark)
         close_all(ours)
         for wake in wakes:
             wake.close()
         raise
     finally:
         close_all(theirs)
-    _watching.watch.set_group(mark, popen.pid)
+    watch.set_group(mark, popen.pid)
     return PosixProcess(popen, mark, ours, wakes)
 
 
@@ -306,7 +309,7 @@ class PosixProcess:
             _watcher.kill(self._marks)
             _watcher.wait(self._held, 1.0)
         for mark in self._marks:
-            _watching.watch.remove(mark)
+            watch.remove(mark)
         # A process in an uninterruptible system call exits only after that call.
         if (code := self.wait(1.0)) is not None:
             # Not by `Popen.poll`: Ctrl-C during it could leave its lock locked.
@@ -351,3 +354,156 @@ def _ready(descriptors: Sequence[int], timeout: float | None) -> list[int]:
         poll.register(descriptor, select.POLLIN)
     milliseconds = None if timeout is None else max(0, int(timeout * 1000 + 0.999))
     return [descriptor for descriptor, _ in poll.poll(milliseconds)]
+
+
+# The watcher ends the servers of a program that dies without closing them. There is one for each
+# process, from the first server that it starts to the last one that ends.
+
+# All that an interpreter may need of the environment, which the watcher must not have otherwise:
+# the mark in it would make the watcher one of the processes that are to end.
+_LIBRARY_PATHS = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
+
+
+class _Watcher:
+    """A running watcher process, and the pipe to it. `OSError` if it could not be started."""
+
+    def __init__(self, interpreter: str) -> None:
+        # This process keeps the read end, too: else a write to a watcher that was killed would end
+        # a program that has restored the default action of SIGPIPE.
+        reader, writer = os.pipe()
+        self._pipe: tuple[int, ...] = (reader, writer)
+        self._writer = writer
+        try:
+            os.set_blocking(writer, False)
+            # In a session of its own, out of the reach of the terminal.
+            popen = subprocess.Popen(
+                (interpreter, "-I", "-S", _watcher.__file__, str(os.getpid())),
+                stdin=reader,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
+                start_new_session=True,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._pid = popen.pid
+        # It is reaped here: Ctrl-C in `Popen.wait` could leave the lock of that locked.
+        popen.returncode = 0
+
+    def tell(self, mark: str, order: str) -> bool:
+        """Pass an order on, without waiting; `False` if the watcher is dead, or does not read."""
+        try:
+            return self._runs() and os.write(self._writer, f"{mark} {order}\n".encode("ascii")) > 0
+        except BlockingIOError:  # somebody has stopped it
+            return False
+
+    def _runs(self, options: int = os.WNOHANG) -> bool:
+        try:
+            return os.waitpid(self._pid, options)[0] == 0
+        except ChildProcessError:  # reaped already
+            return False
+
+    def end(self) -> None:
+        """Kill and reap it. May be repeated after Ctrl-C."""
+        if self._runs():
+            os.kill(self._pid, signal.SIGKILL)
+            self._runs(0)
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe."""
+        pipe, self._pipe = self._pipe, ()
+        list(map(os.close, pipe))  # all in C, where Ctrl-C cannot come in between
+
+
+class Watch:
+    """The running servers of this process, and their watcher. Used from any thread."""
+
+    def __init__(self) -> None:
+        # Not held while a watcher is started, which a file system may hold up. Reentrant: a signal
+        # handler may close a client.
+        self._lock = threading.RLock()
+        self._servers: dict[str, int] = {}
+        self._watcher: _Watcher | None = None
+        self._starting = False
+        self._refused = False
+
+    def add(self, mark: str) -> None:
+        """Have processes with this mark ended when this process dies.
+
+        Called before the server is started, so that there is no moment without a watcher.
+        """
+        with self._lock:
+            self._servers[mark] = 0
+            if self._starting or self._tell(mark):
+                return
+            self._starting = True
+            self._end_watcher()
+        watcher = None
+        try:
+            watcher = self._start()
+        finally:
+            with self._lock:
+                self._starting = False
+                self._watcher = watcher
+                for each in self._servers:
+                    self._tell(each)
+                if not self._servers:  # closed meanwhile
+                    self._end_watcher()
+
+    def set_group(self, mark: str, group: int) -> None:
+        """Have the process group of the server ended, too."""
+        with self._lock:
+            self._servers[mark] = group
+            self._tell(mark)
+
+    def remove(self, mark: str) -> None:
+        """The processes with this mark have ended. Without servers there is no watcher."""
+        with self._lock:
+            if self._servers.pop(mark, None) is not None:
+                self._tell(mark)
+            if not self._servers:
+                self._end_watcher()
+
+    def _tell(self, mark: str) -> bool:
+        group = self._servers.get(mark, "")
+        return self._watcher is not None and self._watcher.tell(mark, str(group))
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.end()
+            self._watcher = None
+
+    def _start(self) -> _Watcher | None:
+        interpreter = _interpreter()
+        why: object = "no Python interpreter is known that could run it"
+        if interpreter is not None:
+            try:
+                return _Watcher(interpreter)
+            except OSError as error:
+                why = error
+        if not self._refused:
+            self._refused = True
+            _log.debug("servers may outlive this program if it is killed: no watcher: %s", why)
+        return None
+
+    def discard_in_child(self) -> None:
+        """In a forked child: the servers and the watcher belong to the parent."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self.__init__()  # type: ignore[misc]  # another thread may have held the lock
+
+
+def _interpreter() -> str | None:
+    """This Python; `None` if `sys.executable` may be a program that would start itself again."""
+    name = os.path.basename(sys.executable or "").lower()
+    frozen = getattr(sys, "frozen", False) or not os.path.isfile(_watcher.__file__)
+    return sys.executable if name.startswith(("python", "pypy")) and not frozen else None
+
+
+watch = Watch()
+"""The servers of this process."""
+
+os.register_at_fork(after_in_child=watch.discard_in_child)

@@ -17,8 +17,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, Http, McpError, ServerError, Stdio
-from syncmcp._base.log import LOGGERS
-from syncmcp._base.text import several_lines, visible
+from syncmcp._base.text import LOGGERS, several_lines, visible
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD

@@ -332,7 +332,7 @@ def test_after_many_deaths_nothing_runs_or_stays() -> None:
 def test_a_server_ends_with_a_parent_that_had_no_time_to_close(end: str) -> None:
     done = run(
         f"""
-from syncmcp.transports._watching import watch
+from syncmcp.transports._posix import watch
 os.kill(watch._watcher._pid, signal.SIGKILL)  # the end of its input has to do
 sleeper = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, close_fds=False,
     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

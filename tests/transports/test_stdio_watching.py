@@ -18,7 +18,7 @@ import pytest
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import child_processes
-from syncmcp.transports import _watcher, _watching
+from syncmcp.transports import _posix, _watcher
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,
@@ -70,7 +70,7 @@ def said(notes: Notes) -> int:
 
 
 def watcher() -> int | None:
-    running = _watching.watch._watcher
+    running = _posix.watch._watcher
     return None if running is None else running._pid
 
 
@@ -80,7 +80,7 @@ def program(code: str) -> Iterator[subprocess.Popen[str]]:
     imports = (
         "import json, signal\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup\n"
-        "from syncmcp.transports import _watching\n"
+        "from syncmcp.transports import _posix\n"
         "from tests.transports.test_stdio_watching import STUBBORN, said, watcher, with_daemon\n"
         "def opened(code):\n"
         "    notes = Notes()\n"
@@ -331,8 +331,8 @@ if {int(how)} == signal.SIGKILL:
 else:  # until its pipe is full
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for _ in range(20_000):
-        _watching.watch.set_group("00", 0)
-    _watching.watch.remove("00")
+        _posix.watch.set_group("00", 0)
+    _posix.watch.remove("00")
 print(first, opened(STUBBORN), old, watcher(), flush=True)
 os._exit(0)
 """
@@ -358,9 +358,9 @@ def test_without_a_pidfd_the_watcher_asks_for_its_parent(tmp_path: Path) -> None
     )
     code = f"""
 transport.close(Deadline(10))
-_watching._watcher.__file__ = {str(script)!r}
+_posix._watcher.__file__ = {str(script)!r}
 mine = opened(STUBBORN)
-pipe = _watching.watch._watcher._pipe
+pipe = _posix.watch._watcher._pipe
 holder = subprocess.Popen(["sleep", "60"], pass_fds=pipe, stdout=subprocess.DEVNULL)
 print(mine, holder.pid, watcher(), flush=True)
 os._exit(0)
@@ -396,7 +396,7 @@ def test_where_no_interpreter_is_known_servers_run_without_a_watcher(
     where = {"embedded": "/usr/bin/true", "none": None, "missing": str(tmp_path / "python3")}
     monkeypatch.setattr(sys, "executable", where.get(case, sys.executable))
     monkeypatch.setattr(sys, "frozen", case == "frozen", raising=False)
-    monkeypatch.setattr(_watching.watch, "_refused", False)
+    monkeypatch.setattr(_posix.watch, "_refused", False)
     caplog.set_level(logging.DEBUG, "syncmcp.stdio")
     for _ in range(2):
         with running(Stdio("cat")):
@@ -406,7 +406,7 @@ def test_where_no_interpreter_is_known_servers_run_without_a_watcher(
 
 
 def test_a_watcher_that_is_started_too_late_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = _watching.Watch()
+    watch = _posix.Watch()
     start = watch._start
 
     def start_meanwhile() -> Any:
