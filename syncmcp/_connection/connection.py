@@ -159,17 +159,11 @@ class Connection:
         """The state of the connection as plain values; see `Dump`."""
         with self._lock:
             calls, waiting = self._table.open_calls(), len(self._table.queued)
-        owed = self.notifier.owed
+        owed = {**self.router.facts(), **self.notifier.facts()}
         return {
             "calls": [call.facts(now) for call in calls],
             "questions": self.questions.facts(),
-            "queues": {
-                "calls": waiting,
-                **self.questions.queue_facts(),
-                **self.router.facts(),
-                "owed": owed.items,
-                "owed bytes": owed.used,
-            },
+            "queues": {"calls": waiting, **self.questions.queue_facts(), **owed},
             "server": {"stderr": self.transport.stderr_tail(), "said": self.transport.describe()},
         }
 

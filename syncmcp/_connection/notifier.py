@@ -70,6 +70,10 @@ class Notifier:
         # Not the workers of the client: answers that the server does not take would block them.
         self._answering = DaemonPool(f"syncmcp-answer[{label}]", _ANSWERING_THREADS)
 
+    def facts(self) -> dict[str, int]:
+        """How many frames are owed and what they take; see `Dump`."""
+        return {"owed": self.owed.items, "owed bytes": self.owed.used}
+
     def close(self) -> None:
         """The connection has ended: let idle threads end. Never blocks."""
         self._answering.close()

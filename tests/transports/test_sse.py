@@ -71,7 +71,7 @@ def test_messages_are_posted_to_the_address_that_the_stream_names(named: str, pa
         ("http://127.0.0.1:1/messages", "http://127.0.0.1:1"),
         ("https://127.0.0.1:{port}/messages", "https://127.0.0.1:{port}"),
         ("http://localhost:{port}/messages", "http://localhost:{port}"),
-        ("//elsewhere.invalid/messages", "http://elsewhere.invalid:80"),
+        ("//elsewhere.invalid/messages", "http://elsewhere.invalid"),
         ("http://[::1]:{port}/messages", "http://[::1]:{port}"),
         ("ftp://127.0.0.1:{port}/messages", "ftp://127.0.0.1:{port}"),
     ],
