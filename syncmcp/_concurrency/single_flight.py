@@ -36,6 +36,7 @@ class Caller(Protocol):
 
         May raise an exception of its own if the call is aborted.
         """
+        ...
 
 
 @dataclass(eq=False)
