@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,8 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import Self
 
 from syncmcp.errors import InvalidOutput
+
+Item = TypeVar("Item")
 
 Role: TypeAlias = Literal["user", "assistant"]
 """The author of a prompt message or a sampling message."""
@@ -83,6 +85,10 @@ Hint = WrapValidator(_absent_if_malformed)
 """Annotates an advisory field: a malformed value is read as absent, and the model stays valid."""
 
 
+# How many items of a list its repr names.
+_SHOWN = 8
+
+
 class WireModel(BaseModel):
     """The base of every model.
 
@@ -111,6 +117,10 @@ class WireModel(BaseModel):
             pydantic.ValidationError: A required field is missing, or a field has a wrong type.
         """
         return cls.model_validate(value, by_alias=True, by_name=False)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # Without what is absent: most fields are optional, and a result is to fit on a line.
+        return (pair for pair in super().__repr_args__() if pair[1] is not None)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the model as a JSON object.
@@ -197,15 +207,41 @@ class Result(MetaModel):
     result_type: str | None = None
 
 
-class PaginatedResult(Result):
-    """One page of a list (server/utilities/pagination).
+class PaginatedResult(Result, Generic[Item]):
+    """One page of a list, or a whole list (server/utilities/pagination).
+
+    It is iterated over, counted and indexed like the list of its items.
 
     Attributes:
         next_cursor: The opaque cursor of the next page. ``None`` on the last page; an empty string
             is a cursor.
     """
 
+    _field: ClassVar[str]
+    """The field with the items."""
+
     next_cursor: str | None = None
+
+    def __iter__(self) -> Iterator[Item]:  # type: ignore[override]  # pydantic's gives the fields
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: int) -> Item:
+        return self._all()[index]
+
+    def __repr__(self) -> str:
+        names = [repr(getattr(each, "name", "?")) for each in self._all()[:_SHOWN]]
+        more = ["..."] if len(self) > _SHOWN else []
+        what = f"{len(self)} {self._field}".replace("_", " ")
+        return f"<{type(self).__name__} of {what}{': ' * bool(names)}{', '.join(names + more)}>"
+
+    __str__ = __repr__
+
+    def _all(self) -> list[Item]:
+        items: list[Item] = getattr(self, self._field)
+        return items
 
 
 class CacheableResult(Result):

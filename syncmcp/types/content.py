@@ -166,14 +166,18 @@ ResourceContents: TypeAlias = Annotated[
 """The contents of a resource: text or bytes."""
 
 
-class ListResourcesResult(PaginatedResult, CacheableResult):
+class ListResourcesResult(PaginatedResult[Resource], CacheableResult):
     """The result of ``resources/list`` (server/resources#listing-resources)."""
+
+    _field = "resources"
 
     resources: list[Resource]
 
 
-class ListResourceTemplatesResult(PaginatedResult, CacheableResult):
+class ListResourceTemplatesResult(PaginatedResult[ResourceTemplate], CacheableResult):
     """The result of ``resources/templates/list`` (server/resources#resource-templates)."""
+
+    _field = "resource_templates"
 
     resource_templates: list[ResourceTemplate]
 

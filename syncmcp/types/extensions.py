@@ -6,7 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
-from syncmcp.types.base import CacheableResult, ErrorObject, Flag, Hint, PaginatedResult, WireModel
+from syncmcp.types.base import (
+    CacheableResult,
+    ErrorObject,
+    Flag,
+    Hint,
+    PaginatedResult,
+    WireModel,
+)
 from syncmcp.types.client_features import InputRequest
 from syncmcp.types.content import Resource
 
@@ -52,8 +59,10 @@ class Task(WireModel):
     error: ErrorObject | None = None
 
 
-class ListTasksResult(PaginatedResult):
+class ListTasksResult(PaginatedResult[Task]):
     """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
+
+    _field = "tasks"
 
     tasks: list[Task]
 
@@ -126,8 +135,10 @@ def set_server(skill: Skill, server: str) -> None:
     vars(skill)["_server"] = server
 
 
-class ListSkillsResult(PaginatedResult, CacheableResult):
+class ListSkillsResult(PaginatedResult[Skill], CacheableResult):
     """The result of ``skills/list`` (ext-skills, "Listing Skills")."""
+
+    _field = "skills"
 
     skills: list[Skill]
 
@@ -138,13 +149,15 @@ class GetSkillResult(CacheableResult):
     skill: Skill
 
 
-class ReadResourceDirectoryResult(PaginatedResult):
+class ReadResourceDirectoryResult(PaginatedResult[Resource]):
     """The result of ``resources/directory/read`` (ext-skills, "Reading Directories").
 
     Attributes:
         resources: The files and directories directly in the directory; a directory has the media
             type ``inode/directory``.
     """
+
+    _field = "resources"
 
     resources: list[Resource]
 

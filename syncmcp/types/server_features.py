@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import Self
 
+from syncmcp._base.text import shorten
 from syncmcp.errors import InvalidOutput, ToolError
 from syncmcp.types.base import (
     Annotations,
@@ -25,6 +27,9 @@ from syncmcp.types.base import (
 from syncmcp.types.content import ContentBlock, ResourceLink, TextContent, UnknownContent
 
 T = TypeVar("T")
+
+# How many characters of a text the repr of a result shows.
+_SHOWN = 200
 
 
 class TasksCapability(WireModel):
@@ -163,8 +168,10 @@ class Tool(BaseMetadata, MetaModel):
         return self.title or hint or self.name
 
 
-class ListToolsResult(PaginatedResult, CacheableResult):
+class ListToolsResult(PaginatedResult[Tool], CacheableResult):
     """The result of ``tools/list`` (server/tools#listing-tools)."""
+
+    _field = "tools"
 
     tools: list[Tool]
 
@@ -202,6 +209,33 @@ class CallToolResult(Result):
     # The names of tool and server. An instance has its own in ``__dict__`` beside the fields: they
     # are pickled and copied, but not part of comparisons, dumps and the repr.
     _origin: ClassVar[tuple[str, str] | None] = None
+
+    def __repr__(self) -> str:
+        text = self.text or ("" if self.data is None else str(self.data))
+        shown = [repr(shorten(text, _SHOWN))] if text else []
+        shown += [block.type for block in self.content if not isinstance(block, TextContent)]
+        return " ".join(["<CallToolResult", *["failed:"] * self.is_error, ", ".join(shown)]) + ">"
+
+    __str__ = __repr__
+
+    @property
+    def ok(self) -> bool:
+        """True if the tool succeeded: the opposite of ``is_error``."""
+        return not self.is_error
+
+    def json(self) -> Any:  # type: ignore[override]  # a deprecated method of pydantic's
+        """Return the structured content; where there is none, the text, decoded as JSON.
+
+        Raises:
+            syncmcp.errors.InvalidOutput: There is no structured content, and the text is no JSON.
+        """
+        if self.has_data:
+            return self.data
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            text = "the tool result has no structured content, and its text is no JSON"
+            raise InvalidOutput(text) from error
 
     @property
     def text(self) -> str:
@@ -315,8 +349,10 @@ class PromptMessage(WireModel):
     content: ContentBlock
 
 
-class ListPromptsResult(PaginatedResult, CacheableResult):
+class ListPromptsResult(PaginatedResult[Prompt], CacheableResult):
     """The result of ``prompts/list`` (server/prompts#listing-prompts)."""
+
+    _field = "prompts"
 
     prompts: list[Prompt]
 
