@@ -14,7 +14,6 @@ from __future__ import annotations
 from syncmcp._base import launch as _launch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 # isort: split
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -142,5 +141,4 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
         return sorted({*globals(), *_LAZY})
 
 
-logging.getLogger("syncmcp").addHandler(logging.NullHandler())
 guard_loggers()

@@ -131,6 +131,8 @@ class Http:
         headers: Sent with every request: a mapping, or a function without arguments that returns
             one. The function runs on the thread that sends. A client copies a mapping when it is
             made, and sends no later changes.
+        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. For one that expires use
+            `syncmcp.auth.Bearer` with a function, or `OAuth`.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
@@ -163,6 +165,7 @@ class Http:
         *,
         transport: Literal["auto", "streamable", "sse"] = "auto",
         headers: Headers | None = None,
+        token: str | None = None,
         auth: AuthBase | tuple[str, str] | None = None,
         session: requests.Session | None = None,
         verify: bool | str | os.PathLike[str] = True,
@@ -176,6 +179,8 @@ class Http:
         check_url(url)
         if transport not in ("auto", "streamable", "sse"):
             raise UsageError(f"transport is 'auto', 'streamable' or 'sse', not {transport!r}")
+        if token is not None:
+            headers = _with_token(token, headers, auth)
         if headers is not None and not callable(headers):
             check_headers(headers, "headers")
         if auth is not None and not callable(auth) and not _is_pair(auth):
@@ -237,6 +242,14 @@ class Http:
         return found
 
 
+def _with_token(token: object, headers: Headers | None, auth: object) -> Mapping[str, str]:
+    if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise UsageError("token must be a str of visible ASCII characters")  # not quoted: a secret
+    if auth is not None or callable(headers):
+        raise UsageError("token= is for a header of its own; give it by auth= or by headers= alone")
+    return {**(headers or {}), "Authorization": f"Bearer {token}"}
+
+
 def _token(option: str, value: object) -> str | None:
     pattern, meaning = _TOKENS[option]
     if value is None or (isinstance(value, str) and re.fullmatch(pattern, value)):
@@ -254,7 +267,8 @@ def _path(option: str, value: object) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(text, str):
         return text
-    hint = ": each word is an argument of its own" if isinstance(value, (list, tuple)) else ""
+    words = isinstance(value, (list, tuple))
+    hint = ": each word is an argument of its own, Stdio(*words)" if words else ""
     raise UsageError(f"{option} must be a str or a path, not {_kind(value)}{hint}")
 
 

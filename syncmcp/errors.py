@@ -109,6 +109,9 @@ _DELIVERY_TEXT: dict[Delivery, str] = {
     "unknown": "the outcome is unknown",
 }
 
+# The requests with which the library opens a connection.
+_HANDSHAKE = frozenset(("initialize", "server/discover"))
+
 E = TypeVar("E", bound="McpError")
 
 if sys.version_info >= (3, 11):
@@ -156,11 +159,13 @@ class McpError(Exception):
         return several_lines(f"{text} ({'; '.join(details)})" if details else text)
 
     def _subject(self) -> str:
-        return self.method or ""
+        return "" if self.method in _HANDSHAKE else self.method or ""
 
     def _details(self) -> list[str]:
         delivery: Delivery | None = getattr(self, "delivery", None)
-        return [] if delivery is None else [_DELIVERY_TEXT[delivery]]
+        opening = self.method in _HANDSHAKE or isinstance(self, ConnectFailed)
+        # Of a request that the program did not make, it need not know how far it came.
+        return [] if delivery is None or opening else [_DELIVERY_TEXT[delivery]]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
@@ -429,12 +434,14 @@ class ServerError(McpError):
         code: The JSON-RPC error code.
         data: The `data` of the error, or `None`.
         status: The HTTP status that the error came with, if that was an error status; else 0.
+        hint: What the library guesses about the cause, such as a similar name; else `None`.
         codes: Of the class: the subclass of each code.
     """
 
     code: int = 0
     data: Any = None
     status: int = 0
+    hint: str | None = None
     codes: ClassVar[dict[int, type[ServerError]]] = {}
 
     def __init_subclass__(cls, *, code: int | None = None) -> None:
@@ -449,7 +456,7 @@ class ServerError(McpError):
         return cls.codes.get(code, ServerError)(message, code=code, data=data, **facts)
 
     def _details(self) -> list[str]:
-        return [f"error {self.code}"]
+        return [f"error {self.code}", *filter(None, (self.hint,))]
 
 
 class ParseError(ServerError, code=-32700):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import Unpack
 
-from syncmcp._base.checks import refuse_coroutines, whole_number
+from syncmcp._base.checks import check_callable, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client.client import Client, Target, twin
 from syncmcp._client.core import core_of
@@ -156,7 +156,7 @@ def fan_out(
         raise UsageError(f"executor is a concurrent.futures.Executor, not {executor!r}")
     limit = whole_number(max_in_flight, "max_in_flight")
     if on_done is not None:
-        refuse_coroutines(on_done, "on_done")
+        check_callable(on_done, "on_done")
     client = config if isinstance(config, Client) else Client(config)
     core_of(client).resolve(options)  # invalid options raise here, not in each call
     return _FanOut(client, executor, options, calls).outcomes(limit, on_done)

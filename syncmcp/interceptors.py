@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp.errors import UsageError
 
 __all__ = ["Interceptor", "Message"]
@@ -176,7 +176,7 @@ def as_interceptors(given: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
         if isinstance(interceptor, type):
             raise UsageError(f"an interceptor is an object, not the class {interceptor.__name__}")
         for hook in ("outgoing", "incoming", "ended"):
-            refuse_coroutines(
+            check_callable(
                 getattr(interceptor, hook, None),  # type: ignore[arg-type]
                 f"{type(interceptor).__name__}.{hook}",
             )

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
+from syncmcp._base.checks import check_callable, seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import done_futures
@@ -188,11 +188,11 @@ class ToolLoop:
         on_text: Callable[[str], object] | None = None,
         on_progress: ToolProgress | None = None,
     ) -> None:
-        refuse_coroutines(llm, "llm")
+        check_callable(llm, "llm")
         callbacks = {"on_step": on_step, "on_text": on_text, "on_progress": on_progress}
         for name, callback in callbacks.items():
             if callback is not None:
-                refuse_coroutines(callback, name)
+                check_callable(callback, name)
         self._llm = llm
         # One of them is `None`.
         self._group = group_state(tools_of) if isinstance(tools_of, ClientGroup) else None

@@ -6,6 +6,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp.errors import InvalidOutput, UsageError
@@ -13,7 +14,7 @@ from syncmcp.errors import InvalidOutput, UsageError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_headers", "refuse_coroutines"]
+__all__ = ["check_callable", "check_headers"]
 
 
 # A token (RFC 9110, section 5.6.2).
@@ -73,13 +74,31 @@ def _first_problem(error: ValueError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
-    """Raise `UsageError` unless `handler` can be called without an event loop."""
+def check_callable(
+    handler: Callable[..., object], name: str, arguments: tuple[str, ...] | None = None
+) -> None:
+    """Raise `UsageError` unless `handler` can be called with `arguments`, without an event loop."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is inspected
     if call is None:
         raise UsageError(f"{name} is not callable")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
+    if arguments is not None:
+        _check_takes(handler, name, arguments)
+
+
+def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str, ...]) -> None:
+    if isinstance(handler, FunctionType):
+        code = handler.__code__
+        if code.co_argcount == len(arguments) and not code.co_kwonlyargcount:
+            return  # as most are: their signature would take much longer
+    try:
+        inspect.signature(handler).bind(*arguments)
+    except TypeError:
+        taken = f"({', '.join(arguments)})"
+        raise UsageError(f"{name} is called with {taken}, which it does not take") from None
+    except ValueError:
+        return  # written in C, without a signature
 
 
 def check_mapping(value: object, name: str) -> None:

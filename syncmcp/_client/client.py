@@ -571,9 +571,23 @@ def _facts(core: ClientCore) -> dict[str, Any]:
 P = ParamSpec("P")
 
 
+_OF_TARGETS = {
+    "Http": frozenset(("headers", "token", "auth", "session", "verify", "cert", "proxies")),
+    "Stdio": frozenset(("args", "env", "cwd", "stderr", "inherit_env")),
+}
+
+
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it; takes the arguments of `Client`."""
+        for kind, names in _OF_TARGETS.items():
+            if wrong := sorted(names & kwargs.keys()):
+                first = "URL" if kind == "Http" else "COMMAND, *ARGUMENTS"
+                given = ", ".join(f"{name}=..." for name in wrong if name != "args")
+                raise UsageError(
+                    f"{wrong[0]}= says how to reach the server: write"
+                    f" connect({kind}({first}{given and ', '}{given}))"
+                )
         return make(*args, **kwargs).open()
 
     signature = inspect.signature(make).replace(return_annotation="Client")

@@ -133,6 +133,8 @@ class ClientCore:
         self.negotiated: Negotiated | None = None
         self._pools: Pools | None = None
         self._finalizer: weakref.finalize[..., ClientCore] | None = None
+        # Who closed the client, for errors.
+        self._closed_by: str | None = None
         # The last revision, the transport that reached the server, and the next request id.
         self._last_revision: str | None = None
         self._transport_choice = initial_transport(settings.target, settings.mode)
@@ -355,6 +357,7 @@ class ClientCore:
         try:
             with self.lock:
                 self.may_open = False
+                self._closed_by = f"the thread {threading.current_thread().name!r}"
                 # They stay in the list until they are closed: what Ctrl-C interrupts here, the next
                 # close finishes. A thread that still opens a connection sees this and closes it.
                 self._retired += filter(None, (self._opening, self.connection))
@@ -489,7 +492,10 @@ class ClientCore:
 
     def not_open(self) -> ClosedError:
         """The error of a call on a client that is not open."""
-        return ClosedError("the client is not open", server=self.label)
+        text = "the client was never opened: use it in a with block, or call open()"
+        if self._closed_by is not None:
+            text = f"the client was closed by {self._closed_by}: open() opens it again"
+        return ClosedError(text, server=self.label)
 
     # -- events of the connection (`ConnectionEvents`); from any thread ----------------------
 

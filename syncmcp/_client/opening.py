@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -331,8 +332,9 @@ def open_connection(
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             # Complete, as the process has ended.
             error.stderr_tail = connection.transport.stderr_tail() or error.stderr_tail
+            hint = "" if command is None else _variables_hint(command, error.stderr_tail)
             raise ConnectFailed(
-                f"lost before it was ready: {error.message}", **error.__dict__
+                f"lost before it was ready: {error.message}{hint}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
             assumed = command is not None and mode == "auto" and known_revision in STATEFUL
@@ -375,6 +377,23 @@ def _reconnect(
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
     return connect(choice.older)
+
+
+def _variables_hint(command: Stdio, last_words: str) -> str:
+    """Which variables a server had that ended before it was ready: it may have needed another."""
+    with delaying_forks():
+        from syncmcp.transports._process import environment
+
+    given = environment(command.env, command.inherit_env, os.environ)
+    words = frozenset(re.findall(r"\w{3,}", last_words))
+    wanted = sorted(words & (os.environ.keys() - given.keys()))
+    if wanted:
+        name = wanted[0]
+        return f"; this program has {name}, the server has not: pass it with env={{{name!r}: ...}}"
+    if command.inherit_env == "all":
+        return ""
+    names = ", ".join(sorted(given)) or "none"
+    return f"; it was given the variables {names}: pass others with env= or inherit_env='all'"
 
 
 def _open_timeout(
@@ -481,7 +500,8 @@ def resolve_target(
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
     if not hasattr(target, "connect"):
-        raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
+        hint = "; a command is Stdio(*words)" if isinstance(target, (list, tuple)) else ""
+        raise UsageError(f"{target!r} is no URL, Stdio, Http or server{hint}")
     return target, name, None
 
 

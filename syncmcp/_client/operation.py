@@ -20,7 +20,7 @@ from syncmcp._concurrency import budget
 from syncmcp._concurrency.futures import ItemQueue, Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
+from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions, did_you_mean
 from syncmcp._protocol.jsonrpc import size_of
 from syncmcp._protocol.steps import Steps
 
@@ -141,9 +141,12 @@ def take_options(
     given: Any = {name: kwargs.pop(name) for name in OPTION_NAMES.intersection(kwargs)}
     unknown = kwargs.keys() - operation.names
     if unknown:
-        raise TypeError(
-            f"{operation.__name__}() got an unexpected keyword argument {min(unknown)!r}"
-        )
+        word = min(unknown)
+        hint = did_you_mean(word, OPTION_NAMES | operation.names)
+        if operation.__name__ == "call_tool" and not hint:
+            hint = "arguments of the tool are one dict, or keywords of client.tool(name)(...)"
+        text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"
+        raise TypeError(f"{text}: {hint}" if hint else text)
     if "undeclared" in given:
         kwargs["undeclared"] = given["undeclared"]
     return core.resolve(given)

@@ -29,13 +29,14 @@ from syncmcp._client.tool_calls import (
     learn_headers,
     tool_params,
 )
-from syncmcp._connection.options import CallOptions, check_log_level
+from syncmcp._connection.options import CallOptions, check_log_level, did_you_mean
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import (
     HeaderMismatch,
+    InvalidParams,
     NotSupported,
     ResourceNotFound,
     ServerError,
@@ -105,6 +106,10 @@ def call_tool(
     except HeaderMismatch as mismatch:
         yield from learn_headers(core, mismatch)
         raw = yield from call()
+    except InvalidParams as error:
+        if name not in core.schemas.by_name:
+            error.hint = did_you_mean(name, core.schemas.by_name) or None
+        raise
     return (yield from checked_result(core, name, raw, checks))
 
 

@@ -19,7 +19,7 @@ from syncmcp._protocol.jsonrpc import MAX_VALUES, count_values
 from syncmcp._protocol.steps import CacheLookup, SessionChanged, SessionPin, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
-L = TypeVar("L", bound="types.PaginatedResult")
+L = TypeVar("L", bound="types.PaginatedResult[Any]")
 
 MAX_ITEMS = 100_000
 """The most items of one list, all its pages together."""
@@ -286,7 +286,7 @@ class PageGuard:
 
 def iterate(
     method: str,
-    model: type[types.PaginatedResult],
+    model: type[types.PaginatedResult[Any]],
     client: HasCore,
     max_pages: int | None,
     options: CallOptions,

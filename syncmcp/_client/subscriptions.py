@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from syncmcp._base.checks import refuse_coroutines, seconds
+from syncmcp._base.checks import check_callable, seconds
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.event_queue import EventQueue
@@ -321,6 +321,6 @@ def open_subscription(
 
 
 def _check_callables(handler: Callable[..., object], on_error: OnError | None) -> None:
-    refuse_coroutines(handler, "handler")
+    check_callable(handler, "handler", ("event",))
     if on_error is not None:
-        refuse_coroutines(on_error, "on_error")
+        check_callable(on_error, "on_error", ("error",))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.errors import RequestCancelled
@@ -131,7 +131,7 @@ class CancelToken:
         Raises:
             UsageError: `callback` is a coroutine function, or not callable.
         """
-        refuse_coroutines(callback, "the callback of on_cancel")
+        check_callable(callback, "the callback of on_cancel", ())
         return self._register(self._callbacks, callback)
 
     def _register(

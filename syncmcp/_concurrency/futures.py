@@ -83,6 +83,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._progress_queue: ItemQueue[Progress] | None = None
         self._attempts = 1
 
+    def __repr__(self) -> str:
+        what = " ".join(filter(None, (self._method, self._server and f"[{self._server}]")))
+        return f"<RequestFuture {what} {self._state.lower()}>"
+
     @property
     def attempts(self) -> int:
         """How often the request was sent, or was to be sent; see `Retry`."""

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
+from syncmcp._connection.options import PROGRESS_ARGUMENTS
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.errors import LimitExceeded, McpError
@@ -79,14 +80,14 @@ class HandlerRegistry:
         question_handlers: Handlers,
         on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
     ) -> None:
-        for name, handler in (
-            ("on_log", on_log),
-            ("on_progress", on_progress),
-            ("on_notification", on_notification),
-            ("on_handler_error", on_handler_error),
+        for name, handler, arguments in (
+            ("on_log", on_log, ("message",)),
+            ("on_progress", on_progress, PROGRESS_ARGUMENTS),
+            ("on_notification", on_notification, ("method", "params")),
+            ("on_handler_error", on_handler_error, ("error", "context")),
         ):
             if handler is not None:
-                refuse_coroutines(handler, name)
+                check_callable(handler, name, arguments)
         self.on_log = on_log
         self.on_progress = on_progress
         self.on_notification = on_notification
@@ -132,7 +133,8 @@ class HandlerRegistry:
         if handler is None:
             table.pop(method, None)
             return
-        refuse_coroutines(handler, f"the handler of {method}")
+        arguments = ("params", "context") if table is self.requests else ("params",)
+        check_callable(handler, f"the handler of {method}", arguments)
         table[method] = handler
 
 

@@ -7,12 +7,13 @@ import copy
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from syncmcp._base.checks import refuse_coroutines, seconds
+from syncmcp._base.checks import check_callable, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
+from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
@@ -77,6 +78,8 @@ class CallOptions(TypedDict, total=False):
     cache: CacheUse
     undeclared: Undeclared | None
 
+
+PROGRESS_ARGUMENTS = ("progress", "total", "message")
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
 
@@ -151,7 +154,7 @@ class ResolvedOptions:
             options.cancel = as_token(cancel)
         options.on_progress = given.get("on_progress")
         if options.on_progress is not None:
-            refuse_coroutines(options.on_progress, "on_progress")
+            check_callable(options.on_progress, "on_progress", PROGRESS_ARGUMENTS)
         for name, kind in (("meta", Mapping), ("handlers", Handlers), ("headers", Mapping)):
             if (value := given.get(name)) is not None:
                 _expect(value, (kind,), name)
@@ -187,6 +190,15 @@ class ResolvedOptions:
         for name, value in changed.items():
             setattr(other, name, value)
         return other
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question that names what is spelled like `word`; empty if nothing is."""
+    with delaying_forks():
+        import difflib  # here: only errors need it
+
+    close = difflib.get_close_matches(word, list(known), 2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def check_log_level(level: str) -> str:

@@ -6,7 +6,7 @@ import http.client
 import socket
 import ssl
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import requests
 import urllib3.exceptions
@@ -48,8 +48,12 @@ _TLS_ERRORS = (ssl.SSLError, CertificateError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
 
 
-def explain(error: Exception, exchange: AbortableExchange) -> McpError:
+def explain(
+    error: Exception, exchange: AbortableExchange, proxy: Callable[[], str] = lambda: ""
+) -> McpError:
     """Return the library's error for `error`, which was raised in `exchange`.
+
+    `proxy` returns the proxy that was used, as text for people.
 
     Its `__cause__` is the innermost exception only: the wrappers of requests and urllib3 quote URLs
     with their secrets. There is none if that one would show a secret or a control character.
@@ -58,14 +62,16 @@ def explain(error: Exception, exchange: AbortableExchange) -> McpError:
     for one in chain:
         if isinstance(one, McpError):
             return one
-    found = _classify(chain, exchange)
+    found = _classify(chain, exchange, proxy)
     text = str(chain[-1])
     if redact(text) == text and visible(text) == text:
         found.__cause__ = chain[-1]
     return found
 
 
-def _classify(chain: list[BaseException], exchange: AbortableExchange) -> McpError:
+def _classify(
+    chain: list[BaseException], exchange: AbortableExchange, proxy: Callable[[], str]
+) -> McpError:
     root = chain[-1]
     if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
         return RequestTimeout(
@@ -79,7 +85,7 @@ def _classify(chain: list[BaseException], exchange: AbortableExchange) -> McpErr
             return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
         return ConnectionLost(f"the connection ended before the answer: {text}")
     if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
-        return ConnectFailed(f"the proxy cannot be used: {text}")
+        return ConnectFailed(f"the proxy {proxy()} cannot be used: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
         if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
             return ConnectFailed(f"the server does not speak TLS here (http://?): {text}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 import zlib
@@ -18,11 +19,11 @@ from requests.cookies import RequestsCookieJar, extract_cookies_to_jar, get_cook
 from requests.hooks import dispatch_hook
 from requests.models import PreparedRequest
 from requests.structures import CaseInsensitiveDict
-from requests.utils import default_user_agent
+from requests.utils import default_user_agent, select_proxy
 from urllib3.exceptions import HTTPError
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import whole
+from syncmcp._base.text import redact_url, whole
 from syncmcp._http.connections import Adapter
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.config import Http
@@ -64,6 +65,7 @@ class HttpSession:
             self._adapter = Adapter(connections)
         self._session = session
         self._settings = connection_settings(config, session)
+        self._proxies_given = config.proxies is not None
         template = PreparedRequest()
         template.prepare(
             method="POST", url=config.url, params=session.params, hooks=session.hooks, cookies={}
@@ -88,6 +90,18 @@ class HttpSession:
         self._cookies = ServerCookies(
             session.cookies, filled=theirs is not None, by_requests=self._adapter is None
         )
+
+    def proxy(self) -> str:
+        """The proxy to the server and where it was set, for errors; without its password."""
+        url = select_proxy(self.url, self._settings["proxies"]) or ""
+        if self._proxies_given:
+            source = "option proxies"
+        elif url in self._session.proxies.values():
+            source = "of the session"
+        else:
+            names = [name for name in os.environ if name.lower().endswith("_proxy")]
+            source = " ".join(name for name in names if os.environ[name] == url) or "of the system"
+        return f"{redact_url(url)} ({source})"
 
     def merged(self, fields: Mapping[str, tuple[str, Any]]) -> MutableMapping[str, Any]:
         """The headers of one request, from names and values by their names in lower case.

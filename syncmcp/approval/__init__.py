@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
     AllowAll,
@@ -106,7 +106,7 @@ class Approval:
         if reviewer is not None:
             _check_method(reviewer, "review", "a reviewer")
         if audit is not None:
-            refuse_coroutines(audit, "audit")
+            check_callable(audit, "audit", ("decision",))
         self._reviewer = reviewer
         self._limit = limit
         self._audit = audit
@@ -366,7 +366,7 @@ def _check_method(given: object, name: str, what: str) -> None:
     method = getattr(given, name, None)
     if method is None or isinstance(given, type):
         raise UsageError(f"{given!r} is not {what}: an object with a method {name}(question)")
-    refuse_coroutines(method, f"{name} of {what}")
+    check_callable(method, f"{name} of {what}")
 
 
 def _ended_ruling(question: Question) -> _Ruling | None:

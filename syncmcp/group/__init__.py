@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec, Self, Unpack
 
-from syncmcp._base.checks import refuse_coroutines, seconds, text
+from syncmcp._base.checks import check_callable, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.core import HasCore, core_of
 from syncmcp._client.functions import ToolFunction
@@ -189,7 +189,7 @@ class ClientGroup:
             sources[name] = source
         required = checked_requirement(require, sources)
         if name_hook is not None:
-            refuse_coroutines(name_hook, "name_hook")
+            check_callable(name_hook, "name_hook")
         self._close_timeout = seconds(close_timeout, "close_timeout")
         self._options = GroupOptions(options, per_server or {})
         self._options.check_known(sources)

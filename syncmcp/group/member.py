@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines, text
+from syncmcp._base.checks import check_callable, text
 from syncmcp._base.text import visible
 from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
@@ -247,7 +247,7 @@ class GroupOptions:
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
         for name in _NAMED_CALLBACKS:
             if self._shared.get(name) is not None:
-                refuse_coroutines(self._shared[name], name)
+                check_callable(self._shared[name], name)
         self._own = {name: dict(own) for name, own in per_server.items()}
 
     def check_known(self, servers: Container[str]) -> None:

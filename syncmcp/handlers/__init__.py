@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.handlers.context import CausingCall, HandlerContext, ProgressHandler
 
@@ -40,6 +40,10 @@ __all__ = [
     "SamplingHandler",
     "UrlHandler",
 ]
+
+
+# The names of the arguments of a handler of questions, for errors.
+_QUESTION = ("request", "context")
 
 
 class SamplingHandler(Protocol):
@@ -141,7 +145,7 @@ class Sampling:
     def __init__(
         self, handler: SamplingHandler, *, tools: bool = False, context: bool = False
     ) -> None:
-        refuse_coroutines(handler, "sampling")
+        check_callable(handler, "sampling", _QUESTION)
         self.handler = handler
         self.tools = tools
         self.context = context
@@ -170,7 +174,7 @@ class Elicitation:
     def __post_init__(self) -> None:
         for name, handler in (("form", self.form), ("url", self.url)):
             if handler is not None:
-                refuse_coroutines(handler, name)
+                check_callable(handler, name, _QUESTION)
 
 
 class ElicitationUI(Protocol):
@@ -211,9 +215,12 @@ class Handlers:
         roots: RootsHandler | None = None,
         approval: Approval | Policy | None = None,
     ) -> None:
-        for name, handler in (("sampling", sampling), ("roots", roots)):
+        for name, handler, arguments in (
+            ("sampling", sampling, _QUESTION),
+            ("roots", roots, ("context",)),
+        ):
             if handler is not None:
-                refuse_coroutines(handler, name)
+                check_callable(handler, name, arguments)
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
         # The modes of elicitation whose handler asks a person itself.
@@ -269,5 +276,5 @@ def _as_elicitation(value: AnyElicitation | None) -> Elicitation:
     form, url = getattr(value, "form", None), getattr(value, "url", None)
     if form is not None or url is not None:
         return Elicitation(form, url, asks_person=bool(getattr(value, "asks_person", False)))
-    refuse_coroutines(value, "elicitation")  # type: ignore[arg-type]
+    check_callable(value, "elicitation", _QUESTION)  # type: ignore[arg-type]
     return Elicitation(value)  # type: ignore[arg-type]

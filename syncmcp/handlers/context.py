@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Http, Stdio
@@ -419,7 +419,7 @@ class HandlerContext:
         Raises:
             UsageError: `callback` is a coroutine function, or not callable.
         """
-        refuse_coroutines(callback, "the callback of on_completed")
+        check_callable(callback, "the callback of on_completed", ("done",))
         run = copy_context().run
         return visit_of(self).on_settled(lambda done: run(callback, done))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import UsageError
 
@@ -77,7 +77,7 @@ class Roots:
 
     def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
         if source is not None:
-            refuse_coroutines(source, "the source of roots")
+            check_callable(source, "the source of roots", ("context",))
         self._source = source
         # Guards the two tables; never held during a callback, the source or file system access.
         self._lock = threading.RLock()
@@ -173,7 +173,7 @@ class Roots:
         Raises:
             UsageError: `callback` is a coroutine function, or not callable.
         """
-        refuse_coroutines(callback, "the callback of on_change")
+        check_callable(callback, "the callback of on_change", ())
         key = object()
         with self._lock:
             self._callbacks[key] = callback

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp.interceptors import Interceptor, Message
 
 __all__ = ["Measured", "Metrics"]
@@ -69,7 +69,7 @@ class Measured(Interceptor):
 
     def __init__(self, metrics: Metrics) -> None:
         for name in ("request", "frame", "repetition"):
-            refuse_coroutines(
+            check_callable(
                 getattr(metrics, name, None),  # type: ignore[arg-type]
                 f"{type(metrics).__name__}.{name}",
             )

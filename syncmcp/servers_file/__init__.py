@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import check_callable
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
 from syncmcp.handlers.context import FileChosenName
@@ -215,7 +215,7 @@ def read(
     if isinstance(confine, str) or not all(isinstance(word, str) for word in confine):
         raise UsageError(f"confine is a list of strings, not {confine!r}")
     if approve is not None:
-        refuse_coroutines(approve, "approve")
+        check_callable(approve, "approve")
     content = _content(file)
     folder = file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
     rules = FileRules(

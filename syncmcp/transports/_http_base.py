@@ -153,7 +153,7 @@ class Endpoint:
 
     def explain(self, error: Exception, exchange: AbortableExchange) -> McpError:
         """The library's error for `error`, raised in `exchange`, without secrets of the server."""
-        found = explain(error, exchange)
+        found = explain(error, exchange, self._http.proxy)
         self._config.secrets.clean(found)
         return found
 

@@ -222,6 +222,10 @@ class PaginatedResult(Result, Generic[Item]):
 
     next_cursor: str | None = None
 
+    def __class_getitem__(cls, item: object) -> type[Self]:
+        # For type checkers alone: another model for each kind of item would slow down the import.
+        return cls
+
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]  # pydantic's gives the fields
         return iter(self._all())
 
