@@ -68,6 +68,6 @@ import threading, logging, sys
 import syncmcp
 assert threading.active_count() == 1
 assert logging.getLogger().handlers == []
-assert [type(handler) for handler in logging.getLogger("syncmcp").handlers] == [logging.NullHandler]
+assert logging.getLogger("syncmcp").handlers == []  # without any, Python prints warnings to stderr
 """
     loaded_by(code)
