@@ -160,7 +160,7 @@ def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given
 def test_a_callback_of_one_call_is_refused_when_it_is_given() -> None:
     with syncmcp.connect(SHOP) as client:
         with pytest.raises(UsageError, match=r"called with \(progress, total, message\)"):
-            client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda done: None)  # type: ignore[misc, arg-type]
+            client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda done: None)  # type: ignore[arg-type]
         assert client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda *all: None).ok
 
 
