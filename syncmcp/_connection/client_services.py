@@ -13,7 +13,6 @@ from syncmcp._base.secrets import Secrets
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
-from syncmcp._connection.options import PROGRESS_ARGUMENTS
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.errors import LimitExceeded, McpError
@@ -28,7 +27,7 @@ from syncmcp.handlers import (
     offer_of,
     replaced,
 )
-from syncmcp.handlers.context import run_callbacks_with
+from syncmcp.handlers.context import PROGRESS_ARGUMENTS, run_callbacks_with
 from syncmcp.handlers.url_completion import UrlVisits
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_trace_shape
 from syncmcp.errors import UsageError
 from syncmcp.handlers import Handlers, ProgressHandler
+from syncmcp.handlers.context import PROGRESS_ARGUMENTS
 from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ class CallOptions(TypedDict, total=False):
     cache: CacheUse
     undeclared: Undeclared | None
 
-
-PROGRESS_ARGUMENTS = ("progress", "total", "message")
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
 

@@ -210,6 +210,10 @@ def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
     return other
 
 
+PROGRESS_ARGUMENTS = ("progress", "total", "message")
+"""The names of the arguments of a `ProgressHandler`, for errors."""
+
+
 class ProgressHandler(Protocol):
     """Receives the progress of a call, on a pool thread, in the order of arrival."""
 
