@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, Union
 
 from syncmcp import types
 from syncmcp._base.checks import whole_number
@@ -19,10 +19,14 @@ __all__ = ["Savable", "save"]
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The most bytes that are saved by default."""
 
-Savable: TypeAlias = (
-    "types.ReadResourceResult | types.TextResourceContents | types.BlobResourceContents"
-    " | types.EmbeddedResource | types.ImageContent | types.AudioContent"
-)
+Savable: TypeAlias = Union[
+    "types.ReadResourceResult",
+    "types.TextResourceContents",
+    "types.BlobResourceContents",
+    "types.EmbeddedResource",
+    "types.ImageContent",
+    "types.AudioContent",
+]
 """Types that can be saved: resources with one content, single contents, images and audio."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, Union, get_args
 from urllib.parse import urlsplit
 
 from syncmcp import types
@@ -48,10 +48,13 @@ class ToolCall(NamedTuple):
         return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"
 
 
-Request: TypeAlias = (
-    "CreateMessageRequestParams | ElicitRequestFormParams | ElicitRequestURLParams"
-    " | ListRootsRequestParams | ToolCall"
-)
+Request: TypeAlias = Union[
+    "CreateMessageRequestParams",
+    "ElicitRequestFormParams",
+    "ElicitRequestURLParams",
+    "ListRootsRequestParams",
+    ToolCall,
+]
 Answer: TypeAlias = "CreateMessageResult | ElicitResult"
 
 
