@@ -93,18 +93,11 @@ def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **option
     return token
 
 
-def _login_of(url: str, client: dict[str, str]) -> OAuth:
-    return OAuth(
-        url,
-        receiver=None,
-        store=_token_store(),
-        client_id=client.get("client_id"),
-        client_metadata_url=client.get("client_metadata_url"),
-        issuer=client.get("issuer"),
-    )
+def _login_of(url: str, client: dict[str, Any]) -> OAuth:
+    return OAuth(url, receiver=None, store=_token_store(), **client)
 
 
-def _client_options(given: dict[str, Any]) -> dict[str, str]:
+def _client_options(given: dict[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in _CLIENT_OPTIONS if isinstance(given.get(name), str)}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from syncmcp.testing.demo import demo_server
     from syncmcp.testing.faults import Cut, Drip, Exchange, Fault, Hold, Planned
     from syncmcp.testing.faults.proxy import FaultProxy, UnusedFaults
-    from syncmcp.testing.recording.record import Recording
+    from syncmcp.testing.recording import Recording
     from syncmcp.testing.recording.replay import Replay
     from syncmcp.testing.recording.state import NotRecorded
     from syncmcp.testing.scripted import Received, Transcript
@@ -90,7 +90,7 @@ _LAZY = {
         "demo": "demo_server",
         "faults": "Cut Drip Exchange Fault Hold Planned",
         "faults.proxy": "FaultProxy UnusedFaults",
-        "recording.record": "Recording",
+        "recording": "Recording",
         "recording.replay": "Replay",
         "recording.state": "NotRecorded",
         "scripted": "Received Transcript",

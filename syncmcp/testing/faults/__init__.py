@@ -245,14 +245,7 @@ class ExchangeLog(Watched):
         super().__init__()
         self.exchanges: list[Exchange] = []
         self.planned: list[Planned] = []
-        self._queue: list[Planned] = []
-
-    def queue(self, fault: Fault, verb: str | None, method: str | None, nth: int) -> Planned:
-        planned = Planned(fault, verb, method, nth, self)
-        with self:
-            self.planned.append(planned)
-            self._queue.append(planned)
-        return planned
+        self.queue: list[Planned] = []
 
     def begin_exchange(
         self, connection: int, verb: str, path: str, headers: dict[str, str], body: bytes
@@ -281,10 +274,10 @@ class ExchangeLog(Watched):
         with self.changed:
             due = [
                 planned
-                for planned in self._queue
+                for planned in self.queue
                 if (planned.fault.at == "connect") is at_connect and planned._matches(verb, method)
             ]
             if not due:
                 return None
-            self._queue.remove(due[0])
+            self.queue.remove(due[0])
             return due[0]

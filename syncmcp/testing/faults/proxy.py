@@ -85,7 +85,11 @@ class FaultProxy(Closing):
             raise ValueError(f"nth={nth}: the next exchange is the first")
         if fault.at == "connect" and (verb is not None or method is not None):
             raise ValueError("a connection has neither verb nor method")
-        return self._log.queue(fault, verb, method, nth)
+        planned = Planned(fault, verb, method, nth, self._log)
+        with self._log:
+            self._log.planned.append(planned)
+            self._log.queue.append(planned)
+        return planned
 
     def retarget(self, target: str) -> None:
         """Connect to another server from the next exchange on.

@@ -1,4 +1,6 @@
-"""The format of recordings: a file with one line of JSON for each event of a connection, in order.
+"""Recordings: their format, and the target that writes them with secrets masked.
+
+A recording is a file with one line of JSON for each event of a connection, in order.
 
 The first line is the header: ``{"syncmcp-recording": 1, "server": ...}``. Every other line has the
 number of a connection, ``connection``, and one of these members:
@@ -30,12 +32,31 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import pydantic_core
+
+from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import MASK, names_a_secret, redact
+from syncmcp._client.client import Target
+from syncmcp._client.opening import resolve_target
 from syncmcp._concurrency.files import try_lock
-from syncmcp.errors import UsageError
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.revisions import (
+    KNOWN_NOTIFICATIONS,
+    KNOWN_QUESTIONS,
+    KNOWN_REQUESTS,
+    REVISIONS,
+)
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import ConnectFailed, ConnectionLost, Delivery, McpError, UsageError
+from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport, TransportSource
 
 _log = logging.getLogger("syncmcp.testing")
 
@@ -200,3 +221,338 @@ def _entry(line: str) -> tuple[int, Entry]:
     if (about is not None and type(about) is not int) or type(status) is not int:
         raise ValueError("for and status are whole numbers")
     return value["connection"], Entry(kind, value[kind], about, status)
+
+
+# Masking of secrets.
+
+
+MASK_PATTERN = re.compile(rf"{re.escape(MASK)}\d*")
+"""Matches what replaces a secret: the mask and the number of the secret."""
+
+_SERVER_NOTIFICATIONS = frozenset(
+    f"notifications/{name}"
+    for name in (
+        "cancelled", "elicitation/complete", "message", "progress", "prompts/list_changed",
+        "resources/list_changed", "resources/updated", "subscriptions/acknowledged", "tasks/status",
+        "tools/list_changed",
+    )
+)  # fmt: skip
+
+# The values of members that are keywords of the protocol or of JSON Schema. These are never masked:
+# an environment variable may have the same value, and a message without them would be invalid.
+_KEYWORDS: Mapping[str, frozenset[str]] = {
+    "action": frozenset(("accept", "cancel", "decline")),
+    "level": frozenset(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    ),
+    "method": KNOWN_REQUESTS | KNOWN_NOTIFICATIONS | KNOWN_QUESTIONS | _SERVER_NOTIFICATIONS,
+    "protocolVersion": frozenset(REVISIONS),
+    "resultType": frozenset(("complete", "input_required", "task")),
+    "role": frozenset(("assistant", "user")),
+    "type": frozenset(
+        (
+            "array", "audio", "boolean", "image", "integer", "null", "number", "object",
+            "ref/prompt", "ref/resource", "resource", "resource_link", "string", "text",
+            "tool_result", "tool_use",
+        )
+    ),
+}  # fmt: skip
+
+# What is a name of the protocol or of JSON Schema, and also the value of a variable, is a word.
+_WORD = re.compile(r"[$_]?[A-Za-z]+(?:_[A-Za-z]+)*")
+
+
+class _SecretMasks:
+    """Replaces each secret by a numbered mask, the same one wherever the secret occurs.
+
+    So different cursors, for example, stay different. Not thread-safe. In names of members that are
+    words only `secrets` are masked: those `of_target` may be the names of the protocol.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        of_target: Secrets | None = None,
+        more: Callable[[str], str] | None = None,
+    ) -> None:
+        self._secrets = frozenset(secrets)
+        self._more = more
+        self._known = Secrets(self._secrets)
+        if of_target is not None:
+            self._known.include(of_target)
+        self._numbers: dict[str, int] = {}
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Have what is secret in headers masked."""
+        self._known.add_headers(headers)
+
+    def mask_value(self, value: Any, member: str = "") -> Any:
+        """Return a JSON value with its secrets masked; `member` is the name of its member."""
+        if isinstance(value, str):
+            if value in _KEYWORDS.get(member, ()):
+                return value
+            secret = member and names_a_secret(member)
+            return self._number(value, MASK) if secret else self.mask_text(value)
+        if isinstance(value, dict):
+            return {self._name(name): self.mask_value(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.mask_value(item, member) for item in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            text = str(value)
+            shown = self._known.mask(text)
+            return value if shown == text else self._number(text, shown)
+        return value
+
+    def mask_text(self, text: str) -> str:
+        shown = self._known.redact(text)
+        return self._number(text, shown if self._more is None else self._more(shown))
+
+    def _name(self, name: str) -> str:
+        shown = redact(name, self._secrets) if self._secrets else name
+        return self._number(name, shown if _WORD.fullmatch(name) else self._known.mask(shown))
+
+    def _number(self, text: str, shown: str) -> str:
+        if shown == text or not text:
+            return text
+        number = self._numbers.setdefault(text, len(self._numbers) + 1)
+        return shown.replace(MASK, f"{MASK}{number}")
+
+
+# Shorter values would occur in many texts that do not have the secret.
+_MIN_SECRET_LENGTH = 6
+
+
+class Recording(TransportSource):
+    """A target that records its connections to a file, which a `Replay` can play.
+
+    ``syncmcp.connect(Recording(target, path))``. Each message is written as a line of the file at
+    once, so that the file of an interrupted program has the messages so far. The first connection
+    replaces an existing file; later connections are appended. HTTP headers are not recorded.
+
+    In messages, secrets are replaced by ``***1``, ``***2`` and so on, each by the same mask
+    wherever it occurs: values that look like secrets, values of members whose names are those of
+    secrets (tokens, cursors and request states among them), and all values of environment
+    variables, headers and URL queries that the target was given.
+
+    Args:
+        target: What to connect to.
+        path: The file; its directory is created if necessary.
+        secrets: Other values to mask wherever they occur; each has at least six characters.
+        mask: Called with each text; returns it with ``***`` in place of other secrets. Runs on the
+            threads that send and read, and must not block.
+
+    Raises:
+        UsageError: The target cannot be recorded (a `Recording` or `Replay`, or HTTP with a
+            `session_id`), `secrets` is a `str`, or one of them is shorter than six characters.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        path: str | os.PathLike[str],
+        *,
+        secrets: Iterable[str] = (),
+        mask: Callable[[str], str] | None = None,
+    ) -> None:
+        server, _, _ = resolve_target(target, None)
+        if isinstance(server, TransportSource):
+            raise UsageError("what records or replays cannot be recorded")
+        if isinstance(server, Http) and server.session_id is not None:
+            raise UsageError("a session that another client began cannot be played again")
+        self._target = server
+        if isinstance(secrets, str):
+            raise UsageError("secrets are several: give a list of them")
+        self._secrets = tuple(secrets)
+        if any(len(secret) < _MIN_SECRET_LENGTH for secret in self._secrets):
+            raise UsageError(f"each secret must have at least {_MIN_SECRET_LENGTH} characters")
+        self._mask = mask
+        self._path = Path(path)
+        # Guards the masks, which learn from what is sent.
+        self._lock = threading.RLock()
+        known = server.secrets if isinstance(server, (Stdio, Http)) else None
+        self._masks = _SecretMasks(self._secrets, known, mask)
+        self._file = RecordingFile(self._path, self._masks.mask_text(self.label))
+
+    @property
+    def path(self) -> Path:
+        """The file of the recording."""
+        return self._path
+
+    @property
+    def label(self) -> str:
+        server = self._target
+        return server.label if isinstance(server, (Stdio, Http)) else server.name
+
+    @property
+    def behind(self) -> Stdio | Http | InProcessServer:
+        return self._target
+
+    def transport(self, inner: Transport | None) -> Transport:
+        assert inner is not None
+        return _Recorder(inner, self._file, self._mask_secrets)
+
+    def __repr__(self) -> str:
+        return f"Recording({self._target!r}, {str(self._path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(Recording, secrets=self._secrets, mask=self._mask)
+        return make, (self._target, self._path)
+
+    def _mask_secrets(self, value: Any, headers: Mapping[str, str]) -> Any:
+        with self._lock:
+            self._masks.add_headers(headers)
+            return self._masks.mask_value(value)
+
+
+class _Recorder(Transport):
+    """Wraps a transport, and records what it sends and receives.
+
+    To the connection it is a transport, to the transport it is the receiver.
+    """
+
+    def __init__(
+        self, inner: Transport, file: RecordingFile, clean: Callable[[Any, Mapping[str, str]], Any]
+    ) -> None:
+        self._inner = inner
+        self.label = inner.label
+        self.blocking = inner.blocking
+        self.ordered = inner.ordered
+        self._file = file
+        self._mask_secrets = clean
+        self._receiver: Receiver
+        self._connection = 0
+        # Guards `_recording`, so that the connection is ended in the file only once.
+        self._lock = threading.RLock()
+        self._recording = False
+
+    # As a transport
+
+    @property
+    def session_id(self) -> str | None:
+        return self._inner.session_id
+
+    @property
+    def last_event_id(self) -> str | None:
+        return self._inner.last_event_id
+
+    def stderr_tail(self) -> str:
+        return self._inner.stderr_tail()
+
+    def wait_listening(self, deadline: Deadline) -> None:
+        self._inner.wait_listening(deadline)
+
+    def open(self, receiver: Receiver, deadline: Deadline) -> None:
+        """See `Transport`. Raises `UsageError` if another client is recording to the file."""
+        self._receiver = receiver
+        self._inner.label = self.label  # The connection may have changed the label.
+        try:
+            self._connection = self._file.begin_connection()
+        except OSError as error:
+            raise ConnectFailed(f"the recording cannot be written: {error}") from error
+        self._recording = True
+        self._record("opened", {"blocking": self.blocking, "ordered": self.ordered})
+        try:
+            self._inner.open(self, deadline)
+        except McpError as error:
+            self._record("failed", error_to_json(error))
+            raise
+
+    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
+        session = self.session_id
+        sent = {} if session is None else {"Mcp-Session-Id": session}
+        self._record("adopted", {"stateful": stateful}, headers=sent)
+        self._inner.adopt(headers, stateful=stateful)
+
+    def send(self, out: Outgoing) -> None:
+        self._record_sent(out)
+        self._inner.send(out)
+
+    def post(self, out: Outgoing) -> None:
+        self._record_sent(out)
+        self._inner.post(out)
+
+    def cancel(self, out: Outgoing) -> Delivery:
+        delivery = self._inner.cancel(out)
+        if out.id is not None:
+            self._record("withdrawn", out.id)
+        return delivery
+
+    def describe(self) -> str:
+        return self._inner.describe()
+
+    def close(self, deadline: Deadline) -> None:
+        try:
+            self._inner.close(deadline)
+        finally:
+            self._record("closed", True)
+            with self._lock:
+                was_recording, self._recording = self._recording, False
+            if was_recording:
+                self._file.end_connection()
+
+    # As a receiver
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        about = None if out is None else out.id
+        status = 0 if out is None else out.status
+        try:
+            self._record("got", pydantic_core.from_json(frame, allow_inf_nan=False), about, status)
+        except ValueError:
+            self._record("got_text", frame.decode(errors="replace"), about, status)
+        return self._receiver.receive(frame, out)
+
+    def alive(self, out: Outgoing | None) -> None:
+        self._receiver.alive(out)
+
+    def settled(self, out: Outgoing) -> bool:
+        return self._receiver.settled(out)
+
+    def server_stream_ended(self, *, opened: bool) -> None:
+        self._record("silent", opened)
+        self._receiver.server_stream_ended(opened=opened)
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        if out.id is not None:  # Failed notifications are not recorded.
+            self._record("failed", error_to_json(error), out.id)
+        self._receiver.failed(out, error)
+
+    def lost(self, error: McpError) -> None:
+        self._record("lost", error_to_json(error))
+        self._receiver.lost(error)
+
+    # Writing
+
+    def _record_sent(self, out: Outgoing) -> None:
+        self._record("sent", pydantic_core.from_json(out.body), headers=out.headers)
+
+    def _record(
+        self,
+        kind: str,
+        value: Any,
+        about: int | None = None,
+        status: int = 0,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        if not self._recording:
+            return
+        try:
+            cleaned = self._mask_secrets(value, headers)
+            self._file.write(self._connection, Entry(kind, cleaned, about, status))
+        except Exception as error:  # The file system, or the program's `mask`.
+            # A recording with a gap is useless: end the connection.
+            self._recording = False
+            self._file.end_connection()
+            lost = ConnectionLost(f"the recording cannot be written: {error}")
+            lost.__cause__ = error
+            self._receiver.lost(lost)
+
+
+def error_to_json(error: McpError) -> dict[str, Any]:
+    """Return an error as JSON: its class, its message, and its plain attributes."""
+    facts = {
+        name: value
+        for name, value in error.__dict__.items()
+        if isinstance(value, (str, int, float)) and name not in ("server", "method", "attempts")
+    }
+    return {"class": type(error).__name__, "message": error.message, **facts}

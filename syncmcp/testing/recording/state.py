@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from syncmcp._base.text import redact
 from syncmcp.errors import UsageError
-from syncmcp.testing.recording import Entry
-from syncmcp.testing.recording.record import MASK_PATTERN
+from syncmcp.testing.recording import MASK_PATTERN, Entry
 
 # Comparison of the client's requests with the recorded ones.
 
