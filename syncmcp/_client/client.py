@@ -312,9 +312,12 @@ class Client:
             on_handler_error,
         )
         self._core = ClientCore(
-            settings, self._handlers, lazy=lazy, send_and_forget=send_and_forget
+            settings,
+            self._handlers,
+            lazy=lazy,
+            send_and_forget=send_and_forget,
+            facade=weakref.ref(self),
         )
-        self._core.facade = weakref.ref(self)
         # True for an unpickled client, which the whole process shares: `with` does not close it.
         self._shared = False
         self._roots: Roots | None = None

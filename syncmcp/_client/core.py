@@ -66,22 +66,6 @@ class ClientCore:
     """Opens the connection at the first use, replaces a lost connection, and closes it.
 
     Any thread may call any method.
-
-    Attributes:
-        label: The name of the server in logs and errors.
-        resolve: The options of a call, with the settings of the client as defaults; see
-            `ResolvedOptions.of`.
-        connection: The current connection, or a dead one that has not been replaced yet.
-        negotiated: The result of the handshake; `None` while the client is not open.
-        retry_rules: Which requests are sent again after a failure.
-        cache: The cached results; `None` without a cache.
-        validation: What is checked against the schemas of tools.
-        schemas: The schemas of the tools that were listed.
-        session_state: Log level, subscriptions and listeners, restored in each new session.
-        facade: A weak reference to the `Client`; the program and running calls keep it alive.
-        wire: The newest frames.
-        may_open: True if a call may open a connection: after `open`, or if lazy, until `close`.
-        lock: Guards the state of the connection; held for changes only, never during I/O.
     """
 
     def __init__(
@@ -91,15 +75,17 @@ class ClientCore:
         *,
         lazy: bool,
         send_and_forget: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
+        facade: weakref.ref[Any],
     ) -> None:
         self.settings = settings
         self.label = settings.label
         self.handlers = handlers
+        # The options of a call, with the settings of the client as defaults.
         self.resolve: Callable[[CallOptions], ResolvedOptions] = partial(
             ResolvedOptions.of, settings.timeout, settings.idle_timeout, settings.undeclared
         )
         self._send_and_forget = send_and_forget
-        self.facade: weakref.ref[Any] | None = None
+        self._facade = facade  # weakly: the program and running calls keep the `Client` alive
         self._target = underlying_target(settings.target)
         self.retry_rules = RetryRules(
             settings.retry, trusted=settings.trusted, reopens=isinstance(self._target, Http)
@@ -118,19 +104,20 @@ class ClientCore:
         self.schemas = handlers.schemas
         self.session_state = SessionState()
         self._fork_generation = timing.fork_generation
+        # Guards everything below; held for changes only, never during I/O.
         self.lock = threading.RLock()
-        # Guarded by the lock, as is everything below.
         self._changed = threading.Condition(self.lock)
+        # Whether a call may open a connection: after `open`, or if lazy, until `close`.
         self.may_open = lazy
         self._opening: Connection | None = None
         self._attempt: ConnectAttempt | None = None
         # The thread that made the last attempt to open.
         self._last_opener: int | None = None
-        self.connection: Connection | None = None
+        self.connection: Connection | None = None  # or a dead one, until it is replaced
         # Connections whose session was lost and that still have calls in flight.
         self._retired: list[Connection] = []
         self._heartbeat: Heartbeat | None = None
-        self.negotiated: Negotiated | None = None
+        self.negotiated: Negotiated | None = None  # while the client is open
         self._pools: Pools | None = None
         self._finalizer: weakref.finalize[..., ClientCore] | None = None
         # Who closed the client, for errors.
@@ -140,7 +127,7 @@ class ClientCore:
         self._transport_choice = initial_transport(settings.target, settings.mode)
         self._next_id = 1
         self._restart_backoff = Backoff()
-        lifetime.register_for_fork(self)
+        lifetime.inheritable.add(self)
 
     def __repr__(self) -> str:
         return f"<Client {self.label} {'closed' if self.connection is None else 'open'}>"
@@ -471,7 +458,7 @@ class ClientCore:
     @property
     def client(self) -> Any:
         """The `Client` of this core; `None` if it was garbage-collected."""
-        return None if self.facade is None else self.facade()
+        return self._facade()
 
     @property
     def server(self) -> ConnectedServer:

@@ -108,17 +108,12 @@ class ConnectAttempt:
 
     If the call that makes the attempt is cancelled, it ends, and one of the waiting threads makes
     the next one.
-
-    Attributes:
-        thread: The thread that makes the attempt, by its id.
-        cancel: The token of the call that makes the attempt.
-        failure: The error of the attempt, once it has failed for all threads.
     """
 
     def __init__(self, label: str, cancel: CancelToken | None) -> None:
-        self.thread = threading.get_ident()
-        self.cancel = cancel
-        self.failure: McpError | None = None
+        self.thread = threading.get_ident()  # makes the attempt
+        self.cancel = cancel  # of the call that makes it
+        self.failure: McpError | None = None  # once it has failed for all threads
         self._label = label
 
     @property
@@ -180,19 +175,15 @@ class ConnectAttempt:
 # at that moment can be used by parent and child.
 
 
-_inheritable: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def register_for_fork(core: Any) -> None:
-    """Have `core.reset_after_fork` called in forked children."""
-    _inheritable.add(core)
+# Each `reset_after_fork` is called in forked children.
+inheritable: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     global _open_connections, _open_connections_lock
     # The connections are the parent's: to close one would end its session, and its exchanges.
     _open_connections, _open_connections_lock = weakref.WeakSet(), threading.RLock()
-    for core in list(_inheritable):
+    for core in list(inheritable):
         core.reset_after_fork()
 
 
@@ -278,11 +269,7 @@ _CALLBACKS = 1024
 
 
 class Pools:
-    """The thread pools of one client, and its pauses, which need no thread.
-
-    Attributes:
-        closing: Cancelled when the client is closed: this ends all pauses.
-    """
+    """The thread pools of one client, and its pauses, which need no thread."""
 
     def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
         # Callbacks, and the steps of futures that may block. A blocked callback keeps its thread;
@@ -291,7 +278,7 @@ class Pools:
         # A handler that calls the client lends its slot, so that any number of threads suffices.
         self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
-        self.closing = CancelToken()
+        self.closing = CancelToken()  # ends all pauses when the client is closed
 
     def pause(
         self,

@@ -209,7 +209,7 @@ class Listener:
         self._ended.set()
 
 
-class _Refresher:
+class _Refresher(Listener):
     """Fetches a list or resource after each change, and calls a function with it."""
 
     def __init__(
@@ -220,6 +220,7 @@ class _Refresher:
         debounce: float,
         on_error: OnError | None,
     ) -> None:
+        super().__init__(EventQueue(self._on_event), self._close_backend, on_error)
         # Weakly: a listener does not keep its client alive.
         self._core = weakref.ref(core)
         self._label = core.label
@@ -228,11 +229,9 @@ class _Refresher:
         self._debounce = debounce
         # One call at a time.
         self._serial_executor = SerialExecutor(core.pools.workers)
-        self.inbox = EventQueue(self._on_event)
-        self.listener = Listener(self.inbox, self._close, on_error)
         self.backend: SubscriptionBackend | None = None
 
-    def _close(self) -> None:
+    def _close_backend(self) -> None:
         core, backend = self._core(), self.backend
         if core is not None and backend is not None:
             backend.close(Deadline(core.settings.close_timeout))
@@ -240,27 +239,27 @@ class _Refresher:
     def _on_event(self) -> None:
         """Schedule a refresh. Runs on the reader thread, or on the thread that ends the inbox."""
         refresh = partial(self._serial_executor.push, self._refresh)
-        if self.inbox.closed:
+        if self._inbox.closed:
             refresh()
         else:
             timer.after(self._debounce, refresh)
 
     def _refresh(self) -> None:
         """On a pool thread."""
-        changed = self.inbox.take_all()
+        changed = self._inbox.take_all()
         core = self._core()
         client = None if core is None else core.client
-        if self.inbox.closed:
-            if self.listener.running:
-                self.listener._end()
+        if self._inbox.closed:
+            if self.running:
+                self._end()
         elif changed and client is not None:
             try:
                 value = self._fetch(client)
             except McpError as error:
                 text = "[%s] a refresh after a change failed: %s"
-                self.listener._limited_log.log(_log, logging.WARNING, text, self._label, error)
+                self._limited_log.log(_log, logging.WARNING, text, self._label, error)
             else:
-                self.listener._call(self._handler, value)
+                self._call(self._handler, value)
 
 
 def refresh(
@@ -278,9 +277,9 @@ def refresh(
     pause = seconds(debounce, "debounce")
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
-    refresher = _Refresher(core, fetch, handler, pause, on_error)
-    refresher.backend = open_subscription(core, wanted, refresher.inbox, deadline, undeclared)
-    return refresher.listener
+    listener = _Refresher(core, fetch, handler, pause, on_error)
+    listener.backend = open_subscription(core, wanted, listener._inbox, deadline, undeclared)
+    return listener
 
 
 def open_subscription(
