@@ -48,10 +48,6 @@ class ResultCache:
 
     `given` is the option `cache`; other clients may use the store too, unless it is `True`. `offer`
     returns the capabilities that the client offers at the moment.
-
-    Attributes:
-        runs_user_code: True if the store is code of the program, which the reader thread must not
-            run.
     """
 
     def __init__(
@@ -66,6 +62,7 @@ class ResultCache:
         if isinstance(store, type) or not isinstance(store, CacheStore):
             raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
         self._store = store
+        # Whether the store is code of the program, which the reader thread must not run.
         self.runs_user_code = not isinstance(store, MemoryCache)
         self._target = target
         # A secret part of the keys of private entries, so that no other client finds them.

@@ -49,18 +49,13 @@ _UNSUBSCRIBE_SECONDS = 30.0
 
 
 class SubscriptionBackend(ChangeListener, ABC):
-    """Opens, restores and ends one subscription at the server. Refers to the core weakly.
-
-    Attributes:
-        granted: The changes that the server accepted.
-        inbox: The queue of events.
-    """
+    """Opens, restores and ends one subscription at the server. Refers to the core weakly."""
 
     def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
         self._label = core.label
         self.wanted = wanted
-        self.granted = wanted
+        self.granted = wanted  # what the server has accepted
         self.inbox = inbox
         # Guards the state at the server, so that it is released once.
         self._lock = threading.RLock()

@@ -145,25 +145,14 @@ _EXIT_NOTICE_SECONDS = 0.2
 
 
 class TransportChoice(NamedTuple):
-    """The HTTP transport of a server: Streamable HTTP, or the older HTTP+SSE.
+    """The HTTP transport of a server: Streamable HTTP, or the older HTTP+SSE."""
 
-    Attributes:
-        older: True for HTTP+SSE. Servers of this transport know the handshake only, not the probe.
-        fixed: True if the other transport is never tried.
-    """
-
-    older: bool
-    fixed: bool
+    older: bool  # HTTP+SSE, whose servers know the handshake only, not the probe
+    fixed: bool  # the other transport is never tried
 
 
 class _Probe:
-    """The probe on one connection. May be sent twice, and be answered after its timeout.
-
-    Attributes:
-        refused: True if the late answer to the probe proved that the server is an older one, while
-            it is being initialized as such.
-        late_answer: The answer that arrived after the timeout of the probe, if any.
-    """
+    """The probe on one connection. May be sent twice, and be answered after its timeout."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -176,6 +165,7 @@ class _Probe:
         self._cancel_token: CancelToken | None = None
         self._sent_twice = False
         self._ended_at = 0.0
+        # A late answer has proved that the server is an older one, while it is initialized as such.
         self.refused = False
         connection.agreed.on_late_response = self._on_late_answer
 

@@ -127,12 +127,6 @@ class Paginator(Generic[L]):
     "Implementation Guidelines"), and, once, if the server rejects a cursor; see `list_tools`. As a
     server may lose each session in the middle of the list, it is started as many times as `Retry`
     allows for a request, but at least twice.
-
-    Attributes:
-        cursor: The cursor of the next page; `None` before the first page and after the last.
-        first: True if the newest page is the first page.
-        generation: The generation of the schemas when the newest page was requested, or when the
-            cached pages were looked up.
     """
 
     def __init__(
@@ -145,8 +139,9 @@ class Paginator(Generic[L]):
         *,
         use_cache: bool = True,
     ) -> None:
-        self.cursor: str | None = None
-        self.first = True
+        self.cursor: str | None = None  # of the next page, if there is one after the newest
+        self.first = True  # the newest page is the first page
+        # The generation of the schemas when the newest page was requested, or cached ones found.
         self.generation = 0
         self._method = method
         self._model = model

@@ -189,11 +189,8 @@ _log = logging.getLogger("syncmcp.client")
 class ChangeListener(Protocol):
     """Is notified of changes, on any thread. None of these methods blocks."""
 
-    stateful: bool
-    """True if notifications reach it only within a session (until 2025-11-25)."""
-
+    stateful: bool  # notifications reach it only within a session (until 2025-11-25)
     wanted: ChangeFilter
-    """The changes that it listens to."""
 
     def on_change(self, event: ChangeEvent) -> None:
         """There was a change at the server."""
@@ -209,19 +206,14 @@ class ChangeListener(Protocol):
 
 
 class SessionState:
-    """The log level, the subscriptions and the listeners of one client.
-
-    Attributes:
-        resources: The resource subscriptions.
-        reopen_backoff: The pauses before a connection is reopened for listeners alone.
-    """
+    """The log level, the subscriptions and the listeners of one client."""
 
     def __init__(self) -> None:
-        self.log_level: str | None = None
-        """The level that was set last; `None` if none was."""
+        self.log_level: str | None = None  # as it was set last
+        # Whether a server that does not declare logging is asked for it, too.
         self.log_level_undeclared: Undeclared = "refuse"
-        """Whether a server that does not declare logging is asked for it, too."""
         self.resources = ResourceSubscriptions()
+        # The pauses before a connection is reopened for listeners alone.
         self.reopen_backoff = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()

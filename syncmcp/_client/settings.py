@@ -41,13 +41,7 @@ DEFAULT_RETRY: Final = Retry()
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked options of a client; documented at `Client`.
-
-    Attributes:
-        target: The server.
-        name: The option `name`; `label` is the resulting name of the server.
-        label: Made once, as secrets are searched for in it.
-    """
+    """The checked options of a client; documented at `Client`."""
 
     target: Target
     mode: Mode
@@ -74,7 +68,7 @@ class Settings:
     interceptors: Sequence[Interceptor]
     cache: CacheStore | bool
     undeclared: Undeclared
-    label: str = ""
+    label: str = ""  # the name of the server, made once, as secrets are searched for in it
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:

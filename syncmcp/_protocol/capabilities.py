@@ -15,12 +15,10 @@ Undeclared = Literal["refuse", "try"]
 class Unavailable(NamedTuple):
     """Why a known request cannot be sent to a server."""
 
-    reason: str
-    """The text of the error."""
-
+    reason: str  # the text of the error
+    # The revision has the request, but the server does not declare its capability. Some servers
+    # handle such requests all the same, so the option `Undeclared` may allow it.
     undeclared: bool = False
-    """True if the revision has the request, but the server does not declare its capability. Some
-    servers handle such requests all the same, so the option `Undeclared` may allow it."""
 
 
 def not_declared(path: tuple[str, ...]) -> str:

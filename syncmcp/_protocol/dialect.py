@@ -20,21 +20,15 @@ class Dialect(Protocol):
     """
 
     revision: str
-
-    stateful: bool
-    """True if the revision has a handshake, sessions, and requests from the server."""
-
-    batches: bool = False
-    """True if one frame may hold several messages."""
-
-    tasks: TaskRules | None
-    """The revision's tasks; `None` if no call can become a task."""
+    stateful: bool  # the revision has a handshake, sessions, and requests from the server
+    batches: bool = False  # one frame may hold several messages
+    tasks: TaskRules | None  # `None` if no call can become a task
+    content_lists: bool = True  # the content of a sampling message may be a list of blocks
+    # The block types allowed in a model's answer, if `content_lists` is false.
+    single_blocks: frozenset[str] = frozenset()
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
-        """The path of the server capability that a request needs, ``()`` for none.
-
-        `None` if the revision does not have the request.
-        """
+        """The server capability that a request needs; `None` if there is no such request."""
         ...
 
     def unsupported_reason(self, method: str) -> str:
@@ -44,12 +38,6 @@ class Dialect(Protocol):
     def supports_notification(self, method: str) -> bool:
         """Whether a client of this revision may send this notification."""
         return False
-
-    content_lists: bool = True
-    """True if the content of a sampling message may be a list of blocks."""
-
-    single_blocks: frozenset[str] = frozenset()
-    """The block types allowed in a model's answer, if `content_lists` is false; else empty."""
 
     def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """The capabilities in `offer` that the revision has."""
@@ -115,5 +103,4 @@ class Reply(NamedTuple):
 
     result: Any
     dialect: Dialect
-    altered: bool = False
-    """True if an interceptor changed the request or its result."""
+    altered: bool = False  # an interceptor changed the request or its result

@@ -293,13 +293,6 @@ class TaskPoller:
 
     `params` are those of the call that became the task, if known; `state` is the latest state,
     `None` if the task was not polled yet. The server may ask `max_rounds` times before it ends.
-
-    Attributes:
-        on_state: Called with every new state, under `lock`.
-        lock: Guards `state`, because several threads may poll the task at the same time.
-        withdraw_on: The event that withdraws the questions found by the next poll; polling then
-            goes on at once, without answers.
-        next_withdraw_on: Replaces `withdraw_on` at the next poll, if not `None`.
     """
 
     def __init__(
@@ -312,10 +305,12 @@ class TaskPoller:
         self.id = id
         self.params = params
         self.state = state
-        self.on_state: Callable[[tasks.TaskState], object] | None = None
+        self.on_state: Callable[[tasks.TaskState], object] | None = None  # called under `lock`
+        # Guards `state`, because several threads may poll the task at the same time.
         self.lock: AbstractContextManager[object] = nullcontext()
+        # Withdraws the questions that the next poll finds; polling then goes on without answers.
         self.withdraw_on: RegisterCallback | None = None
-        self.next_withdraw_on: RegisterCallback | None = None
+        self.next_withdraw_on: RegisterCallback | None = None  # replaces it at the next poll
         # The value of `withdraw_on` before the latest poll, which found the open questions.
         self._withdraw_on: RegisterCallback | None = None
         self._rounds = RoundLimit(tasks.AUGMENTED, max_rounds)

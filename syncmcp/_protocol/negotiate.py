@@ -70,15 +70,10 @@ class SendRequest(NamedTuple):
     dialect: Dialect
     method: str
     params: dict[str, Any] | None
-    probe: bool
-    """True for a probe, which has a time limit of its own (`ProbeTimedOut`)."""
-
-    in_session: bool = False
-    """True if the handshake was made before."""
-
+    probe: bool  # a probe has a time limit of its own (`ProbeTimedOut`)
+    in_session: bool = False  # the handshake was made before
+    # After a probe that was given up: its late answer ends this request (`LateProbeAnswer`).
     after_probe: bool = False
-    """True after a probe that was given up: its late answer ends this request, with the outcome
-    `LateProbeAnswer`."""
 
 
 class SendNotification(NamedTuple):
@@ -126,19 +121,15 @@ class Negotiated(NamedTuple):
     """The outcome of a successful negotiation."""
 
     dialect: Dialect
-    result: dict[str, Any]
-    """The result of `initialize` or `server/discover`, not validated; empty if resumed."""
-
-    resumed: bool = False
-    """True if the session is one that another client started."""
+    result: dict[str, Any]  # of `initialize` or `server/discover`, not validated; empty if resumed
+    resumed: bool = False  # the session is one that another client started
 
 
 class Spoken(NamedTuple):
     """The newest common revision, by the answer to a probe."""
 
     revision: str
-    result: dict[str, Any] | None = None
-    """The result of the probe; `None` if the server answered with an error."""
+    result: dict[str, Any] | None = None  # of the probe, unless the server answered with an error
 
     @property
     def stateful(self) -> bool:

@@ -25,21 +25,11 @@ Revision: TypeAlias = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 class RevisionFeatures(NamedTuple):
     """The requests, notifications and features of one revision."""
 
-    requests: Mapping[str, tuple[str, ...]]
-    """The client's requests, with the path of the server capability that each one needs."""
-
-    questions: frozenset[str]
-    """The server's requests."""
-
-    notifications: frozenset[str]
-    """The client's notifications."""
-
-    completion_context: bool
-    """True if ``completion/complete`` has the parameter ``context``."""
-
-    content_lists: bool
-    """True if sampling has tools and lists of content blocks, and elicitation has modes."""
-
+    requests: Mapping[str, tuple[str, ...]]  # the client's, with the server capability of each
+    questions: frozenset[str]  # the server's requests
+    notifications: frozenset[str]  # the client's
+    completion_context: bool  # ``completion/complete`` has the parameter ``context``
+    content_lists: bool  # sampling has tools and lists of blocks, and elicitation has modes
     single_blocks: frozenset[str]  # see `Dialect`
     batches: bool = False
 

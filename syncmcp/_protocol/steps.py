@@ -22,34 +22,27 @@ If the event has happened, the callback is called at once. It must not block.
 
 
 class SessionChanged(McpError):
-    """A request was not sent, because its session has ended. Operations catch it.
-
-    Attributes:
-        cause: What ended the session, if known.
-    """
+    """A request was not sent, because its session has ended. Operations catch it."""
 
     delivery: Delivery = "not_sent"
-    cause: McpError | None = None
+    cause: McpError | None = None  # what ended the session, if known
 
 
 class Session(Protocol):
     """A connection, which lasts as long as its session or its server process."""
 
-    close_error: McpError | None
-    """What ended the session; `None` while it lasts."""
+    close_error: McpError | None  # `None` while the session lasts
 
 
 class SessionPin:
     """Ties the page requests of one list to one session, because cursors are valid in one only.
 
     Without a `session`, the first page request with a result decides.
-
-    Attributes:
-        started_at: When the first page was requested, by the clock of the cache: cached pages with
-            the same value belong together. `None` if the cache is not used, or not yet.
     """
 
     def __init__(self, session: Session | None = None) -> None:
+        # When the first page was requested, by the clock of the cache, if that is used: cached
+        # pages with the same value belong together.
         self.started_at: float | None = None
         self._latest = session
         self._pinned = session is not None
@@ -70,14 +63,10 @@ class Send(NamedTuple):
 
     method: str
     params: dict[str, Any] | None
+    # Which questions the server may ask; `None` for those that the handlers can answer.
     offer: OfferedCapabilities | None = None
-    """Which questions the server may ask; `None` for those that the handlers can answer."""
-
-    timeout: float | None = None
-    """A limit in seconds beside the deadline of the call; the sooner one counts."""
-
-    session: SessionPin | None = None
-    """The session to send it in: in another one it fails with `SessionChanged`, unsent."""
+    timeout: float | None = None  # in seconds, beside the deadline of the call
+    session: SessionPin | None = None  # in another one, it fails with `SessionChanged`, unsent
 
 
 class SendAndForget(NamedTuple):
@@ -90,8 +79,7 @@ class SendAndForget(NamedTuple):
 class GetNegotiated(NamedTuple):
     """Connect if necessary; the outcome is the `NegotiatedState` of the connection."""
 
-    method: str
-    """The request that needs it, named in errors."""
+    method: str  # the request that needs it, named in errors
 
 
 class InputQuestion(NamedTuple):
@@ -104,27 +92,21 @@ class InputQuestion(NamedTuple):
 class AnswerInput(NamedTuple):
     """Have handlers answer questions, in parallel; the outcome is the answers by key."""
 
-    method: str
-    """The method of our request that caused the questions; `params` are its parameters."""
-
+    method: str  # of our request that caused the questions, with these parameters
     params: dict[str, Any] | None
     questions: Mapping[str, InputQuestion]
-
+    # The questions are URLs: also wait until the person has finished there. The outcome is `None`
+    # if no handler can open URLs, or the person did not agree to one.
     await_completion: bool = False
-    """The questions are URLs: also wait until the person has finished there. The outcome is `None`
-    if no handler can open URLs, or the person did not agree to one."""
-
-    withdraw_on: RegisterCallback | None = None
-    """The event that withdraws the questions; the outcome is then `None`."""
+    withdraw_on: RegisterCallback | None = None  # withdraws the questions: the outcome is `None`
 
 
 class Pause(NamedTuple):
     """Wait. A future occupies no thread meanwhile."""
 
     seconds: float
-
+    # What ends the pause early, beside the end of the call and of the client.
     ends_on: RegisterCallback | None = None
-    """The event that ends the pause early, beside the end of the call and of the client."""
 
 
 class CacheLookup(NamedTuple):
@@ -132,18 +114,15 @@ class CacheLookup(NamedTuple):
 
     method: str
     params: dict[str, Any] | None
-    session: SessionPin | None = None
-    """The pin of the list, if the request is for a page of one whose pages must belong together."""
+    session: SessionPin | None = None  # of the list whose cached pages must belong together
 
 
 class Compute(NamedTuple):
     """Call a CPU-bound function that does not block; the outcome is its return value."""
 
+    # It is given a function to call now and then, which raises what ends the call meanwhile.
     function: Callable[[Callable[[], None]], Any]
-    """It is given a function to call now and then, which raises what ends the call meanwhile."""
-
-    delivery: Delivery = "unknown"
-    """How far the request has come, for these errors."""
+    delivery: Delivery = "unknown"  # how far the request has come, for these errors
 
 
 Effect = Send | AnswerInput | Pause | CacheLookup | Compute | SendAndForget | GetNegotiated
@@ -168,11 +147,8 @@ _MAX_QUESTIONS = 64
 class InputRound(NamedTuple):
     """An ``input_required`` result: questions to answer before the request is sent again."""
 
-    questions: Mapping[str, InputQuestion]
-    """By key; empty if the server only wants the request to be repeated."""
-
-    state: str | None
-    """The server's `requestState`; `None` if absent, which differs from ``""``."""
+    questions: Mapping[str, InputQuestion]  # none if the request is only to be repeated
+    state: str | None  # the server's `requestState`; `None` if absent, which differs from ``""``
 
     def retry(
         self, params: Mapping[str, Any] | None, answers: Mapping[str, Any] | None

@@ -47,25 +47,18 @@ class TaskState(NamedTuple):
 
     id: str
     status: str
-    interval: float
-    """Seconds to wait before the next poll."""
-
-    raw: dict[str, Any]
-    """The task object as the server sent it."""
+    interval: float  # seconds to wait before the next poll
+    raw: dict[str, Any]  # the task object as the server sent it
 
 
 class TaskRules(NamedTuple):
     """The tasks of one variant."""
 
-    required_capability: tuple[str, ...]
-    """The path of the server capability without which no call becomes a task."""
-
+    required_capability: tuple[str, ...]  # without it, no call becomes a task
+    # Whether the client asks for a task in the parameters of the call, and fetches its result;
+    # otherwise the server alone decides that a call becomes a task.
     requested_by_client: bool
-    """True if the client asks for a task in the parameters of the call, and fetches its result;
-    false if the server alone decides that a call becomes a task."""
-
-    interval_key: str
-    """The member of a task object with the milliseconds between two polls."""
+    interval_key: str  # the member of a task object with the milliseconds between two polls
 
     def read(self, method: str, raw: Any) -> TaskState:
         """Read the task object in a result; `ProtocolError` without an id or a status."""

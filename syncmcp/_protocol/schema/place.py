@@ -39,18 +39,13 @@ _LONGEST_NAME: Final = 60
 
 
 class Problem:
-    """A reason why a value does not fit its schema.
-
-    Attributes:
-        message: The reason, without the value, which may contain secrets.
-        missing: The name of the missing member, if that is the reason.
-    """
+    """A reason why a value does not fit its schema."""
 
     __slots__ = ("_inside_out", "message", "missing")
 
     def __init__(self, message: str, missing: str | None = None) -> None:
-        self.message = message
-        self.missing = missing
+        self.message = message  # without the value, which may contain secrets
+        self.missing = missing  # the name of a missing member, if that is the reason
         self._inside_out: list[str | int] = []
 
     def under(self, name: str | int) -> Problem:
