@@ -288,6 +288,8 @@ class _Run:
         self._outer = outer
         self._messages = list(request.messages)
         self._tools: dict[str, Tool] = {}
+        # Of a group: the server of each tool, and its name there.
+        self._owners: dict[str, tuple[str, str]] = {}
         self._iteration = 0
         self._deadline = Deadline(loop._timeout)
         # A token instead of a `timeout` for each call, which would override the client's `timeout`.
@@ -313,7 +315,9 @@ class _Run:
     def _list_tools(self) -> Iterable[Tool]:
         if self._group is not None:
             self._group.check_open()
-            return self._group.catalog.shown["tools"].values()
+            catalog = self._group.catalog
+            self._owners = {key: item[:2] for key, item in catalog.offers["tools"].items()}
+            return catalog.shown["tools"].values()
         assert self._client is not None
         return self._client.list_tools(cancel=self.token).tools
 
@@ -450,7 +454,12 @@ class _Run:
             raise UsageError(f"there is no tool {use.name!r}")
         client, name = self._client, use.name
         if self._group is not None:
-            client, _, name = self._group.route(lambda catalog: catalog.route("tools", use.name))
+            client, server, name = self._group.route(
+                lambda catalog: catalog.route("tools", use.name)
+            )
+            if self._owners[use.name] != (server, name):
+                # What the model knows of it, and what it says to it, is for the one that had it.
+                raise UsageError(f"the tool {use.name!r} is another server's now")
         assert client is not None
         self._check_approval(client, name, use, tool)
         tell = self._loop._on_progress

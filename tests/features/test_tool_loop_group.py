@@ -14,7 +14,12 @@ from syncmcp.errors import AuthError, ClosedError, RequestCancelled, UsageError
 from syncmcp.handlers import HandlerContext
 from syncmcp.testing import Server, ToolContext
 from syncmcp.tools import Step, ToolFinished, ToolLoop, ToolStarted
-from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ToolUseContent
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ToolResultContent,
+    ToolUseContent,
+)
 from tests.features.test_tool_loop import DONE, Model, says, text, texts, use, wants
 from tests.support.shops import MISSING
 from tests.support.stage import PATIENCE, Stage, in_threads
@@ -147,6 +152,37 @@ def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_oth
     gone, there = texts(model.told(1))
     assert gone.startswith("no server of the group has a tool 'close_fish'")
     assert there == "books is closed"
+
+
+def test_no_server_gets_calls_of_a_tool_that_was_another_s() -> None:
+    """A key that its server gave up may go to another one while the model works with the list."""
+    heard: list[str] = []
+    fish, other = Server("fish"), Server("other")
+
+    def search(word: str) -> None:
+        heard.append(word)
+
+    for server in (fish, other):
+        server.tool()(search)
+    with ClientGroup({"fish": fish}) as group:
+        replies = iter((wants(use("a", "search", word="for fish")), DONE))
+        said: list[CreateMessageRequestParams] = []
+
+        def model(
+            request: CreateMessageRequestParams, context: HandlerContext
+        ) -> CreateMessageResult:
+            if not said:
+                group.remove("fish")
+                group.add("other", other)
+                assert group.server_of("tools", "search") == ("other", "search")
+            said.append(request)
+            return next(replies)
+
+        ToolLoop(model, group).run("go")
+    assert heard == []
+    (told,) = said[1].messages[-1].blocks
+    assert isinstance(told, ToolResultContent)
+    assert texts([told]) == ["the tool 'search' is another server's now"]
 
 
 def test_a_server_that_is_removed_while_its_tool_runs_does_not_end_the_loop() -> None:
