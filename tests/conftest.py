@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from syncmcp._client.opening import revision_memory
 from syncmcp.testing.leaks import PATIENCE, Footprint
+from tests.support.moved_time import MovedTime
 
 pytest_plugins = ("tests.support.plugin_requirements", "tests.support.plugin_workers")
 
@@ -67,3 +68,10 @@ def no_leaks() -> Iterator[None]:
     yield
     leaks = before.left_behind(5 * PATIENCE)  # a busy machine ends things late
     assert not leaks, "left behind: " + "; ".join(leaks)
+
+
+@pytest.fixture
+def moved() -> Iterator[MovedTime]:
+    """Time that the test moves, for the whole library."""
+    with MovedTime().installed() as time:
+        yield time

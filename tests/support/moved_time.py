@@ -1,0 +1,197 @@
+"""Time that a test moves: the clocks of the library stand, and its waits end by them.
+
+A test that lets a real limit of 0.2 seconds pass can only say that the call ended some time later:
+on a busy machine that may take seconds. Here no time passes by itself, so the moment at which
+something ends is exact: not before its limit, and not a second after it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+import syncmcp
+from syncmcp._concurrency import timing
+from tests.support.stage import PATIENCE, is_library, tick
+
+SHORT: Final = 0.3
+"""Waits below this many seconds end by the real clock: they are for the system, not for a limit."""
+
+_BEFORE: Final = 0.5
+"""How long before its limit a test looks whether something has ended, in seconds."""
+
+_LOOK: Final = 0.01
+"""How often a waiting thread looks at the moved clock, in real seconds."""
+
+_acquire: Final = timing.acquire
+_EXACT: Final = 1e-6
+_LIBRARY: Final = Path(syncmcp.__file__).parent
+_LEFT_OUT: Final = ("__main__.py", "cli", "llm", "testing", "ui")
+_MACHINERY: Final = (
+    os.path.join(os.path.dirname(os.__file__), "threading.py"),
+    os.path.join(os.path.dirname(os.__file__), "concurrent", ""),
+)
+
+
+class MovedTime:
+    """A clock for the whole library, which `advance` alone moves.
+
+    Threads of the library, and those that `ending` starts, wait by it. The thread of the test waits
+    by the real clock, whatever it calls.
+    """
+
+    def __init__(self) -> None:
+        self._now = timing.monotonic()
+        self._tests_thread = threading.get_ident()
+        self._over = False
+        # When the waits that are under way end.
+        self._ends: list[float] = []
+
+    def now(self) -> float:
+        """The time, in seconds."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Go forward, and have the timer do what is due."""
+        self._now += seconds
+        tick()
+
+    def ending(self, limit: float, job: Callable[[], object], waits: Callable[[], object]) -> Any:
+        """Run `job`, which has to end when `limit` seconds have passed, and not before.
+
+        Args:
+            limit: Seconds from the beginning of the job.
+            job: Runs on a thread of its own. A future in it is waited for without a limit.
+            waits: Returns once the job waits, so that its limit has begun.
+
+        Returns:
+            What the job returned or raised.
+        """
+        ended = self.start(job)
+        waits()
+        self.advance(limit - _BEFORE)
+        with pytest.raises(Empty):
+            ended.get(timeout=2 * _LOOK)
+        self.advance(_BEFORE)
+        try:
+            return ended.get(timeout=PATIENCE)
+        except Empty:
+            pytest.fail(f"not ended after {limit:g} s")
+
+    def waits_for(self, seconds: float) -> None:
+        """Return once something in the library ends `seconds` from now: a wait, or a timer's entry.
+
+        Who is given another limit fails the test.
+        """
+        given_up = time.monotonic() + PATIENCE
+        while time.monotonic() < given_up:
+            ends = [
+                *self._ends,
+                *(when for when, _, entry in [*timing.timer._heap] if entry.action),
+            ]
+            left = sorted(end - self._now for end in ends)
+            if any(abs(one - seconds) < _EXACT for one in left):
+                return
+            threading.Event().wait(_LOOK)
+        pytest.fail(f"nothing ends in {seconds:g} s, but in {left}")
+
+    def start(self, job: Callable[[], object]) -> SimpleQueue[Any]:
+        """Run `job` on a thread of its own; the queue gets what it returns or raises."""
+        ended: SimpleQueue[Any] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                ended.put(job())
+            except BaseException as error:
+                ended.put(error)
+
+        threading.Thread(target=run, name="test-job", daemon=True).start()
+        return ended
+
+    # -- what takes the place of the waits of the standard library
+
+    def _passes(self, seconds: float | None, frame: FrameType | None) -> bool:
+        """Whether a wait with this limit ends by the moved clock."""
+        if seconds is None or seconds < SHORT or threading.get_ident() == self._tests_thread:
+            return False
+        while frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
+            frame = frame.f_back
+        return frame is not None and is_library(frame.f_code.co_filename)
+
+    def _wait(self, seconds: float, wait: Callable[[float], bool]) -> bool:
+        end = self._now + seconds
+        self._ends.append(end)
+        try:
+            while not self._over:
+                if wait(_LOOK):
+                    return True
+                if self._now >= end:
+                    return False
+        finally:
+            self._ends.remove(end)
+        return wait(end - self._now)
+
+    def _acquire(self, lock: threading.Lock, seconds: float | None) -> bool:
+        if seconds is None or not self._passes(seconds, sys._getframe(1)):
+            return _acquire(lock, seconds)
+        return self._wait(seconds, lambda part: _acquire(lock, part))
+
+    @contextmanager
+    def installed(self) -> Iterator[MovedTime]:
+        """In the place of the real clock, and of the waits by it, for the length of the block."""
+        condition_wait, join = threading.Condition.wait, threading.Thread.join
+
+        def wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+            if timeout is None or not self._passes(timeout, sys._getframe(1)):
+                return condition_wait(condition, timeout)
+            return self._wait(timeout, lambda part: condition_wait(condition, part))
+
+        def wait_for_end(thread: threading.Thread, timeout: float | None = None) -> None:
+            def ended(part: float) -> bool:
+                join(thread, part)
+                return not thread.is_alive()
+
+            if timeout is None or not self._passes(timeout, sys._getframe(1)):
+                join(thread, timeout)
+            else:
+                self._wait(timeout, ended)
+
+        modules = _modules_with_clocks()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in modules:
+                for name, value in list(vars(module).items()):
+                    if value is time.monotonic:
+                        patch.setattr(module, name, self.now)
+                    elif value is _acquire:
+                        patch.setattr(module, name, self._acquire)
+            patch.setattr(threading.Condition, "wait", wait)
+            patch.setattr(threading.Thread, "join", wait_for_end)
+            timing.timer.at(0.0, lambda: None)  # it waits by this clock from now on
+            yield self
+        self._over = True
+        timing.timer.at(0.0, lambda: None)
+
+
+def _modules_with_clocks() -> list[Any]:
+    """The modules of the library that look at the clock, or wait for locks."""
+    found: list[Any] = []
+    for path in sorted(_LIBRARY.rglob("*.py")):
+        place = path.relative_to(_LIBRARY)
+        if place.parts[0] in _LEFT_OUT or path.name == "_windows.py":
+            continue
+        if re.search(r"\bmonotonic\b|\bacquire\(", path.read_text("utf-8")):
+            name = ".".join(("syncmcp", *place.with_suffix("").parts)).removesuffix(".__init__")
+            found.append(import_module(name))
+    return found
