@@ -309,6 +309,10 @@ def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
             methods = ["tools/call", *["prompts/list"] * 2]
             assert [message["method"] for message in sent] == methods
             assert len(peer.requests("prompts/list", 2)) == 2
+            # The tool is not called again, and what is sent again is in no frame with others.
+            assert call.attempts == 1
+            assert peer.requests("tools/call", 0) == []
+            assert len(peer.requests("batch")) == 1
 
 
 def test_a_call_cancelled_while_its_frame_fails_is_not_sent_again() -> None:

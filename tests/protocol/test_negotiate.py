@@ -544,6 +544,8 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
     steps = negotiate(mode, HELLO, known)
     asked = restarts = 0
     outcome: EffectOutcome = None
+    last: EffectOutcome = None
+    failure: McpError | None = None
     try:
         while True:
             effect = steps.send(outcome)
@@ -555,12 +557,19 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
                 if isinstance(outcome, ProbeTimedOut) and not effect.probe:
                     outcome = MethodNotFound("only a probe has a limit of its own")
                 asked += 1
+                last = outcome
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
         accepted = {"auto": REVISIONS, "legacy": STATEFUL}.get(mode, (mode,))
         assert negotiated.dialect.revision in accepted
-    except McpError:
-        pass  # an end, too
+        assert negotiated.result is last
+    except McpError as error:
+        failure = error
+    # What the server said last is no agreement: it was an error, or its result was of no use.
+    said = last.error if isinstance(last, ServerExited) else last
+    if failure is not None and failure is not said:
+        assert isinstance(failure, ProtocolError)
+        assert isinstance(last, (dict, McpError))
     # Where what was known turns out wrong, the whole way is gone after that.
     in_vain = mode == "auto" and known is not None
     assert 1 <= asked <= 5 + in_vain

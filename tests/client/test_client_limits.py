@@ -1,0 +1,327 @@
+"""When a client gives up or goes on, by a clock that stands: opening, closing, pings, pauses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ClientGroup, HandlerContext, RequestTimeout, Retry
+from syncmcp.errors import OutcomeUnknown
+from syncmcp.handlers import Elicitation
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitResult
+from tests.support.moved_time import MovedTime
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.session_server import on, session_server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire
+from tests.transports.http_peer import Request
+
+LIMIT = 600.0
+
+START = s.expect("initialize")
+SILENT = [START, s.silence()]
+
+both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
+
+
+def way_of(operation: Any, way: str, *args: Any, **options: Any) -> Callable[[], Any]:
+    """A call for a thread that waits until it ends."""
+    if way == "blocking":
+        return partial(operation, *args, **options)
+    return lambda: operation.future(*args, **options).exception()
+
+
+# -- opening and closing
+
+
+@WIRES
+@pytest.mark.requirement("VER-07")
+def test_an_opening_ends_at_open_timeout(wire: str, moved: MovedTime) -> None:
+    with Scripted(SILENT) as peer:
+        open_client = partial(syncmcp.connect, peer.on(wire), mode=OLD, open_timeout=LIMIT)
+        error = moved.ending(LIMIT, open_client, lambda: peer.requests("initialize"))
+    assert isinstance(error, RequestTimeout)
+    assert error.seconds == LIMIT
+
+
+@both_ways
+@pytest.mark.parametrize("limit", ["open_timeout", "timeout"])
+def test_a_call_that_opens_ends_at_the_sooner_limit(way: str, limit: str, moved: MovedTime) -> None:
+    options: dict[str, Any] = {"open_timeout": None, "timeout": None, limit: LIMIT}
+    with (
+        Scripted(SILENT) as peer,
+        closing(syncmcp.Client(peer, mode=OLD, lazy=True, **options)) as client,
+    ):
+        call = way_of(client.call_tool, way, "x")
+        error = moved.ending(LIMIT, call, lambda: peer.requests("initialize"))
+    assert isinstance(error, RequestTimeout)
+
+
+def test_who_waits_for_the_opening_of_another_call_ends_at_their_own_limit(
+    moved: MovedTime,
+) -> None:
+    with Scripted(SILENT) as peer:
+        with closing(
+            syncmcp.Client(peer, mode=OLD, lazy=True, open_timeout=None, timeout=None)
+        ) as client:
+            opens = moved.start(partial(client.call_tool, "x"))
+            peer.requests("initialize")
+            call = partial(client.call_tool, "x", timeout=LIMIT)
+            error = moved.ending(LIMIT, call, partial(moved.waits_for, LIMIT))
+        assert isinstance(error, RequestTimeout)
+        assert (error.kind, error.delivery) == ("open", "not_sent")
+        assert isinstance(opens.get(timeout=PATIENCE), syncmcp.McpError)
+
+
+@WIRES
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({"probe_timeout": LIMIT, "open_timeout": None}, LIMIT),
+        ({"probe_timeout": 2 * LIMIT, "open_timeout": 2 * LIMIT}, LIMIT),  # half of what is left
+    ],
+)
+@pytest.mark.requirement("VER-14")
+def test_a_probe_is_sent_again_after_a_second_and_given_up_at_its_limit(
+    wire: str, options: dict[str, Any], limit: float, moved: MovedTime
+) -> None:
+    probes = [s.expect("server/discover"), s.expect("server/discover")]
+    with Scripted([*probes, *opening()]) as peer:
+        opens = moved.start(partial(syncmcp.connect, peer.on(wire), **options))
+        peer.requests("server/discover")
+        moved.waits_for(1.0)
+        moved.advance(1.0)
+        peer.requests("server/discover", 2)
+        moved.waits_for(limit - 1.0)
+        moved.advance(limit - 1.0)
+        client = opens.get(timeout=PATIENCE)
+        assert client.server.revision == OLD
+        client.close()
+
+
+@every_wire
+def test_a_close_that_waits_for_calls_ends_at_its_limit(wire: Wire, moved: MovedTime) -> None:
+    stage = Stage()
+    with wire.connect(stage.server, timeout=None, idle_timeout=None) as client:
+        held = client.call_tool.future("hold")
+        stage.inside("")
+        close = partial(client.close, LIMIT, drain=True)
+        assert moved.ending(LIMIT, close, partial(moved.waits_for, LIMIT)) is None
+        assert isinstance(held.exception(PATIENCE), syncmcp.ClosedError)
+
+
+# -- pings, retries, tasks
+
+
+@pytest.mark.requirement("RPC-25")
+@pytest.mark.pitfall("5")
+def test_a_ping_is_due_after_each_interval_and_its_answer_within_one(moved: MovedTime) -> None:
+    def pinged(number: int) -> bool:
+        return server.count("ping") == number
+
+    with session_server() as server:
+        server.before = on(b'"ping"', b'"slow"', act=lambda one: None)
+        with syncmcp.connect(
+            server.url, mode=OLD, ping_interval=LIMIT, retry=None, timeout=None, idle_timeout=None
+        ) as client:
+            lost = client.call_tool.future("slow")
+            for number in (1, 2):
+                moved.waits_for(LIMIT)
+                moved.advance(LIMIT)
+                server.wait_for(partial(pinged, number))
+                moved.waits_for(LIMIT)
+                moved.advance(LIMIT)
+            assert isinstance(lost.exception(PATIENCE), OutcomeUnknown)
+
+
+@both_ways
+@pytest.mark.requirement("HTM-07")
+def test_a_request_is_sent_again_when_its_pause_is_over(way: str, moved: MovedTime) -> None:
+    refused = threading.Event()
+
+    def refuse_once(one: Request) -> bool:
+        if b'"tools/list"' not in one.body or refused.is_set():
+            return False
+        one.connection.respond(429, b"later", {"Retry-After": "600"})
+        refused.set()
+        return True
+
+    with session_server() as server:
+        retry = Retry(pause=0.0, budget=LIMIT)
+        with syncmcp.connect(server.url, mode=OLD, retry=retry, timeout=None) as client:
+            server.before = refuse_once
+            call = way_of(client.list_tools, way)
+            listed = moved.ending(LIMIT, call, partial(moved.waits_for, LIMIT))
+            assert not isinstance(listed, BaseException)
+            assert server.count("tools/list") == 2
+
+
+@both_ways
+@pytest.mark.parametrize("limit", [{"retry": Retry(budget=LIMIT - 1)}, {"timeout": LIMIT}])
+def test_a_pause_beyond_the_limits_is_not_begun(
+    way: str, limit: dict[str, Any], moved: MovedTime
+) -> None:
+    with session_server() as server:
+        options: dict[str, Any] = {"retry": Retry(budget=LIMIT), "timeout": None, **limit}
+        with syncmcp.connect(server.url, mode=OLD, **options) as client:
+            later = {"Retry-After": "600"}
+            server.before = on(
+                b'"tools/list"', act=lambda one: one.connection.respond(429, b"", later)
+            )
+            error = moved.start(way_of(client.list_tools, way)).get(timeout=PATIENCE)
+            assert isinstance(error, syncmcp.HttpError)
+            assert server.count("tools/list") == 1
+
+
+# -- waits of the program
+
+
+@every_wire
+def test_nothing_changed_within_the_limit(wire: Wire, moved: MovedTime) -> None:
+    server = Server("events")
+    server.add_tool(lambda: "", name="one")
+    with wire.connect(server) as client, client.listen(tools=True, timeout=LIMIT) as changes:
+        error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
+    assert isinstance(error, TimeoutError)
+
+
+@WIRES
+def test_a_subscription_that_is_not_acknowledged_ends_at_its_limit(
+    wire: str, moved: MovedTime
+) -> None:
+    script = [*opening(NEW), s.expect("subscriptions/listen"), s.silence()]
+    with Scripted(script) as peer:
+        client = syncmcp.connect(peer.on(wire), mode=NEW, timeout=LIMIT)
+        listen = partial(client.listen, tools=True, undeclared="try")
+        error = moved.ending(LIMIT, listen, lambda: peer.requests("subscriptions/listen"))
+        client.close()
+    assert isinstance(error, RequestTimeout)
+    assert error.seconds == LIMIT
+
+
+def test_stopping_a_listener_waits_for_its_function_until_the_limit(moved: MovedTime) -> None:
+    server = Server("events")
+    server.add_tool(lambda: "", name="one")
+    inside, gate = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        inside.set()
+        gate.wait(PATIENCE)
+
+    with syncmcp.connect(server) as client:
+        listener = client.on_tools_changed(slow, debounce=0)
+        server.list_changed("tools")
+        assert inside.wait(PATIENCE)
+        stop = partial(listener.stop, LIMIT)
+        assert moved.ending(LIMIT, stop, partial(moved.waits_for, LIMIT)) is False
+        gate.set()
+
+
+@every_wire
+def test_a_list_is_fetched_when_the_pause_after_a_change_is_over(
+    wire: Wire, moved: MovedTime
+) -> None:
+    server = Server("events")
+    server.add_tool(lambda: "", name="one")
+    heard = threading.Event()
+    with wire.connect(server, timeout=None, idle_timeout=None) as client:
+        client.on_tools_changed(lambda _: heard.set(), debounce=LIMIT)
+        server.list_changed("tools")
+        moved.waits_for(LIMIT)
+        moved.advance(LIMIT - 0.5)
+        assert not heard.is_set()
+        moved.advance(0.5)
+        assert heard.wait(PATIENCE)
+
+
+# -- questions
+
+
+@every_wire
+@pytest.mark.requirement("TMO-01", "M-20")
+def test_a_question_that_nobody_answers_ends_at_human_timeout(wire: Wire, moved: MovedTime) -> None:
+    server = Server("asking")
+    inside, ended = threading.Event(), threading.Event()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        """Ask a person."""
+        schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+        return str(context.elicit("What?", schema, timeout=PATIENCE))
+
+    def answer(request: Any, context: HandlerContext) -> ElicitResult:
+        assert context.time_left() == LIMIT
+        inside.set()
+        context.cancel.wait()
+        ended.set()
+        return ElicitResult(action="decline")
+
+    options: dict[str, Any] = {
+        "elicitation": Elicitation(form=answer),
+        "human_timeout": LIMIT,
+        "timeout": None,
+    }
+    with wire.connect(server, idle_timeout=None, **options) as client:
+        future = client.call_tool.future("ask")
+        assert inside.wait(PATIENCE)
+        moved.waits_for(LIMIT)
+        moved.advance(LIMIT - 0.5)
+        assert not ended.is_set()
+        moved.advance(0.5)
+        assert ended.wait(PATIENCE)
+        future.exception(PATIENCE)
+
+
+def test_the_completion_of_a_visit_is_waited_for_until_the_limit(moved: MovedTime) -> None:
+    context = HandlerContext(None, None, "elicitation/create")
+    wait = partial(context.wait_completed, LIMIT)
+    assert moved.ending(LIMIT, wait, partial(moved.waits_for, LIMIT)) is False
+
+
+# -- groups
+
+
+def test_a_group_is_waited_for_until_the_limit(moved: MovedTime) -> None:
+    stage = Stage()
+    with ClientGroup({"a": stage.server}, timeout=None, idle_timeout=None) as group:
+
+        def iterate() -> object:
+            calls = group.as_completed(
+                lambda client: client.call_tool.future("hold"), timeout=LIMIT
+            )
+            return list(calls)
+
+        error = moved.ending(LIMIT, iterate, partial(stage.inside, ""))
+        stage.gate.set()
+    assert isinstance(error, TimeoutError)
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_a_ping_of_a_group_ends_at_its_limit(mode: Any, moved: MovedTime) -> None:
+    server, asked = Server("silent"), threading.Event()
+
+    def hold(_: object, context: ToolContext) -> dict[str, Any]:
+        asked.set()
+        context.cancelled.wait(PATIENCE)
+        return {}
+
+    with ClientGroup({"a": server}, mode=mode) as group:
+        server.on_request("ping" if mode == STATEFUL else "server/discover", hold)
+        ping = partial(group.ping, timeout=LIMIT)
+        errors = moved.ending(LIMIT, ping, lambda: asked.wait(PATIENCE))
+    assert isinstance(errors["a"], RequestTimeout)
+
+
+def test_nothing_changed_in_a_group_within_the_limit(moved: MovedTime) -> None:
+    server = Server("events")
+    server.add_tool(lambda: "", name="one")
+    with ClientGroup({"a": server}) as group, group.listen(tools=True, timeout=LIMIT) as changes:
+        error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
+    assert isinstance(error, TimeoutError)

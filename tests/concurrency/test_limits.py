@@ -1,0 +1,284 @@
+"""When the waits of the library end: at their limits, by a clock that stands.
+
+And a few of them by the real clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp._concurrency import forks, timing
+from syncmcp._concurrency.event_queue import EventQueue
+from syncmcp._concurrency.fair_lock import FairLock
+from syncmcp._concurrency.files import FileLock, KeyLocks, SharedJson, UnusableFile, try_lock
+from syncmcp._concurrency.futures import ItemQueue
+from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
+from syncmcp._concurrency.timing import Deadline, Latch
+from syncmcp._http import exchange
+from syncmcp._http.exchange import AbortableExchange
+from syncmcp.errors import RequestTimeout
+from tests.support.moved_time import MovedTime, soonest
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire
+
+LIMIT = 600.0
+
+
+def next_item() -> object:
+    return ItemQueue[int](1).next(LIMIT)
+
+
+def next_event() -> object:
+    return EventQueue().next(LIMIT)
+
+
+def wait_for_a_token() -> object:
+    return syncmcp.CancelToken().wait(LIMIT)
+
+
+def wait_in_an_exchange() -> object:
+    with AbortableExchange(Deadline(None)):
+        return exchange.wait(threading.Event(), LIMIT)
+
+
+def pause_an_exchange() -> object:
+    with AbortableExchange(Deadline(LIMIT)) as own:
+        own.sleep(2 * LIMIT)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("job", "outcome"),
+    [
+        (next_item, TimeoutError),
+        (next_event, TimeoutError),
+        (wait_for_a_token, bool),
+        (wait_in_an_exchange, bool),
+        (pause_an_exchange, TimeoutError),
+    ],
+)
+def test_a_wait_ends_at_its_limit(
+    moved: MovedTime, job: Callable[[], object], outcome: type[object]
+) -> None:
+    ended = moved.ending(LIMIT, job, partial(moved.waits_for, LIMIT))
+    assert type(ended) is outcome
+    assert ended is not True
+
+
+def test_a_token_cancels_itself_at_its_time(moved: MovedTime) -> None:
+    token = syncmcp.CancelToken.after(LIMIT)
+    assert moved.ending(LIMIT, token.wait, partial(moved.waits_for, LIMIT)) is True
+    assert token.reason == "600 s have passed"
+
+
+def test_an_event_of_the_program_is_looked_at_fifty_times_a_second(moved: MovedTime) -> None:
+    source = threading.Event()
+    token = syncmcp.CancelToken(source)
+    cancelled = threading.Event()
+    token.on_cancel(cancelled.set)
+    for _ in range(2):
+        moved.waits_for(0.02)
+        moved.advance(0.02)
+    source.set()
+    moved.advance(0.02)
+    assert cancelled.wait(PATIENCE)
+
+
+def test_a_file_that_is_locked_is_waited_for_until_the_deadline(
+    moved: MovedTime, tmp_path: Path
+) -> None:
+    pauses: list[float | None] = []
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if event.is_set():  # the first in this process
+            return True
+        pauses.append(seconds)
+        moved.advance(seconds or 0.0)
+        return False
+
+    path, begun = tmp_path / "lock", moved.now()
+    with path.open("wb") as other:
+        assert try_lock(other.fileno())
+        with pytest.raises(RequestTimeout), FileLock(path).take(Deadline(LIMIT), wait):
+            pass
+    assert moved.now() - begun == pytest.approx(LIMIT)
+    assert len(pauses) > 10
+
+
+@pytest.mark.parametrize("lock", ["fair", "by key"])
+def test_the_next_in_line_for_a_lock_waits_until_the_deadline(
+    moved: MovedTime, tmp_path: Path, lock: str
+) -> None:
+    fair, keys = FairLock(), KeyLocks(tmp_path)
+
+    def take(limit: float | None) -> Any:
+        if lock == "fair":
+            return fair.take(Deadline(limit))
+        return keys.take("key", Deadline(limit))
+
+    def wait() -> None:
+        with take(LIMIT):
+            pass
+
+    with take(None):
+        error = moved.ending(LIMIT, wait, partial(moved.waits_for, LIMIT))
+    assert isinstance(error, RequestTimeout)
+    assert error.seconds == LIMIT
+
+
+def test_a_file_that_another_process_changes_is_waited_for_ten_seconds(
+    moved: MovedTime, tmp_path: Path
+) -> None:
+    shared = SharedJson(tmp_path / "file.json", "file", "entries", 1000)
+
+    def change() -> None:
+        with shared.change():
+            pass
+
+    with shared.locks.take(None, Deadline(None)):
+        error = moved.ending(10.0, change, partial(moved.waits_for, 10.0))
+    assert isinstance(error, UnusableFile)
+
+
+def test_who_joins_an_attempt_waits_until_their_own_deadline(moved: MovedTime) -> None:
+    flights: SingleFlight[int] = SingleFlight(
+        exchange.current, "syncmcp-test", late="too late", reentered="again"
+    )
+    reached, gate = threading.Event(), threading.Event()
+
+    def work(_: SharedAttempt[int]) -> int:
+        reached.set()
+        gate.wait(PATIENCE)
+        return 1
+
+    def join() -> object:
+        with AbortableExchange(Deadline(LIMIT)):
+            return flights.run(lambda: None, work, detached=False)
+
+    leader = moved.start(lambda: flights.run(lambda: None, work, detached=False))
+    assert reached.wait(PATIENCE)
+    error = moved.ending(LIMIT, join, partial(moved.waits_for, LIMIT))
+    gate.set()
+    assert isinstance(error, RequestTimeout)
+    assert leader.get(timeout=PATIENCE) == 1
+
+
+def test_a_fork_waits_one_second_for_what_it_would_break(moved: MovedTime) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with forks.delaying_forks():
+            begun.set()
+            gate.wait(PATIENCE)
+
+    def fork() -> None:
+        forks._before_fork()
+        forks._forking.release()
+
+    working = moved.start(work)
+    assert begun.wait(PATIENCE)
+    assert moved.ending(1.0, fork, partial(moved.waits_for, 1.0)) is None
+    gate.set()
+    assert working.get(timeout=PATIENCE) is None
+
+
+def test_a_latch_gives_its_limit_to_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float | None] = []
+
+    def acquire(lock: threading.Lock, seconds: float | None) -> bool:
+        given.append(seconds)
+        return False
+
+    monkeypatch.setattr(timing, "acquire", acquire)
+    assert Latch().wait(LIMIT) is False
+    assert Latch().wait(None) is False
+    assert given == [LIMIT, None]
+
+
+class _Lock:
+    """Notes how long it is waited for; it is never free."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def acquire(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return False
+
+
+def test_a_lock_is_waited_for_as_long_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_SLICED", False)
+    lock: Any = _Lock()
+    for seconds in (LIMIT, 0.0, -1.0, None, 1e300):
+        assert timing.acquire(lock, seconds) is False
+    assert lock.waits == [LIMIT, 0.0, 0.0, -1, threading.TIMEOUT_MAX]
+
+
+def test_a_server_that_ends_again_and_again_is_started_after_longer_and_longer_pauses(
+    moved: MovedTime,
+) -> None:
+    backoff = timing.Backoff()
+    backoff.opened()
+    assert [backoff.next() for _ in range(9)] == [0.0, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
+    backoff.opened()
+    moved.advance(30.0)
+    assert backoff.next() == 10.0
+    moved.advance(0.1)
+    assert backoff.next() == 0.0
+
+
+# -- by the real clock
+
+
+def in_a_lock() -> None:
+    assert not timing.acquire(_taken(), 0.1)
+
+
+def _taken() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def in_a_latch() -> None:
+    assert not Latch().wait(0.1)
+
+
+def by_the_timer() -> None:
+    assert syncmcp.CancelToken.after(0.1).wait()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("job", [in_a_lock, in_a_latch, by_the_timer])
+def test_a_tenth_of_a_second_is_one(job: Callable[[], None]) -> None:
+    assert 0.1 <= soonest(job) < 0.25
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize(
+    "wire",
+    [Wire("memory", STATEFUL), Wire("stdio", STATELESS), Wire("http", STATEFUL)],
+    ids=str,
+)
+@pytest.mark.requirement("TMO-01")
+def test_a_call_takes_no_longer_than_its_limit(wire: Wire, way: str) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+
+        def call() -> object:
+            if way == "blocking":
+                return client.call_tool("hold", timeout=0.1)
+            return client.call_tool.future("hold", timeout=0.1).result()
+
+        def job() -> None:
+            with pytest.raises(RequestTimeout):
+                call()
+
+        assert 0.1 <= soonest(job) < 0.25
