@@ -164,12 +164,18 @@ def test_a_request_is_sent_again_when_its_pause_is_over(way: str, moved: MovedTi
 
 
 @both_ways
-@pytest.mark.parametrize("limit", [{"retry": Retry(budget=LIMIT - 1)}, {"timeout": LIMIT}])
+@pytest.mark.parametrize(
+    "limit", [{"retry": Retry(pause=0.0, budget=LIMIT - 1)}, {"timeout": LIMIT}]
+)
 def test_a_pause_beyond_the_limits_is_not_begun(
     way: str, limit: dict[str, Any], moved: MovedTime
 ) -> None:
     with session_server() as server:
-        options: dict[str, Any] = {"retry": Retry(budget=LIMIT), "timeout": None, **limit}
+        options: dict[str, Any] = {
+            "retry": Retry(pause=0.0, budget=2 * LIMIT),
+            "timeout": None,
+            **limit,
+        }
         with syncmcp.connect(server.url, mode=OLD, **options) as client:
             later = {"Retry-After": "600"}
             server.before = on(
