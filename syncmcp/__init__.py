@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from syncmcp import errors, handlers
 from syncmcp._base import __version__ as __version__
-from syncmcp._base.text import guard_loggers
 from syncmcp._client.client import Client, Mode, Target, connect
 from syncmcp._client.operation import ResultStream
 from syncmcp._client.operations import Completable
@@ -139,6 +138,3 @@ if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every na
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LAZY})
-
-
-guard_loggers()

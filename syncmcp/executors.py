@@ -6,7 +6,6 @@ own at its first call, and closes it when the process ends.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import platform
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from typing_extensions import Unpack
 
 from syncmcp._base.checks import check_callable, whole_number
-from syncmcp._base.text import redact
+from syncmcp._base.text import logger, redact
 from syncmcp._client.client import Client, Target, twin
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import done_futures
@@ -34,7 +33,7 @@ from syncmcp.handlers import ProgressHandler
 
 __all__ = ["Call", "Outcome", "fan_out"]
 
-_log = logging.getLogger("syncmcp.executors")
+_log = logger("syncmcp.executors")
 
 # The operations that can run in another process, because their result can be pickled.
 _METHODS = {

@@ -214,43 +214,6 @@ def _written_out(character: str) -> str:
     return f"<U+{code:04X}>"
 
 
-# The loggers of the library. One filter at each makes a record one line without control characters,
-# so that nothing a server says can forge a line of a log, and no call of a logger has to think of
-# what a server may have put into a name or an error.
-
-LOGGERS = (
-    "syncmcp",
-    "syncmcp._concurrency.cancel",
-    "syncmcp.approval",
-    "syncmcp.auth",
-    "syncmcp.cache",
-    "syncmcp.callbacks",
-    "syncmcp.client",
-    "syncmcp.connection",
-    "syncmcp.executors",
-    "syncmcp.group",
-    "syncmcp.handlers",
-    "syncmcp.handlers.roots",
-    "syncmcp.http",
-    "syncmcp.interceptors",
-    "syncmcp.memory",
-    "syncmcp.observe.metrics",
-    "syncmcp.retry",
-    "syncmcp.schema",
-    "syncmcp.stderr",
-    "syncmcp.stdio",
-    "syncmcp.subscriptions",
-    "syncmcp.tasks",
-    "syncmcp.testing",
-    "syncmcp.threads",
-    "syncmcp.tools",
-    "syncmcp.transports",
-    "syncmcp.ui",
-    "syncmcp.ui.browser",
-    "syncmcp.wire",
-)
-"""The names of all loggers. A filter sees the records of its own logger alone."""
-
 _tracebacks = logging.Formatter()
 
 
@@ -281,7 +244,13 @@ def _may_forge(error: BaseException) -> bool:
     return False
 
 
-def guard_loggers() -> None:
-    """Have all loggers of the library show foreign text as one line."""
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(make_visible)
+def logger(name: str) -> logging.Logger:
+    """A logger of the library: nothing that a server says can forge a line of a log.
+
+    A filter makes each record one line without control characters. So no call of a logger has to
+    think of what a server may have put into a name or an error. It sees the records of its own
+    logger alone, not those of the ones below.
+    """
+    found = logging.getLogger(name)
+    found.addFilter(make_visible)
+    return found

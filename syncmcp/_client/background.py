@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from syncmcp._base.text import logger
 from syncmcp._client.driver import PENDING, Drive
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.futures import (
@@ -41,7 +41,7 @@ R = TypeVar("R")
 Frames: TypeAlias = dict[Connection, list[Outgoing]]
 """The requests that are sent in one frame, by connection."""
 
-_log = logging.getLogger("syncmcp.tasks")
+_log = logger("syncmcp.tasks")
 
 # How long, in seconds, the thread of a request that has ended may take to settle the future.
 _RETURN_SECONDS = 0.25

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from syncmcp._base.text import logger
 from syncmcp._client.opening import Target, underlying_target
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
@@ -40,7 +40,7 @@ from syncmcp.errors import McpError, NotSupported, UsageError
 
 R = TypeVar("R")
 
-_log = logging.getLogger("syncmcp.cache")
+_log = logger("syncmcp.cache")
 
 
 class ResultCache:

@@ -5,7 +5,6 @@ The core implements `ConnectionEvents`, the only interface through which a conne
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from syncmcp._base.checks import seconds
+from syncmcp._base.text import logger
 from syncmcp._client import lifetime
 from syncmcp._client.caching import ResultCache
 from syncmcp._client.lifetime import ConnectAttempt, Heartbeat, Pools
@@ -48,7 +48,7 @@ from syncmcp.errors import (
 )
 from syncmcp.handlers.context import ConnectedServer
 
-_log = logging.getLogger("syncmcp.client")
+_log = logger("syncmcp.client")
 
 
 class HasCore(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import logging
 import os
 import threading
 import warnings
@@ -12,6 +11,7 @@ import weakref
 from functools import partial
 from typing import Any
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, TimerEntry, reaper, start_thread, timer
@@ -32,7 +32,7 @@ from syncmcp.errors import (
     fresh,
 )
 
-_log = logging.getLogger("syncmcp.client")
+_log = logger("syncmcp.client")
 
 # How long all servers together may take to end at exit, in seconds.
 _EXIT_SECONDS = 0.8
@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 # Heartbeat: pings that detect a dead connection (until 2025-11-25; spec: "Ping").
 
 
-_heartbeat_log = logging.getLogger("syncmcp.connection")
+_heartbeat_log = logger("syncmcp.connection")
 
 # The unanswered pings in a row that end a connection.
 _MISSES = 2

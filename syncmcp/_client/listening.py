@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
+from syncmcp._base.text import logger
 from syncmcp._client.core import ClientCore
 from syncmcp._client.driver import Attempt, run
 from syncmcp._client.session_state import UNSUBSCRIBE, ChangeListener
@@ -42,7 +42,7 @@ from syncmcp.errors import (
     TransportError,
 )
 
-_log = logging.getLogger("syncmcp.subscriptions")
+_log = logger("syncmcp.subscriptions")
 
 # The time limit of unsubscribing in the background, in seconds.
 _UNSUBSCRIBE_SECONDS = 30.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import re
 import threading
@@ -12,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp import types
+from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import Deadline, monotonic
@@ -125,7 +125,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=revision_memory.__init__)  # type: ignore[misc]
 
 
-_log = logging.getLogger("syncmcp.tools")
+_log = logger("syncmcp.tools")
 
 # The time limit of closing a connection that could not be used, in seconds.
 _DISCARD_SECONDS = 1.0

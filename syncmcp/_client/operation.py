@@ -7,13 +7,13 @@ The decorator `operation` makes a method of a generator function. `client.ping()
 from __future__ import annotations
 
 import inspect
-import logging
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
+from syncmcp._base.text import logger
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._concurrency import budget
@@ -35,7 +35,7 @@ __all__ = ["ResultStream"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_log = logging.getLogger("syncmcp.callbacks")
+_log = logger("syncmcp.callbacks")
 
 
 class Operation(Generic[P, R]):

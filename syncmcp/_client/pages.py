@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,6 +9,7 @@ from pydantic_core import to_json
 
 from syncmcp import types
 from syncmcp._base.checks import validate, whole_number
+from syncmcp._base.text import logger
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.driver import run
 from syncmcp._concurrency.timing import Deadline
@@ -27,7 +27,7 @@ MAX_ITEMS = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 """The most bytes of the pages of one list, if it has several."""
 
-_log = logging.getLogger("syncmcp.retry")
+_log = logger("syncmcp.retry")
 
 
 class AllPages:

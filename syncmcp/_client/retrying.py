@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from syncmcp import types
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
@@ -28,7 +28,7 @@ from syncmcp.errors import (
 
 __all__ = ["Retry"]
 
-_log = logging.getLogger("syncmcp.retry")
+_log = logger("syncmcp.retry")
 
 # After a broken pipe the server is about to die; its end is noticed within this time, in seconds.
 _DYING_SECONDS = 0.2

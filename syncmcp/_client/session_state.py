@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import ResolvedOptions
@@ -183,7 +183,7 @@ class ResourceSubscriptions:
             return entry is not None and entry.listener_count > 0
 
 
-_log = logging.getLogger("syncmcp.client")
+_log = logger("syncmcp.client")
 
 
 class ChangeListener(Protocol):

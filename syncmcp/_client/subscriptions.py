@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from typing_extensions import Self
 
 from syncmcp._base.checks import check_callable, seconds
+from syncmcp._base.text import logger
 from syncmcp._client.core import ClientCore, HasCore
 from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
 from syncmcp._concurrency.event_queue import EventQueue
@@ -28,7 +29,7 @@ V = TypeVar("V")
 
 OnError = Callable[[SubscriptionLost], object]
 
-_log = logging.getLogger("syncmcp.subscriptions")
+_log = logger("syncmcp.subscriptions")
 
 
 class Subscription:

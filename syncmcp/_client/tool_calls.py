@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
+from syncmcp._base.text import logger
 from syncmcp._client.pages import pages
 from syncmcp._connection.tool_schemas import ValidationOptions
 from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_log = logging.getLogger("syncmcp.schema")
+_log = logger("syncmcp.schema")
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import logger
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.errors import RequestCancelled
@@ -18,7 +18,7 @@ from syncmcp.errors import RequestCancelled
 __all__ = ["CancelToken"]
 
 
-_log = logging.getLogger("syncmcp._concurrency.cancel")
+_log = logger("syncmcp._concurrency.cancel")
 
 # A `threading.Event` has no callbacks, so it is polled at this interval, in seconds.
 _POLL_INTERVAL = 0.02

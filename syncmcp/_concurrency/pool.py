@@ -17,11 +17,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.limited_log import LimitedLog
 
-_log = logging.getLogger("syncmcp.threads")
-_callbacks_log = logging.getLogger("syncmcp.callbacks")
+_log = logger("syncmcp.threads")
+_callbacks_log = logger("syncmcp.callbacks")
 
 BACKLOG = 1024
 """How many notifications are queued for a slow callback before some are dropped."""

@@ -20,7 +20,6 @@ import _thread
 import contextlib
 import heapq
 import itertools
-import logging
 import math
 import os
 import sys
@@ -29,6 +28,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from syncmcp._base.text import logger
 from syncmcp.errors import UsageError
 
 monotonic = time.monotonic
@@ -41,7 +41,7 @@ _SLICE = 0.2
 fork_generation = 0
 """How many forks led to this process. Objects made in another generation must not be used."""
 
-_log = logging.getLogger("syncmcp.threads")
+_log = logger("syncmcp.threads")
 
 
 def acquire(lock: threading.Lock, seconds: float | None) -> bool:

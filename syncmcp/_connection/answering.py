@@ -6,7 +6,6 @@ are answered alike, on a pool thread.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncmcp import types
+from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._protocol import jsonrpc
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="WireModel")
 
-_log = logging.getLogger("syncmcp.handlers")
+_log = logger("syncmcp.handlers")
 
 AnswerFunction: TypeAlias = Callable[[HandlerContext], dict[str, Any]]
 """Runs the handler of a request, on a pool thread, and returns the answer for the wire."""

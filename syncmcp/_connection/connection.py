@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.forks import delaying_forks
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
     Asked = jsonrpc.Request | jsonrpc.MalformedRequest
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 
 class Connection:

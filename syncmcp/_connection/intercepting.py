@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import seconds as checked_seconds
+from syncmcp._base.text import logger
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
 
-_log = logging.getLogger("syncmcp.interceptors")
+_log = logger("syncmcp.interceptors")
 
 _FIXED = ("server", "direction", "kind", "method", "id", "elapsed", "settled")
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.text import logger
 from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import Outgoing
 
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 
 _COMPLETE: Final = "notifications/elicitation/complete"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency import budget
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Deadline
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.wire_log import WireLog
 
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 POST_SECONDS = 30.0
 """An answer or notification of the library that cannot be sent for so long over HTTP is dropped."""

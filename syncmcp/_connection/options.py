@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from syncmcp._base.checks import check_callable, seconds
+from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current
@@ -225,7 +225,7 @@ def _expect(value: object, types: tuple[type, ...], name: str) -> None:
 # OpenTelemetry is imported only if the program has imported it: otherwise there is no span.
 
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 # The module that holds the program's current span.
 _SOURCE = "opentelemetry.context"

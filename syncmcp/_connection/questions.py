@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import current
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from syncmcp.handlers.url_completion import UrlVisit
 
 
-_log = logging.getLogger("syncmcp.handlers")
+_log = logger("syncmcp.handlers")
 
 Outcome: TypeAlias = dict[str, Any] | BaseException | None
 """The answer to a request, an error, or `None`: the request was cancelled."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp._concurrency.timing import Alarm, Hold
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp.handlers import HandlerContext, RequestHandler
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 
 # How many questions of a server may be open at one time, even if their handlers only wait.

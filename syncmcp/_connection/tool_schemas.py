@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syncmcp.errors import McpError
     from syncmcp.types import CallToolResult, Tool
 
-_log = logging.getLogger("syncmcp.schema")
+_log = logger("syncmcp.schema")
 
 OutputCheck = Literal["raise", "warn", "off"]
 """What to do with a result that does not fit its tool's output schema."""

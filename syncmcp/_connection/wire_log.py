@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import monotonic
 from syncmcp.config import Http, Stdio
 from syncmcp.observe.metrics import Measured
@@ -19,7 +20,7 @@ from syncmcp.observe.metrics import Measured
 if TYPE_CHECKING:
     from syncmcp.interceptors import Interceptor
 
-_log = logging.getLogger("syncmcp.wire")
+_log = logger("syncmcp.wire")
 
 Direction: TypeAlias = Literal["sent", "received"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import threading
@@ -23,7 +22,7 @@ from requests.utils import default_user_agent, select_proxy
 from urllib3.exceptions import HTTPError
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import redact_url, whole
+from syncmcp._base.text import logger, redact_url, whole
 from syncmcp._http.connections import Adapter
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.config import Http
@@ -38,7 +37,7 @@ __all__ = [
     "finish",
 ]
 
-_log = logging.getLogger("syncmcp.http")
+_log = logger("syncmcp.http")
 
 _READ = 256 * 1024
 

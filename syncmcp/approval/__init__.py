@@ -10,7 +10,6 @@ the thread of the question (a pool thread), several at the same time.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp import types
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import logger
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
     AllowAll,
@@ -64,7 +64,7 @@ __all__ = [
     "as_approval",
 ]
 
-_log = logging.getLogger("syncmcp.approval")
+_log = logger("syncmcp.approval")
 
 
 class _Ruling(NamedTuple):

@@ -6,7 +6,6 @@ counts the sign-ins.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from syncmcp._base.origin import origin_of
-from syncmcp._base.text import whole
+from syncmcp._base.text import logger, whole
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     Obtain: TypeAlias = Callable[[TokenNeed, SharedAttempt["CachedLogin"]], Login]
 
-_log = logging.getLogger("syncmcp.auth")
+_log = logger("syncmcp.auth")
 
 # A token is refreshed this many seconds before it expires, or a tenth of its lifetime before if
 # that is less.

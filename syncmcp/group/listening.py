@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing_extensions import Self
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._base.text import logger
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._client.listening import SubscriptionBackend
@@ -23,7 +23,7 @@ from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.member import declared_changes, run_all
 
-_log = logging.getLogger("syncmcp.group")
+_log = logger("syncmcp.group")
 
 
 class _Inboxes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from syncmcp._base.checks import check_callable, text
-from syncmcp._base.text import visible
+from syncmcp._base.text import logger, visible
 from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
@@ -35,7 +34,7 @@ from syncmcp.servers_file.entry import ServerEntry
 
 R = TypeVar("R")
 
-_log = logging.getLogger("syncmcp.group")
+_log = logger("syncmcp.group")
 
 # The time for subscribing to a server's changes, in seconds.
 _LISTEN_SECONDS: Final = 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -10,6 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from syncmcp._base.text import logger
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._concurrency import timing
@@ -23,7 +23,7 @@ from syncmcp.servers_file.review import ServersFileError
 
 T = TypeVar("T")
 
-_log = logging.getLogger("syncmcp.group")
+_log = logger("syncmcp.group")
 
 # The extra time to wait for the threads that close servers, beyond the limit, in seconds.
 _CLOSE_GRACE: Final = 1.0

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from syncmcp import types
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import UsageError
 
@@ -45,7 +46,7 @@ RootSource: TypeAlias = "Callable[[HandlerContext], Iterable[RootLike]]"
 
 Status = Literal["ok", "missing", "unreadable"]
 
-_log = logging.getLogger("syncmcp.handlers.roots")
+_log = logger("syncmcp.handlers.roots")
 
 # At least two letters: `C:` is a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")

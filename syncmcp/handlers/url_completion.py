@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._protocol.steps import url_questions
 from syncmcp.errors import McpError, UrlElicitationRequired
 
-_log = logging.getLogger("syncmcp.connection")
+_log = logger("syncmcp.connection")
 
 # Bounds the known ids and the open visits of one session, which the server could otherwise make
 # grow without limit: the oldest are evicted.

@@ -17,16 +17,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import logger
 from syncmcp.interceptors import Interceptor, Message
 
 __all__ = ["Measured", "Metrics"]
 
-_log = logging.getLogger("syncmcp.observe.metrics")
+_log = logger("syncmcp.observe.metrics")
 
 
 class Metrics(Protocol):

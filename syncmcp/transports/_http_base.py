@@ -14,6 +14,7 @@ import requests
 import urllib3.exceptions
 
 from syncmcp._base.checks import check_headers
+from syncmcp._base.text import logger
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Alarm, monotonic, timer
@@ -29,7 +30,7 @@ from syncmcp.transports.base import Outgoing, Receiver, Transport
 __all__ = ["EVENTS", "JSON", "Endpoint", "HttpSender"]
 
 
-_log = logging.getLogger("syncmcp.http")
+_log = logger("syncmcp.http")
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

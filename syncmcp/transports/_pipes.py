@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from syncmcp._base.secrets import Secrets
+from syncmcp._base.text import logger
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Alarm, monotonic
 from syncmcp.config import Stderr
@@ -377,7 +378,7 @@ class LineReader:
         return [TruncatedLine(self._take_partial()[: self._limit])]
 
 
-_log = logging.getLogger("syncmcp.stderr")
+_log = logger("syncmcp.stderr")
 
 _TAIL_BYTES = 4 * 1024
 _TAIL_LINES = 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -12,6 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Deadline, gevent_patched
 from syncmcp.transports import _watcher
 from syncmcp.transports._process import close_all, make_pipes
@@ -19,7 +19,7 @@ from syncmcp.transports._process import close_all, make_pipes
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"
 
-_log = logging.getLogger("syncmcp.stdio")
+_log = logger("syncmcp.stdio")
 
 # The first read of stdout after a pause asks for a small chunk: the system allocates memory for a
 # big one each time, which takes longer than reading a short response.

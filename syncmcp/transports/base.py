@@ -7,19 +7,18 @@ connection gets a new transport.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from syncmcp._base.text import redact
+from syncmcp._base.text import logger, redact
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectionLost, Delivery, McpError
 
-_log = logging.getLogger("syncmcp.transports")
+_log = logger("syncmcp.transports")
 
 
 @dataclass(eq=False, slots=True)

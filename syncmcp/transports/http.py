@@ -15,6 +15,7 @@ from typing import Any
 
 import requests
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Deadline, monotonic, timer
 from syncmcp._http.errors import WIRE_ERRORS
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
@@ -37,7 +38,7 @@ from syncmcp.transports.base import Outgoing, Receiver, reader_failed
 __all__ = ["HttpTransport", "ReconnectPolicy", "ServerStream"]
 
 
-_log = logging.getLogger("syncmcp.http")
+_log = logger("syncmcp.http")
 
 # Attempts in a row without a new event, after which the stream is given up.
 _MAX_FRUITLESS = 3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from queue import SimpleQueue
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, Delivery, LimitExceeded
 from syncmcp.transports.base import (
@@ -17,7 +17,7 @@ from syncmcp.transports.base import (
     reader_failed,
 )
 
-_log = logging.getLogger("syncmcp.memory")
+_log = logger("syncmcp.memory")
 
 
 class MemoryTransport(Transport):

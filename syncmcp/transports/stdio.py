@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.timing import Deadline, Latch, start_thread
@@ -37,7 +38,7 @@ from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, Trunc
 from syncmcp.transports._process import Process, environment, locate, reach, search_path
 from syncmcp.transports.base import Outgoing, Receiver, Transport, reader_failed
 
-_log = logging.getLogger("syncmcp.stdio")
+_log = logger("syncmcp.stdio")
 
 _BOM = b"\xef\xbb\xbf"
 

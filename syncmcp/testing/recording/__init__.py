@@ -30,7 +30,6 @@ number of a connection, ``connection``, and one of these members:
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import threading
@@ -43,7 +42,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MASK, names_a_secret, redact
+from syncmcp._base.text import MASK, logger, names_a_secret, redact
 from syncmcp._client.client import Target
 from syncmcp._client.opening import resolve_target
 from syncmcp._concurrency.files import try_lock
@@ -58,7 +57,7 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, Delivery, McpError, UsageError
 from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport, TransportSource
 
-_log = logging.getLogger("syncmcp.testing")
+_log = logger("syncmcp.testing")
 
 VERSION = 1
 _HEADER = "syncmcp-recording"

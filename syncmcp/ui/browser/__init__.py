@@ -5,13 +5,13 @@ Needs the extra ``browser``: ``pip install "syncmcp-client[browser]"``.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import webbrowser
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.errors import ClosedError, UsageError
@@ -36,7 +36,7 @@ __all__ = ["AskInBrowser", "Browser"]
 
 A = TypeVar("A")
 
-_log = logging.getLogger("syncmcp.ui.browser")
+_log = logger("syncmcp.ui.browser")
 
 # Seconds without a request from a page after which it counts as closed. (Browsers let pages in the
 # background send one request a minute.)

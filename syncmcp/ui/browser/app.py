@@ -24,6 +24,7 @@ from jinja2 import StrictUndefined
 from markupsafe import Markup, escape
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
+from syncmcp._base.text import logger
 from syncmcp.errors import UsageError
 from syncmcp.ui import shorten, visible
 from syncmcp.ui.browser.cards import FillCard, ReviewFormCard
@@ -332,7 +333,7 @@ def duration(seconds: float | None) -> str:
 # The web server of the pages: on the loopback interface, on daemon threads.
 
 
-_log = logging.getLogger("syncmcp.ui.browser")
+_log = logger("syncmcp.ui.browser")
 
 # How often, in seconds, the server checks whether it is to stop.
 _STOP_POLL_SECONDS = 0.1

@@ -13,7 +13,6 @@ the server or a model is printed behind a bar, with control and hidden character
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 import threading
 import webbrowser
@@ -22,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
+from syncmcp._base.text import logger
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import Approval, Question, Verdict
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AskOnTerminal", "Terminal"]
 
-_log = logging.getLogger("syncmcp.ui")
+_log = logger("syncmcp.ui")
 
 
 class Terminal:
