@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from syncmcp._base.text import first_problem
 from syncmcp.errors import InvalidOutput, UsageError
 
 if TYPE_CHECKING:
@@ -64,14 +65,8 @@ def validate(model: type[M], raw: dict[str, Any], method: str) -> M:
         return model.model_validate(raw)
     except ValueError as error:
         raise InvalidOutput(
-            f"the result does not fit {model.__name__}: {_first_problem(error)}", method=method
+            f"the result does not fit {model.__name__}: {first_problem(error)}", method=method
         ) from error
-
-
-def _first_problem(error: ValueError) -> str:
-    # Without the input, which may contain secrets.
-    problem = error.errors(include_input=False, include_url=False)[0]  # type: ignore[attr-defined]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def check_callable(

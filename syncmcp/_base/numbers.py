@@ -1,9 +1,12 @@
-"""Numbers that others wrote: which of them can be calculated with."""
+"""Numbers that others wrote: which of them can be calculated with, and how many are too many."""
 
 from __future__ import annotations
 
 import sys
 from typing import TypeGuard
+
+MAX_QUESTIONS = 64
+"""The most questions that a server asks at once: no person and no model answers more."""
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic_core import ValidationError
 
 from syncmcp._base.escapes import readings
-from syncmcp._base.text import MASK, MOST_QUOTED, names_a_secret, redact, visible
+from syncmcp._base.text import MASK, MOST_PROBLEMS, MOST_QUOTED, names_a_secret, redact, visible
 from syncmcp._base.text import quote as quote_text
 from syncmcp.errors import InterceptorFailed, McpError
 
@@ -274,6 +274,8 @@ class Secrets:
             one = cause
 
     def _is_clean(self, cause: BaseException) -> bool:
+        if isinstance(cause, ValidationError) and cause.error_count() > MOST_PROBLEMS:
+            return False  # a server may cause millions, and to look at each takes minutes
         text = str(cause)
         places: list[str] = []
         if isinstance(cause, ValidationError):  # its text has names of members in lines of its own

@@ -10,6 +10,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from typing import Any
 
 MASK = "***"
 
@@ -254,3 +255,18 @@ def logger(name: str) -> logging.Logger:
     found = logging.getLogger(name)
     found.addFilter(make_visible)
     return found
+
+
+MOST_PROBLEMS = 100
+"""With more problems in one value, no error lists them: that takes a kilobyte for each."""
+
+_LONGEST_PLACE = 200
+
+
+def first_problem(error: Any) -> str:
+    """The first problem of a pydantic `ValidationError`, without the input: it may have secrets."""
+    if (number := error.error_count()) > MOST_PROBLEMS:
+        return f"{number:,} problems"
+    problem = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(map(str, problem["loc"]))  # with keys that the server chose
+    return f"{place[:_LONGEST_PLACE]}: {problem['msg']}"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncmcp import types
-from syncmcp._base.text import logger
+from syncmcp._base.text import first_problem, logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._protocol import jsonrpc
@@ -423,9 +423,7 @@ def _read(model: type[M], params: dict[str, Any]) -> M:
     try:
         return model.from_wire(params)
     except ValueError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]  # type: ignore[attr-defined]
-        where = ".".join(map(str, problem["loc"]))
-        raise InvalidQuestion(f"{where}: {problem['msg']}") from None
+        raise InvalidQuestion(first_problem(error)) from None
 
 
 def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from syncmcp._base.numbers import MAX_QUESTIONS
 from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
 from syncmcp.errors import Delivery, McpError, ProtocolError
 
@@ -140,9 +141,6 @@ Steps = Generator[Effect, Any, R]
 INPUT_METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may contain questions."""
 
-# No person and no model answers more questions at once.
-_MAX_QUESTIONS = 64
-
 
 class InputRound(NamedTuple):
     """An ``input_required`` result: questions to answer before the request is sent again."""
@@ -182,7 +180,7 @@ def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
     """Read the questions in a result, by key; `ProtocolError` if malformed, or too many."""
     if type(requests) is not dict:
         raise ProtocolError("the questions of an input request are no object", method=method)
-    if len(requests) > _MAX_QUESTIONS:
+    if len(requests) > MAX_QUESTIONS:
         raise ProtocolError(f"the server asks {len(requests)} questions at once", method=method)
     return {key: _question(method, each) for key, each in requests.items()}
 
@@ -207,7 +205,7 @@ def link_of(question: InputQuestion) -> tuple[str, str] | None:
 def url_questions(data: Any) -> dict[str, InputQuestion]:
     """The URL questions in the data of an error -32042 (2025-11-25); empty if malformed."""
     entries = data.get("elicitations") if type(data) is dict else None
-    if type(entries) is not list or not 0 < len(entries) <= _MAX_QUESTIONS:
+    if type(entries) is not list or not 0 < len(entries) <= MAX_QUESTIONS:
         return {}
     if not all(type(entry) is dict and entry.get("mode") == "url" for entry in entries):
         return {}

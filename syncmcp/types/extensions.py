@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
+from syncmcp._base.numbers import MAX_QUESTIONS
 from syncmcp.types.base import (
     CacheableResult,
     ErrorObject,
@@ -57,6 +58,13 @@ class Task(WireModel):
     input_requests: dict[str, InputRequest] | None = None
     result: dict[str, Any] | None = None
     error: ErrorObject | None = None
+
+    @field_validator("input_requests", mode="before")
+    @classmethod
+    def _few(cls, questions: Any) -> Any:
+        if isinstance(questions, dict) and len(questions) > MAX_QUESTIONS:
+            raise ValueError(f"more than {MAX_QUESTIONS} questions at once")
+        return questions
 
 
 class ListTasksResult(PaginatedResult[Task]):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import Self
 
-from syncmcp._base.text import shorten
+from syncmcp._base.text import MOST_PROBLEMS, first_problem, shorten
 from syncmcp.errors import InvalidOutput, ToolError
 from syncmcp.types.base import (
     Annotations,
@@ -300,7 +300,9 @@ class CallToolResult(Result):
         try:
             return TypeAdapter(target).validate_python(self.structured_content)
         except ValidationError as error:
-            raise InvalidOutput(f"the structured content does not fit: {error}") from error
+            many = error.error_count() > MOST_PROBLEMS
+            problem = first_problem(error) if many else error
+            raise InvalidOutput(f"the structured content does not fit: {problem}") from error
 
 
 def set_origin(result: CallToolResult, tool: str, server: str) -> None:
