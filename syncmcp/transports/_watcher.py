@@ -41,6 +41,13 @@ _EXIT_CHECK = 0.02
 
 _CHUNK = 64 * 1024
 
+MAX_ENVIRONMENT = 1024 * 1024
+"""How much of the environment of a process is read, in bytes.
+
+A process may let all of its address space pass for its environment (`PR_SET_MM_MAP` of Linux): to
+read that would take hours.
+"""
+
 
 def open_pidfd(pid: int) -> int | None:
     """A pidfd, which becomes readable when the process exits; `None` where there is none."""
@@ -197,8 +204,8 @@ def _has_mark(pid: int, marks: Iterable[bytes]) -> bool:
     except OSError:  # it has exited, or belongs to another user
         return False
     try:
-        variables = b""
-        while chunk := os.read(descriptor, _CHUNK):
+        variables = bytearray()
+        while len(variables) < MAX_ENVIRONMENT and (chunk := os.read(descriptor, _CHUNK)):
             variables += chunk
             if len(chunk) < _CHUNK:
                 break

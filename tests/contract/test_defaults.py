@@ -89,6 +89,9 @@ CONSTANTS = {
     "Age at which such a stream without a message was of use: the next delay is short": (
         "transports.http.USEFUL_SECONDS"
     ),
+    "Size of the environment of a process that is looked through for a server's mark": (
+        "transports._watcher.MAX_ENVIRONMENT"
+    ),
     "Wait for a server of a dead program, after the end of its input and after SIGTERM": (
         "transports._watcher._GRACE"
     ),

@@ -181,6 +181,23 @@ def test_a_process_without_the_mark_ends_with_the_server_that_is_its_parent() ->
 
 
 @pytest.mark.pitfall("7")
+@pytest.mark.parametrize(("before", "found"), [(0, True), (_watcher.MAX_ENVIRONMENT, False)])
+def test_of_an_environment_without_end_the_beginning_is_read(
+    before: int, found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid, mark, really = 2**22 + 1, b"0123456789abcdef", os.open
+    environ = tmp_path / "environ"
+    environ.write_bytes(bytes(before) + mark + bytes(_watcher.MAX_ENVIRONMENT))
+
+    def open_it(path: Any, *flags: Any, **options: Any) -> int:
+        named = str(path) == f"/proc/{pid}/environ"
+        return really(environ if named else path, *flags, **options)
+
+    monkeypatch.setattr(os, "open", open_it)
+
+    assert _watcher._has_mark(pid, [mark]) is found
+
+
 def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
