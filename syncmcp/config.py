@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -211,8 +212,11 @@ class Http:
 
     @property
     def label(self) -> str:
-        """The URL, with user, password, query values and fragment removed."""
-        return redact(self.url.partition("#")[0])
+        """The URL without user, password, query values, fragment, and secrets in its path."""
+        shown = redact(self.url.partition("#")[0])
+        start = len(shown) - len(shown.partition("://")[2].partition("/")[2])
+        # What is learned later, also from the server, does not change it.
+        return shown[:start] + copy(self.secrets).mask(shown[start:])
 
     def __repr__(self) -> str:
         given = [name for name in _MASKED if getattr(self, name) is not None]

@@ -39,7 +39,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util import SKIP_HEADER, Retry, Timeout
 
-from syncmcp._base.text import MASK, redact, visible
+from syncmcp._base.text import MASK, visible
 from syncmcp._http.connecting import connect, look_up, resolve
 from syncmcp._http.exchange import current, shut_down
 
@@ -52,8 +52,9 @@ _QUERY = re.compile(r"(?<!HTTP/)\?[^\s\"']*")
 
 def _without_query(record: logging.LogRecord) -> bool:
     """Remove queries from what urllib3 logs of our exchanges: tokens stand in some of them."""
-    if current() is not None:
-        record.msg = visible(redact(_QUERY.sub(f"?{MASK}", record.getMessage())))
+    exchange = current()
+    if exchange is not None:
+        record.msg = visible(exchange.redact(_QUERY.sub(f"?{MASK}", record.getMessage())))
         record.args = ()
     return True
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["AbortableExchange", "ExchangeAborted", "Resolve", "current", "shut_down", "wait"]
@@ -39,6 +40,7 @@ class AbortableExchange:
         watched: True if another thread aborts it when its deadline passes.
         resolve: Looks up the addresses that it may connect to, except that of a proxy; `None` for
             the system's look-up.
+        redact: Removes secrets from what is logged of it.
     """
 
     deadline: Deadline
@@ -46,6 +48,7 @@ class AbortableExchange:
     aborted: bool = False
     watched: bool = False
     resolve: Resolve | None = None
+    redact: Callable[[str], str] = redact
     # Guards the flags and the abort action, so that an abort never hits a connection that has gone
     # back to the pool and carries the request of another exchange.
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)

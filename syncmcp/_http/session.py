@@ -151,6 +151,7 @@ class HttpSession:
             if seen.get(name) != value and name != "Content-Length":
                 self._secrets.add_headers(headers)
                 break
+        exchange.redact = self._secrets.redact
         left = exchange.deadline.remaining()
         if left is not None and left <= 0:
             raise TimeoutError("there was no time left")

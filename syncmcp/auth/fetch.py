@@ -217,6 +217,7 @@ class Driver:
         self, exchange: AbortableExchange, request: HttpRequest, url: str
     ) -> HttpResponse:
         exchange.resolve = self.guard.pin(url)
+        exchange.redact = self.secrets.redact
         prepared = _prepare(request, url)
         settings = self._settings_of(url)
         left = exchange.deadline.remaining()

@@ -334,9 +334,10 @@ def test_the_values_of_placeholders_are_secret_on_their_own(tmp_path: Path) -> N
     for name in entries:
         target = found[name].target()
         assert "0123" not in target.secrets.redact("token-0123456 prefixed-01234 pass-0123456")
-        assert "0123" not in target.label.replace("h.example/token-0123456", "")
+        assert "0123" not in target.label + repr(target)
         assert target.secrets.redact("/home/of/z") == "/home/of/z"
     assert found["command"].target().secrets.redact("<in-default-1>") == "<***>"
+    assert found["url"].target().label == "https://h.example/***/mcp"
 
 
 class TestApproval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from requests import PreparedRequest, Response
 from requests.auth import AuthBase
 
 import syncmcp
-from syncmcp import Client, ClientGroup, Http, McpError
+from syncmcp import Client, ClientGroup, Http, McpError, servers_file
 from syncmcp._base.secrets import MOST_SENT, Secrets
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import ConnectFailed
@@ -254,3 +255,32 @@ def test_the_address_of_a_request_of_signing_in(way: str) -> None:
             auth.login() if way == "login" else call(resource, auth)
     assert "[http://127.0.0.1:1/***]" in str(caught.value)
     assert token not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_placeholder_in_the_path_of_a_url(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    file = tmp_path / "mcp.json"
+
+    def refuse(request: Request) -> None:
+        request.connection.respond(307, b"", {"Location": request.path.replace("mcp", "new")})
+
+    peer = RawServer(refuse)
+    try:
+        entry = {"url": f"http://127.0.0.1:{peer.port}/s/${{KEY}}/mcp"}
+        file.write_text(json.dumps({"mcpServers": {"it": entry}}))
+        http = servers_file.read(file, trust=True, variables={"KEY": TOKEN})["it"].target()
+        client = Client(http, mode="legacy", retry=None)
+        shown = shown_by(client.open, caplog) + str(client.dump()) + repr(client) + repr(http)
+    finally:
+        peer.close()
+    assert f"127.0.0.1:{peer.port}/s/***/mcp" in shown
+    assert '"POST /s/***/new HTTP' in shown
+    assert TOKEN not in shown
+
+
+def test_the_name_of_a_server_does_not_depend_on_what_it_sets() -> None:
+    http = Http("https://host-name.example/path-name/x", headers={"X-Tenant": "host-name"})
+    before = http.label
+    http.secrets.add("path-name")
+    assert http.label == before == "https://host-name.example/path-name/x"
