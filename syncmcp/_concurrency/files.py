@@ -339,7 +339,7 @@ class KeyLocks:
     def take(
         self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
     ) -> Iterator[None]:
-        """Acquire the lock of `key` for the length of a `with`; `None` is a key of its own.
+        """Acquire the lock of `key`, `None` for that of all, for the length of a `with`.
 
         Raises:
             RequestTimeout: The deadline passed.
@@ -408,9 +408,8 @@ class SharedJson:
         """Yield the objects, to be changed within the context; then write them, if they differ.
 
         The change is on the disk afterwards. An exception within the context changes nothing.
-
-        Raises:
-            UnusableFile: As in `read`, or the file cannot be written, or is locked for too long.
+        Raises `UnusableFile` as `read` does, or if the file cannot be written, or is locked for too
+        long.
         """
         with self._locked():
             before = self._read()

@@ -79,9 +79,7 @@ class DaemonPool:
     def submit(self, job: Callable[[], object], *, at_once: bool = False) -> bool:
         """Run `job` on a thread of the pool; queue it while `limit` jobs are running.
 
-        Args:
-            job: The job.
-            at_once: Ignore the limit, because running jobs wait for this one.
+        `at_once` ignores the limit, because running jobs wait for this one.
 
         Returns:
             True if a thread has the job, `False` if it is queued.

@@ -143,12 +143,10 @@ class SingleFlight(Generic[T]):
     ) -> T | None:
         """Return a ready value, or the outcome of the work, done by this thread or another one.
 
-        Args:
-            ready: Returns a value that makes the work unnecessary, or `None`. Must not block.
-            work: Does the work; may raise, or return `None`.
-            detached: Whether the work continues when no thread waits for it any more; it then runs
-                on a thread of its own. A thread that waited for an attempt of the other kind
-                starts over after it.
+        `ready` returns a value that makes the work unnecessary, or `None`; it must not block.
+        `work` may raise, or return `None`. If it is `detached`, it runs on a thread of its own, and
+        continues when no thread waits for it any more; a thread that waited for an attempt of the
+        other kind starts over.
 
         Raises:
             McpError: The work failed. Each waiting thread gets its own copy of the error.

@@ -84,15 +84,11 @@ def connect(
 ) -> tuple[socket.socket, str]:
     """Connect to the first address that accepts; return the socket and the IP address.
 
-    Args:
-        addresses: What `resolve` returned.
-        host: Their host, for errors.
-        exchange: Its deadline ends the attempts; it can be aborted meanwhile.
-        options: Options to set on the socket.
-        source: The own address to connect from; `None` for any.
+    `addresses` are what `resolve` returned for `host`, `options` are set on the socket, and
+    `source` is the own address to connect from.
 
     Raises:
-        OSError: No address accepted.
+        OSError: No address accepted before the exchange's deadline.
         ExchangeAborted: The exchange was aborted.
     """
     failure: OSError = OSError(f"no address was found for {host}")

@@ -309,8 +309,7 @@ def select_scope(
 
     Args:
         auth_server: The authorization server.
-        challenged: The scope in a challenge: what the current request needs, whatever the metadata
-            list.
+        challenged: What the current request needs, whatever the metadata list.
         configured: The user's scopes, which replace those of the metadata.
         earlier: The scope requested before, which is requested again.
         offline: Whether to request a refresh token, if the server supports that.

@@ -273,12 +273,8 @@ def ask_for_agreement(
     """Prompt until the person agrees to a sign-in or does not.
 
     `ask_at_terminal` has the text shown on the screen where it prompts, and not by `show`: a person
-    who reads only the prompt would agree to anything.
-
-    Raises:
-        LoginRequired: There was no input, or no line of many was an answer.
-        RequestTimeout: The deadline passed.
-        ExchangeAborted: The HTTP exchange on this thread was aborted.
+    who reads only the prompt would agree to anything. `LoginRequired` if there was no input, or no
+    line of many was an answer.
     """
     ended = threading.Event()
     shown = show_at_terminal if ask is ask_at_terminal else show

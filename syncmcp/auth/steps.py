@@ -105,10 +105,8 @@ class Challenge:
 class AuthChallenge:
     """The Bearer and DPoP challenges of a response, combined (RFC 6750 §3, RFC 9728 §5.1).
 
-    Attributes:
-        resource_metadata: The URL of the resource's metadata; `None` if not given.
-        scope: The scope that the request needs, unchanged; `None` if not given.
-        error: The error code for the token; `None` if not given.
+    `resource_metadata` is the URL of the resource's metadata, `scope` what the request needs, and
+    `error` the code for the token; `None` if not given.
     """
 
     resource_metadata: str | None = None

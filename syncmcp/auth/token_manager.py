@@ -188,12 +188,9 @@ class TokenCache:
         return cached
 
     def save_again(self) -> None:
-        """Store the login that could not be stored before, if there is one.
+        """Store the login that could not be stored before, if there is one; `AuthError` as before.
 
         Call this with the login locked, before the store is read: what it has is older.
-
-        Raises:
-            AuthError: The store fails again.
         """
         if self._unsaved is not None:
             self._store.save(self._key, self._unsaved.to_json())

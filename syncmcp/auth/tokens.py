@@ -96,10 +96,8 @@ class Registration(_Record):
 
     Attributes:
         client_id: The client id, valid at this authorization server only.
-        client_secret: The client's secret, if it has one.
         auth_method: How the client authenticates at the token endpoint; `None`: chosen from the
             server's metadata.
-        issuer: The authorization server's identifier.
         redirect_uris: The registered redirect URIs; empty if unknown.
         expires_at: When the secret expires, in seconds since the epoch; `None`: never.
     """

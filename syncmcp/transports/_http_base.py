@@ -125,12 +125,7 @@ class Endpoint:
     ) -> requests.Response:
         """Send a request and follow redirects; return once the response's headers are there.
 
-        Args:
-            exchange: The exchange on this thread.
-            method: The HTTP method.
-            headers: What `headers` returned.
-            body: The request's body.
-            url: Another address at the same origin.
+        `headers` are what `headers` returned; `url` is another address at the same origin.
 
         Raises:
             HttpError: It is redirected to another origin, or too often.
