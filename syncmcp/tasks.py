@@ -332,10 +332,7 @@ class StartTask:
 
     def __init__(self, client: HasCore) -> None:
         self._client = client
-
-    @property
-    def _core(self) -> ClientCore:
-        return self._client._core
+        self._core = client._core
 
     def __call__(
         self,

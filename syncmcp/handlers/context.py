@@ -54,14 +54,11 @@ class ServerIdentity:
     same arguments, directory and names of variables; the same URL, with its query; or the same
     object in this process. The values of variables and of headers do not count. The `repr` shows
     nothing of it, since arguments and URLs may hold secrets.
-
-    Attributes:
-        given_name: The name that the program gave; `None` if it gave none, or that of a guarded
-            file.
-        target: The server, as a value that is meant for comparisons only.
     """
 
     given_name: str | None
+    """`None` if the program gave none, or that of a guarded file."""
+
     target: Hashable = None
 
 

@@ -102,7 +102,7 @@ def test_a_client_opened_in_one_loop_works_in_another() -> None:
 def test_a_client_that_was_never_opened_says_so() -> None:
     client = Client(in_process())
     for attempt in (client.ping, client.list_tools.future, lambda: client.server):
-        with pytest.raises(ClosedError, match="not open"):
+        with pytest.raises(ClosedError, match="never opened"):
             attempt()
 
 
