@@ -117,10 +117,15 @@ class _Digests:
     def __init__(self, roots: ProjectFolders) -> None:
         self._roots = roots
         self._by_identity: dict[tuple[int, int], str] = {}
+        self._packaged = 0  # the words of all package.json
         self.by_path: dict[str, str] = {}
 
     def cover(self, path: str) -> None:
-        """Add the files that a program may find by a path, and what a package.json names."""
+        """Add the files that a program may find by a path, and what a package.json names.
+
+        Raises:
+            ValueError: All package.json together have more words than `MAX_WORDS`.
+        """
         paths = {path: None}  # grows
         while paths:
             path, _ = paths.popitem()
@@ -133,6 +138,9 @@ class _Digests:
                     if os.path.basename(each) == "package.json":
                         folder = os.path.dirname(each)
                         words = _distinct(_packaged(real))
+                        self._packaged += len(words)
+                        if self._packaged > MAX_WORDS:
+                            raise _too_many()
                         paths |= {os.path.abspath(os.path.join(folder, one)): None for one in words}
                 elif self._roots.contain(each):
                     self.by_path[each] = f"link to {real}"

@@ -452,6 +452,18 @@ def test_a_file_is_read_once_whatever_the_number_of_its_names(
     assert len(read) == 1
 
 
+def test_packages_that_name_each_other_have_a_bound_in_all() -> None:
+    for number in range(3):
+        folder = Path(f"p{number}")
+        folder.mkdir()
+        scripts = {f"s{word}": f"a{word}" for word in range(4_000)}
+        main = f"../p{number + 1}"
+        (folder / "package.json").write_text(json.dumps({"main": main, "scripts": scripts}))
+    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+        entry(program("p0")).review()
+    entry(program("p1")).review()
+
+
 def test_a_file_that_may_be_run_and_not_read_is_covered_by_its_size_and_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
