@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias
 
 from syncmcp.errors import UsageError
 
@@ -111,6 +113,12 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _TYPES = ("string", "integer", "boolean")
 
+MAX_TOOLS = 10_000
+"""Of how many tools the arguments are remembered that are repeated in headers."""
+
+MAX_NAMES = 4_096
+"""How many characters the name of such a tool has, and all names of such arguments and headers."""
+
 # Servers may parse numbers as doubles, which cannot represent larger integers exactly.
 _LARGEST = 2**53 - 1
 
@@ -141,10 +149,14 @@ class InvalidParamHeader(ValueError):
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """The annotated arguments of a tool with this input schema; see `InvalidParamHeader`."""
     found: dict[str, ParamHeader] = {}
-    for path, subschema in _subschemas(schema):
+    size = 0
+    for steps, subschema in _subschemas(schema):
         if _KEYWORD not in subschema:
             continue
-        param_header = _read(path, subschema)
+        param_header = _read(_path(steps), subschema)
+        size += len(param_header.header) + sum(map(len, param_header.path))
+        if size > MAX_NAMES:
+            raise InvalidParamHeader(f"the names of its marks have over {MAX_NAMES} characters")
         key = param_header.header.lower()
         if key in found:
             raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")
@@ -152,22 +164,33 @@ def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     return tuple(found.values())
 
 
-def _subschemas(
-    schema: Mapping[str, Any],
-) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
-    """`schema` and all its subschemas, each with the path of property names to it.
+# The way to a subschema: the way to the schema around it, and the name of a property of that; empty
+# for the outermost one. `None` if another keyword than ``properties`` leads to it. A path for each
+# of a million properties, 90 levels deep, would take a gigabyte.
+_Steps: TypeAlias = "tuple[_Steps, str] | tuple[()] | None"
 
-    The path is `None` if other keywords than ``properties`` lead to the subschema.
-    """
+
+def _path(steps: _Steps) -> tuple[str, ...] | None:
+    if steps is None:
+        return None
+    names: list[str] = []
+    while steps:
+        steps, name = steps
+        names.append(name)
+    return tuple(reversed(names))
+
+
+def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[_Steps, Mapping[str, Any]]]:
+    """`schema` and all its subschemas, each with the way to it."""
     # No recursion, because the server decides how deep a schema is.
-    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    waiting: list[tuple[_Steps, Any]] = [((), schema)]
     while waiting:
-        path, one = waiting.pop()
+        steps, one = waiting.pop()
         if isinstance(one, Mapping):
-            yield path, one
+            yield steps, one
             for keyword, name, inner in direct_subschemas(one):
-                named = path is not None and keyword == "properties"
-                waiting.append(((*(path or ()), name) if named else None, inner))
+                named = steps is not None and keyword == "properties"
+                waiting.append(((steps, name) if named else None, inner))
 
 
 def direct_subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -245,8 +268,9 @@ class ParamHeaders:
 
     def __init__(self, on_excluded: Callable[[str, str], object]) -> None:
         self._on_excluded = on_excluded
-        # By tool name, from the latest list. Entries are replaced as a whole, so no lock is needed.
-        self._tools: dict[str, tuple[ParamHeader, ...]] = {}
+        # By tool name, from the latest list, the oldest first; tools without such arguments are not
+        # in it. Each operation on it is one step in C, so no lock is needed.
+        self._tools: OrderedDict[str, tuple[ParamHeader, ...]] = OrderedDict()
 
     def filter_tools(self, tools: list[Any]) -> list[Any]:
         """Record the annotations in a page of tools; return the tools with valid annotations."""
@@ -256,12 +280,19 @@ class ParamHeaders:
         schema, name = _mapping(tool).get("inputSchema"), _mapping(tool).get("name")
         if not isinstance(name, str) or not isinstance(schema, Mapping):
             return True  # not a tool: the validation of the result reports that
+        self._tools.pop(name, None)
         try:
-            self._tools[name] = param_headers(schema)
+            marked = param_headers(schema)
+            if marked and len(name) > MAX_NAMES:
+                raise InvalidParamHeader(f"its name has over {MAX_NAMES} characters")
         except InvalidParamHeader as problem:
-            self._tools.pop(name, None)
             self._on_excluded(name, str(problem))
             return False
+        if marked:
+            self._tools[name] = marked
+            if len(self._tools) > MAX_TOOLS:  # a server may list others each time
+                with suppress(KeyError):  # another thread was faster
+                    self._tools.popitem(last=False)
         return True
 
     def headers(self, params: Mapping[str, Any]) -> dict[str, str]:

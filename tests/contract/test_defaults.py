@@ -89,6 +89,12 @@ CONSTANTS = {
     "Age at which such a stream without a message was of use: the next delay is short": (
         "transports.http.USEFUL_SECONDS"
     ),
+    "Tools whose arguments that headers repeat are remembered (2026-07-28)": (
+        "_protocol.metadata.MAX_TOOLS"
+    ),
+    "Characters of the name of such a tool, and of all names of such arguments and headers": (
+        "_protocol.metadata.MAX_NAMES"
+    ),
     "Size of the environment of a process that is looked through for a server's mark": (
         "transports._watcher.MAX_ENVIRONMENT"
     ),

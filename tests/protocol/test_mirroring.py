@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._protocol import metadata
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.metadata import InvalidParamHeader, ParamHeader, header_values, param_headers
+from syncmcp._protocol.metadata import (
+    MAX_NAMES,
+    InvalidParamHeader,
+    ParamHeader,
+    header_values,
+    param_headers,
+)
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.errors import UsageError
 
@@ -213,6 +221,52 @@ def test_a_call_repeats_what_the_newest_list_marks() -> None:
     headers = dialect.headers(7, "tools/call", call)
     assert headers["Mcp-Param-From"] == "us"
     assert "Mcp-Param-To" not in headers
+
+
+def test_no_path_is_made_to_what_is_not_marked() -> None:
+    number = 5_000
+    schema = arguments(**{str(one): {} for one in range(number)})
+    for _ in range(80):
+        schema = arguments(a=schema)
+
+    tracemalloc.start()
+    try:
+        assert param_headers(schema) == ()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 400 * number
+
+
+def test_so_many_tools_are_remembered_the_newest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "MAX_TOOLS", 3)
+    seen = metadata.ParamHeaders(lambda name, why: None)
+
+    for one in range(10):
+        seen.filter_tools(
+            [tool(f"t{one}", a=marked("A")), tool(f"plain{one}", a={"type": "string"})]
+        )
+
+    assert list(seen._tools) == ["t7", "t8", "t9"]
+    assert seen.headers({"name": "t9", "arguments": {"a": "x"}}) == {"Mcp-Param-A": "x"}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        tool("t" * (MAX_NAMES + 1), a=marked("A")),
+        tool("t", a=marked("A" * MAX_NAMES)),
+        tool("t", **{"a" * MAX_NAMES: marked("A")}),
+        tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(100)}),
+    ],
+)
+def test_a_tool_whose_marks_have_long_names_is_left_out(one: dict[str, Any]) -> None:
+    excluded: list[str] = []
+    seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
+
+    assert seen.filter_tools([one]) == []
+    assert f"over {MAX_NAMES} characters" in excluded[0]
 
 
 @pytest.mark.requirement("XHD-02", "XHD-08")
