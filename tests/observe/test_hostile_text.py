@@ -57,7 +57,7 @@ class Watch:
         for text in self.texts:
             check_text(text)
         formatter = logging.Formatter()
-        for record in self._caplog.records:
+        for record in self._caplog.get_records("call"):  # `records` has those of the teardown
             check_text(record.getMessage(), one_line=True)
             check_text(formatter.format(record))
 
