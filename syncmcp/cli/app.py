@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shlex
 import sys
@@ -11,11 +12,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 import syncmcp
 from syncmcp.cli import calls, doctor, inspection, manage
-from syncmcp.cli.output import CommandError, Exit, Output, as_json, describe, exit_code, show_help
+from syncmcp.cli.output import (
+    CommandError,
+    Exit,
+    Output,
+    as_json,
+    describe,
+    exit_code,
+    explain,
+    show_help,
+)
 from syncmcp.cli.session import (
     CallCommand,
     OuterCommand,
@@ -49,10 +59,10 @@ def shell(session: Session) -> None:
             continue
         if not words:
             continue
-        if words[0] == "quit":
+        if words[0] in ("quit", "exit"):
             return
         if words[0] == "help":
-            known = words[1:] and words[1] not in ("help", "quit")
+            known = words[1:] and words[1] not in ("help", "quit", "exit")
             words = [words[1], "--help"] if known else []
         if words and words[0] not in COMMANDS:
             session.out.note(f"{words[0]}: there is no such command; help lists them")
@@ -90,6 +100,10 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
 
     For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
     """
+    if os.path.lexists(path):
+        raise CommandError(
+            f"{str(path)!r} is there already", hint="remove it, or name another file"
+        )
     _run_other(context, RecordTo(path))
 
 
@@ -141,6 +155,15 @@ def demo() -> None:
     out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")
 
 
+def show_help_of(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")
+    ] = None,
+) -> None:
+    """Show the help of a command."""
+    run_command([*(words or ()), "--help"])
+
+
 _ABOUT = """Use MCP servers from a shell.
 
 A server is a URL, or a command after --:
@@ -149,10 +172,32 @@ syncmcp tools https://example.com/mcp
 
 syncmcp call add a:=1 b:=2 -- python server.py
 
-Results go to stdout, an error is one line of JSON on stderr. Exit codes: 0 done, 1 the server
-failed or cannot do it, 2 usage, 3 sign in first, 4 not reached, 5 the tool reported failure,
-6 it took too long, 130 Ctrl-C.
+Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
+Exit codes: 0 done, 1 the server failed or cannot do it, 2 usage, 3 sign in first, 4 not reached,
+5 the tool reported failure, 6 it took too long, 130 Ctrl-C.
 """
+
+_GROUPS = {
+    "Ask a server": "list tools call read prompt complete listen ping info shell",
+    "Servers and sign-in": "servers auth roots doctor",
+    "Try and record": "demo record replay help",
+}
+
+
+class _Commands(TyperGroup):
+    """The commands in groups, each with the whole first sentence of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in _GROUPS.items():
+            rows = []
+            for name in names.split():
+                command = self.get_command(ctx, name)
+                assert command is not None
+                about = (command.help or "").partition("\n\n")[0]
+                rows.append((name, " ".join(about.split())))
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
 
 # The environment variable that the scripts of --show-completion set.
 _COMPLETE = "_SYNCMCP_COMPLETE"
@@ -160,6 +205,8 @@ _COMPLETE = "_SYNCMCP_COMPLETE"
 app = typer.Typer(
     name="syncmcp",
     help=_ABOUT,
+    cls=_Commands,
+    context_settings={"help_option_names": ["--help", "-h"]},
     invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -199,10 +246,13 @@ app.command("replay", cls=PrefixCommand)(replay)
 app.add_typer(manage.servers_app, name="servers")
 app.add_typer(manage.roots_app, name="roots")
 app.command("doctor", cls=ServerCommand)(doctor.doctor)
+app.command("help")(show_help_of)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; an error becomes one line on stderr and an exit code."""
+    """Run one command; an error is printed on stderr and becomes an exit code."""
+    # What the library would warn of, the command says itself, or with --verbose.
+    logging.getLogger("syncmcp").addHandler(logging.NullHandler())
     # Python has no stream for a descriptor that is closed, and the next file would get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -236,11 +286,14 @@ def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> 
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        print_error(error)
+        print_error(error, as_line="--json" in arguments)
         return exit_code(error)
     return Exit.OK
 
 
-def print_error(error: BaseException) -> None:
-    """Print an error as one line of JSON on stderr."""
-    print(as_json({"error": describe(error)}), file=sys.stderr, flush=True)
+def print_error(error: BaseException, *, as_line: bool = False) -> None:
+    """Print an error on stderr: for people on a terminal, else (or `as_line`) as a line of JSON."""
+    if as_line or not sys.stderr.isatty():
+        print(as_json({"error": describe(error)}), file=sys.stderr, flush=True)
+    else:
+        explain(error)

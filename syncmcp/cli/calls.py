@@ -62,11 +62,13 @@ def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
-    """How an argument is written on the command line, such as ``count:=INTEGER``."""
+    """How an argument is written on the command line, such as ``count=INTEGER``."""
     choices = "|".join(enum_choices(details))
     if is_text(details):
         return f"{name}={choices or 'TEXT'}"
-    return f"{name}:={choices or _type_name(details).upper()}"
+    kind = _type_name(details)
+    sign = "=" if kind in ("integer", "number", "boolean") else ":="
+    return f"{name}{sign}{choices or kind.upper()}"
 
 
 def is_text(details: Mapping[str, Any]) -> bool:
@@ -208,7 +210,7 @@ _Items = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME=VALUE",
-        help="name=text, name:=json, name=@file or name:=@file.",
+        help="name=value, name:=json, name=@file, name:=@file or a JSON object.",
         show_default=False,
     ),
 ]
@@ -233,7 +235,7 @@ def call(
     ] = None,
     force: Force = False,
     show_help: Annotated[
-        bool, typer.Option("--help", help="Show this, or with a tool what it takes.")
+        bool, typer.Option("--help", "-h", help="Show this, or with a tool what it takes.")
     ] = False,
 ) -> None:
     """Call a tool.
@@ -250,7 +252,7 @@ def call(
         session.out.show(found.to_wire(), *_help_lines(found))
         return
     values = {} if given is None else parse_object(given)
-    values.update(parse_arguments(arguments or ()))
+    values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
     try:
@@ -359,7 +361,13 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
     error = ToolSchemas(tool).input_error(values, server)
     if not isinstance(error, InvalidArguments):
         return
-    details = schema_properties(tool.input_schema).get(error.argument or "")
+    properties = schema_properties(tool.input_schema)
+    missing = [name for name in _required(tool.input_schema) if name not in values]
+    if len(missing) > 1:
+        words = " ".join(argument_syntax(name, properties.get(name, {})) for name in missing)
+        text = f"{len(missing)} arguments are missing: {', '.join(missing)}"
+        raise CommandError(text, server=server, hint=f"write {words}")
+    details = properties.get(error.argument or "")
     hint = f"`syncmcp call TARGET {tool.name} --help` shows what it takes"
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"

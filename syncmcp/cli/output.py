@@ -1,4 +1,4 @@
-"""Output of commands: results, progress, and errors as an exit code and one line of JSON.
+"""Output of commands: results, progress, and errors in words or as a line of JSON.
 
 Text of servers passes through `visible` before it is written to a terminal. In JSON, the same
 characters are written as escapes, which changes no value.
@@ -217,6 +217,25 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def explain(error: BaseException) -> None:
+    """Print an error on stderr in words: what happened, the server's last words, what to do."""
+    facts = describe(error)
+    console = console_for(sys.stderr)
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(visible(text, lines=True), style), soft_wrap=True)
+
+    about = " ".join(str(facts[name]) for name in ("code", "status") if name in facts)
+    console.print(Text("error: ", "bold red"), end="")
+    line(f"{facts['message']} ({about})" if about else str(facts["message"]))
+    if "server" in facts:
+        line(f"  server: {facts['server']}", "dim")
+    for words in str(facts.get("stderr", "")).splitlines():
+        line(f"  │ {words}", "dim")
+    if "hint" in facts:
+        line(f"  {facts['hint']}")
+
+
 def _kind(error: BaseException) -> str:
     if isinstance(error, (CommandError, typer.TyperException)):
         return "UsageError"
@@ -249,7 +268,8 @@ def _hint(error: BaseException) -> str | None:
             " the server's token with --header"
         )
     if isinstance(error, ConnectFailed):
-        return "`syncmcp doctor` looks at each step of the way there"
+        own = "-e NAME passes a variable of yours on; " if error.exit_code is not None else ""
+        return f"{own}`syncmcp doctor` looks at each step of the way there"
     if isinstance(error, RequestTimeout):
         option = {"open": "--open-timeout", "idle": "--idle-timeout"}.get(error.kind, "--timeout")
         return f"{option} gives it more time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shlex
 import sys
@@ -38,16 +39,40 @@ _ITEM = re.compile(r"((?:\\[\\=:@]|[^\\=:]|\\(?![\\=:@])|:(?!=))*)(:=|=)(.*)", r
 _ESCAPE = re.compile(r"\\([\\=:@])")
 
 
-def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Parse words of the form ``name=value`` into arguments; reads the files that they name."""
+def parse_arguments(
+    words: Iterable[str], properties: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Parse words of the form ``name=value`` into arguments; reads the files that they name.
+
+    A word that begins with ``{`` is a JSON object of arguments. A text whose schema among
+    `properties` takes no string is read as JSON, if it is any.
+    """
     arguments: dict[str, Any] = {}
     for word in words:
-        name, is_json, text, is_file = split_item(word)
-        text = read_file(text) if is_file else text
-        if name in arguments:
-            raise CommandError(f"the argument {name!r} is given twice")
-        arguments[name] = _parse_json(text, f"the value of {name!r}") if is_json else text
+        if word.startswith("{"):
+            given = parse_object(word)
+        else:
+            name, is_json, text, is_file = split_item(word)
+            text = read_file(text) if is_file else text
+            if is_json:
+                given = {name: _parse_json(text, f"the value of {name!r}")}
+            else:
+                given = {name: _converted(text, (properties or {}).get(name, {}))}
+        for name in given:
+            if name in arguments:
+                raise CommandError(f"the argument {name!r} is given twice")
+        arguments.update(given)
     return arguments
+
+
+def _converted(text: str, schema: Mapping[str, Any]) -> Any:
+    kinds = schema.get("type")
+    if kinds is None or "string" in ([kinds] if isinstance(kinds, str) else kinds):
+        return text
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return text  # the check by the schema says what is wrong
 
 
 def parse_strings(words: Iterable[str]) -> dict[str, str]:
@@ -61,9 +86,10 @@ def parse_strings(words: Iterable[str]) -> dict[str, str]:
 
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object in the value of an option, or in the file named after ``@``."""
-    value = _parse_json(read_file(text[1:]) if text.startswith("@") else text, "what --input gives")
+    text = read_file(text[1:]) if text.startswith("@") else text
+    value = _parse_json(text, "the object of arguments")
     if not isinstance(value, dict):
-        raise CommandError("what --input gives is no JSON object")
+        raise CommandError("the arguments are no JSON object")
     return value
 
 
@@ -95,7 +121,8 @@ def join_item(item: Item) -> str | None:
     name = re.sub(r"[\\=:]", r"\\\g<0>", item.name)
     at = "\\" if item.text.startswith("@") else ""
     word = f"{name}{':=' if item.is_json else '='}{at}{item.text}"
-    return word if item.name and split_item(word) == item else None
+    # A word that begins with a brace is a JSON object.
+    return word if item.name and name[0] != "{" and split_item(word) == item else None
 
 
 def read_file(name: str) -> str:
@@ -171,8 +198,11 @@ def _parse_header(word: str) -> tuple[str, str]:
 
 def _parse_variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
+    if not equals and name in os.environ:
+        return name, os.environ[name]
     if not equals or not name:
-        raise CommandError("a variable is written NAME=value")
+        hint = "NAME alone passes a variable of yours on"
+        raise CommandError(f"{word!r} is no variable: write NAME=value", hint=hint)
     return name, value
 
 
@@ -255,9 +285,15 @@ class Settings:
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this HTTP header."),
     ] = None
+    bearer: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN|@FILE", help="Send this token; one in a file is not seen."),
+    ] = None
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Give the command this variable."),
+        typer.Option(
+            "--env", "-e", metavar="NAME[=VALUE]", help="Give the command this variable, or yours."
+        ),
     ] = None
     cwd: Annotated[
         Path | None,

@@ -35,6 +35,7 @@ from syncmcp.cli.parsing import (
     complete_servers,
     http_target,
     is_url,
+    read_file,
     sampling_model,
     stdio_target,
     with_stored_login,
@@ -94,7 +95,7 @@ class Person:
 
 # Options for the server are rejected under `replay`, which has none; options for the connection
 # in a shell, where it is open already.
-_SERVER_OPTIONS = ("header", "env", "cwd", "config", "trust")
+_SERVER_OPTIONS = ("header", "bearer", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
 
@@ -161,7 +162,12 @@ class Session:
                 self._command, env=settings.env or (), cwd=settings.cwd, verbose=settings.verbose
             ), {}
         if is_url(self._target):
-            return http_target(self._target, settings.header or ()), {}
+            headers = list(settings.header or ())
+            if settings.bearer is not None:
+                token = settings.bearer
+                token = read_file(token[1:]).strip() if token.startswith("@") else token
+                headers.append(f"Authorization:Bearer {token}")
+            return http_target(self._target, headers), {}
         approve = None if self.person is None else self.person.approve
         found = find_server(self._target, settings.config, approve=approve, trust=settings.trust)
         target = found.target()
@@ -216,8 +222,8 @@ class Session:
     def _check_options(self) -> None:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
-        if settings.header and (self._command or not remote):
-            raise CommandError("--header goes with a URL")
+        if (settings.header or settings.bearer) and (self._command or not remote):
+            raise CommandError("--header and --bearer go with a URL")
         if (settings.env or settings.cwd) and not self._command:
             raise CommandError("--env and --cwd go with a command after --")
 

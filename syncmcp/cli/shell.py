@@ -35,9 +35,13 @@ _BLANK = re.compile(r"[ \t\r\n]")  # what separates words for `shlex`
 # The longest completion, in characters: nobody reads more before Enter.
 _LONGEST = 200
 
+# How many characters of the server's name stand in the prompt.
+_LONGEST_NAME = 32
+
 COMMANDS = (
     "call",
     "complete",
+    "exit",
     "help",
     "info",
     "list",
@@ -48,7 +52,12 @@ COMMANDS = (
     "read",
     "tools",
 )
-"""The commands of the shell; all but `help` and `quit` are commands of `syncmcp`."""
+"""The commands of the shell; all but `help`, `exit` and `quit` are commands of `syncmcp`."""
+
+
+def _short(name: str) -> str:
+    """The name of a server for a prompt: the program's own, or a command or URL."""
+    return visible(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")
 
 
 class LinePrompt:
@@ -56,7 +65,7 @@ class LinePrompt:
 
     def __init__(self, client: Client) -> None:
         self._session: PromptSession[str] = PromptSession(
-            "syncmcp> ",
+            f"{_short(client.server.name)}> ",
             history=_history(),
             completer=ThreadedCompleter(ShellCompleter(client)),
             complete_while_typing=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,4 +156,6 @@ def find_server(
         hint = f"did you mean {' or '.join(close)}?"
     elif names:
         hint += "; `syncmcp servers` lists the names"
+    if not close and shutil.which(name):
+        hint = f"if {name} is a command, write -- before it"
     raise CommandError(f"there is no server {name!r}", hint=hint)

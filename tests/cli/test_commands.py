@@ -52,6 +52,9 @@ def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(command: Com
 
 def test_a_call_prints_the_text_alone(command: Command, demo: str) -> None:
     assert command("call", demo, "add", "a:=1", "b:=2") == (0, "3\n", "")
+    assert command("call", demo, "add", "a=1", "b=2") == (0, "3\n", "")
+    assert command("call", demo, "add", '{"a": 1, "b": 2}') == (0, "3\n", "")
+    assert command("call", demo, "add", '{"a": 1}', "a=1", "b=2").code == 2  # given twice
     assert command("call", demo, "echo", "text=a\x1b[31mb").out == "a\x1b[31mb\n"
     assert command("call", demo, "add", "--input", '{"a": 1, "b": 1}', "b:=2").out == "3\n"
 
@@ -90,8 +93,9 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (["a=1", "b:=2"], "argument ['a'] is not of type integer", "write a:=INTEGER"),
-        (["a:=1"], "an argument is missing: it lacks 'b'", "write b:=INTEGER"),
+        (["a=x", "b:=2"], "argument ['a'] is not of type integer", "write a=INTEGER"),
+        (["a:=1"], "an argument is missing: it lacks 'b'", "write b=INTEGER"),
+        ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER"),
     ],
 )
 def test_arguments_are_checked_before_they_are_sent(
@@ -131,10 +135,10 @@ def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
     with serve_http(server) as http:
         shown = command("call", http.url, "paint", "--help").out
         wire = command("call", http.url, "paint", "--help", "--json").result
-    assert shown.startswith("Usage: syncmcp call TARGET paint color=red|blue [coats:=INTEGER]\n")
+    assert shown.startswith("Usage: syncmcp call TARGET paint color=red|blue [coats=INTEGER]\n")
     assert "color=red|blue  (required)\n      │ Which one." in shown
     assert "\nThe server says of it:\n│ Paint the wall.\n" in shown
-    assert "coats:=INTEGER  (default 2, minimum 1)" in shown
+    assert "coats=INTEGER  (default 2, minimum 1)" in shown
     assert shown.endswith("The server claims that it is: destructive\n")
     assert wire["inputSchema"] == schema
 
@@ -304,7 +308,7 @@ def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) ->
     assert command("ping", "-e", "nonsense", "--", "true").code == 2
     assert (
         command("ping", "-H", "X-Key:a", "--", "true").error["message"]
-        == "--header goes with a URL"
+        == "--header and --bearer go with a URL"
     )
     assert command("ping", "http://127.0.0.1:9", "-e", "A=b").code == 2
 

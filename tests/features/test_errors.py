@@ -187,7 +187,7 @@ def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> Non
         (ClosedError("closed"), "closed (the request was not sent)"),
         (
             ConnectFailed("ended", server="s", exit_code=1, stderr_tail="ImportError"),
-            "[s]: ended (exit code 1; the request was not sent; stderr ended with: ImportError)",
+            "[s]: ended (exit code 1; stderr ended with: ImportError)",
         ),
         (
             ConnectionLost("ended", exit_code=0),
