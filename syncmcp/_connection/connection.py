@@ -317,18 +317,18 @@ class Connection:
         try:
             traced = options.trace is not NO_TRACE
             meta = with_trace_context(options, params) if traced else options.meta
-            sent_method, params = dialect.request(method, params, call.id, meta, level, offer)
+            params = dialect.request_params(method, params, call.id, meta, level, offer)
             if call.interception is not None:
                 # An interceptor may block until the request expires or is cancelled.
                 self._watch_limits(call)
                 params = call.interception.before_send(params)
                 # Interceptors may have removed the protocol's own keys.
-                sent_method, params = dialect.request(method, params, call.id, None, level, offer)
+                params = dialect.request_params(method, params, call.id, None, level, offer)
             headers: Mapping[str, str] = {}
             if self.transport.blocking:  # HTTP; other transports have no headers
-                own = dialect.headers(call.id, sent_method, params)
+                own = dialect.headers(method, params)
                 headers = {**(options.headers or {}), **own}
-            body = jsonrpc.encode_request(call.id, sent_method, params)
+            body = jsonrpc.encode_request(call.id, method, params)
         except BaseException as error:
             self._take(call.id)
             if call.interception is not None:

@@ -43,7 +43,7 @@ class Dialect(Protocol):
         """The capabilities in `offer` that the revision has."""
         return offer
 
-    def request(
+    def request_params(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -51,10 +51,8 @@ class Dialect(Protocol):
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> tuple[str, dict[str, Any] | None]:
-        """The method and the parameters to send.
-
-        The parameters have a `_meta`, and no members that the revision lacks.
+    ) -> dict[str, Any] | None:
+        """The parameters to send: with a `_meta`, and without members that the revision lacks.
 
         Args:
             method: The method of the request, the same in all revisions.
@@ -66,8 +64,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The HTTP headers of one request: its id, and its method and parameters as sent."""
+    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """The HTTP headers of one request, whose method and parameters are those that are sent."""
         return {}
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:

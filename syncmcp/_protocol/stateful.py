@@ -137,7 +137,7 @@ class Stateful(Dialect):
             capabilities["roots"] = {"listChanged": True}
         return capabilities
 
-    def request(
+    def request_params(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -145,10 +145,10 @@ class Stateful(Dialect):
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> tuple[str, dict[str, Any] | None]:
+    ) -> dict[str, Any] | None:
         """See `Dialect`. The request's id is also its progress token: it is unique."""
         if method in _WITHOUT_PROGRESS and not meta:
-            return method, params
+            return params
         params = dict(params) if params else {}
         merged = merge_meta(params, meta) if meta or "_meta" in params else {}
         if method not in _WITHOUT_PROGRESS:
@@ -157,7 +157,7 @@ class Stateful(Dialect):
         params["_meta"] = merged
         if method == "completion/complete" and not self._features.completion_context:
             params.pop("context", None)
-        return method, params
+        return params
 
     def session_headers(self) -> Mapping[str, str]:
         return {"MCP-Protocol-Version": self.revision}

@@ -95,7 +95,7 @@ class Stateless(Dialect):
             self._metas[offer] = made
         return made
 
-    def request(
+    def request_params(
         self,
         method: str,
         params: dict[str, Any] | None,
@@ -103,7 +103,7 @@ class Stateless(Dialect):
         meta: Mapping[str, Any] | None,
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
-    ) -> tuple[str, dict[str, Any] | None]:
+    ) -> dict[str, Any] | None:
         """See `Dialect`. The protocol's own keys override those in the caller's `_meta`."""
         params = dict(params) if params else {}
         merged = {**merge_meta(params, meta), **self._meta(offer)}
@@ -112,9 +112,9 @@ class Stateless(Dialect):
         if log_level is not None:
             merged[_LOG_LEVEL_KEY] = log_level
         params["_meta"] = merged
-        return method, params
+        return params
 
-    def headers(self, id: int, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         headers = {"MCP-Protocol-Version": self.revision, "Mcp-Method": method}
         key = _NAMED_BY.get(method)
         if key is not None and params is not None and isinstance(params.get(key), str):

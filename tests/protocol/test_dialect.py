@@ -48,7 +48,7 @@ def params(
     meta: dict[str, Any] | None = None,
     log_level: str | None = None,
 ) -> dict[str, Any]:
-    made = speaking(revision).request(method, given, 7, meta, log_level, OFFER)[1]
+    made = speaking(revision).request_params(method, given, 7, meta, log_level, OFFER)
     assert made is not None
     return made
 
@@ -139,7 +139,7 @@ def test_a_stateful_client_may_send_the_notifications_of_its_revision(revision: 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_each_request_asks_for_progress_with_its_own_integer_id(revision: str) -> None:
     dialect = speaking(revision)
-    made = [dialect.request("tools/call", {"name": "x"}, id, None, None)[1] for id in (7, 8)]
+    made = [dialect.request_params("tools/call", {"name": "x"}, id, None, None) for id in (7, 8)]
     tokens = [one["_meta"]["progressToken"] for one in made if one is not None]
     assert tokens == [7, 8]
     assert [type(token) for token in tokens] == [int, int]
@@ -149,9 +149,12 @@ def test_each_request_asks_for_progress_with_its_own_integer_id(revision: str) -
 @pytest.mark.parametrize("method", ["initialize", "ping"])
 def test_the_handshake_and_a_ping_go_without_progress(revision: str, method: str) -> None:
     dialect = speaking(revision)
-    assert dialect.request(method, None, 7, None, None)[1] is None
-    assert dialect.request(method, {"a": 1}, 7, None, None)[1] == {"a": 1}
-    assert dialect.request(method, {"a": 1}, 7, {"k": 2}, None)[1] == {"a": 1, "_meta": {"k": 2}}
+    assert dialect.request_params(method, None, 7, None, None) is None
+    assert dialect.request_params(method, {"a": 1}, 7, None, None) == {"a": 1}
+    assert dialect.request_params(method, {"a": 1}, 7, {"k": 2}, None) == {
+        "a": 1,
+        "_meta": {"k": 2},
+    }
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -189,14 +192,14 @@ def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
 def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
     dialect = speaking(NEWEST)
     for id in (7, 8):  # the second as well as the first
-        made = dialect.request(method, None, id, None, None, OFFER)[1]
+        made = dialect.request_params(method, None, id, None, None, OFFER)
         assert made is not None
         assert made["_meta"][PREFIX + "protocolVersion"] == NEWEST
         assert made["_meta"][PREFIX + "clientCapabilities"] == CAPABILITIES
         assert made["_meta"][PREFIX + "clientInfo"] == INFO
         # A probe asks for no progress.
         assert ("progressToken" in made["_meta"]) is (method != "server/discover")
-    nameless = dialect_for(NEWEST, None).request(method, None, 7, None, None)[1]
+    nameless = dialect_for(NEWEST, None).request_params(method, None, 7, None, None)
     assert nameless is not None
     assert PREFIX + "clientInfo" not in nameless["_meta"]
     assert nameless["_meta"][PREFIX + "clientCapabilities"] == {}
@@ -226,9 +229,9 @@ def test_the_log_level_travels_with_a_stateless_request_and_only_there() -> None
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
 def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: str) -> None:
     dialect = speaking(NEWEST)
-    made = dialect.request(method, {}, 7, None, None)[1]
+    made = dialect.request_params(method, {}, 7, None, None)
     assert made is not None
-    headers = dialect.headers(7, method, made)
+    headers = dialect.headers(method, made)
     assert headers["MCP-Protocol-Version"] == made["_meta"][PREFIX + "protocolVersion"] == NEWEST
     assert headers["Mcp-Method"] == method
 
@@ -239,11 +242,11 @@ def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: 
 )
 def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str) -> None:
     headers = speaking(NEWEST).headers
-    assert headers(7, method, {"name": "x", "uri": "x", key: "wanted"})["Mcp-Name"] == "wanted"
+    assert headers(method, {"name": "x", "uri": "x", key: "wanted"})["Mcp-Name"] == "wanted"
     strange: tuple[dict[str, Any] | None, ...] = (None, {}, {key: None}, {key: 5})
     for given in strange:
-        assert "Mcp-Name" not in headers(7, method, given)
-    assert "Mcp-Name" not in headers(7, "tools/list", {key: "x"})
+        assert "Mcp-Name" not in headers(method, given)
+    assert "Mcp-Name" not in headers("tools/list", {key: "x"})
 
 
 @pytest.mark.requirement("HTM-05", "HTM-06", "TSX-06")
@@ -283,7 +286,7 @@ def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str)
 def test_a_name_that_a_header_cannot_hold_is_encoded(
     method: str, key: str, name: str, header: str
 ) -> None:
-    headers = speaking(NEWEST).headers(7, method, {key: name})
+    headers = speaking(NEWEST).headers(method, {key: name})
     assert headers["Mcp-Name"] == header
 
 
@@ -291,7 +294,7 @@ def test_a_name_that_a_header_cannot_hold_is_encoded(
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_stateful_client_names_its_revision_after_the_start(revision: str) -> None:
     assert speaking(revision).session_headers() == {"MCP-Protocol-Version": revision}
-    assert speaking(revision).headers(7, "tools/call", {"name": "x"}) == {}
+    assert speaking(revision).headers("tools/call", {"name": "x"}) == {}
     assert speaking(NEWEST).session_headers() == {}
 
 

@@ -278,7 +278,7 @@ def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> N
     for params in played.sent:
         leg = Leg()
         table.register(leg)
-        made = dialect.request("tools/call", params, leg.id, None, None)[1]
+        made = dialect.request_params("tools/call", params, leg.id, None, None)
         assert made is not None
         ids.append(leg.id)
         tokens.append(made["_meta"]["progressToken"])

@@ -53,7 +53,7 @@ def test_an_extension_is_declared_when_it_is_switched_on_and_not_otherwise(revis
         if revision in STATEFUL:
             declared = session_capabilities(revision, NO_OFFER, hello.extensions)
         else:
-            params = hello.dialect(revision).request("tools/list", None, 1, None, None)[1]
+            params = hello.dialect(revision).request_params("tools/list", None, 1, None, None)
             assert params is not None
             declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
         assert declared.get("extensions", {}) == extensions

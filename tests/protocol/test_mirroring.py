@@ -214,11 +214,11 @@ def repeating(revision: str) -> tuple[Dialect, list[tuple[str, str]]]:
 def test_a_call_repeats_what_the_newest_list_marks() -> None:
     dialect, _ = repeating(NEW)
     call = {"name": "move", "arguments": {"to": "eu", "from": "us"}}
-    assert not [name for name in dialect.headers(7, "tools/call", call) if "Param" in name]
+    assert not [name for name in dialect.headers("tools/call", call) if "Param" in name]
     dialect.read_result("tools/list", listing(tool("move", to=marked("To"))))
-    assert dialect.headers(7, "tools/call", call)["Mcp-Param-To"] == "eu"
+    assert dialect.headers("tools/call", call)["Mcp-Param-To"] == "eu"
     dialect.read_result("tools/list", listing(tool("move", **{"from": marked("From")})))
-    headers = dialect.headers(7, "tools/call", call)
+    headers = dialect.headers("tools/call", call)
     assert headers["Mcp-Param-From"] == "us"
     assert "Mcp-Param-To" not in headers
 
@@ -284,9 +284,7 @@ def test_a_tool_that_went_bad_repeats_nothing_any_more() -> None:
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
     dialect.read_result("tools/list", listing(tool("t", a=marked("A", "number"))))
     assert len(left_out) == 1
-    assert "Mcp-Param-A" not in dialect.headers(
-        7, "tools/call", {"name": "t", "arguments": {"a": 1}}
-    )
+    assert "Mcp-Param-A" not in dialect.headers("tools/call", {"name": "t", "arguments": {"a": 1}})
 
 
 @pytest.mark.parametrize(
@@ -307,13 +305,13 @@ def test_what_is_no_list_of_tools_is_left_as_it_is(result: dict[str, Any]) -> No
 def test_a_strange_call_repeats_nothing(params: Any) -> None:
     dialect, _ = repeating(NEW)
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
-    assert not [name for name in dialect.headers(7, "tools/call", params) if "Param" in name]
+    assert not [name for name in dialect.headers("tools/call", params) if "Param" in name]
 
 
 def test_other_requests_repeat_nothing() -> None:
     dialect, _ = repeating(NEW)
     dialect.read_result("tools/list", listing(tool("t", a=marked("A"))))
-    headers = dialect.headers(7, "prompts/get", {"name": "t", "arguments": {"a": "x"}})
+    headers = dialect.headers("prompts/get", {"name": "t", "arguments": {"a": "x"}})
     assert not [name for name in headers if "Param" in name]
 
 
@@ -324,5 +322,5 @@ def test_marks_mean_nothing_before_2026_or_without_http(revision: str) -> None:
         dialect.mirror_arguments(lambda name, reason: pytest.fail(reason))
     tools = listing(tool("good", a=marked("A")), tool("bad", a=marked("")))
     assert dialect.read_result("tools/list", tools) == tools
-    headers = dialect.headers(7, "tools/call", {"name": "good", "arguments": {"a": "x"}})
+    headers = dialect.headers("tools/call", {"name": "good", "arguments": {"a": "x"}})
     assert not [name for name in headers if "Param" in name]

@@ -27,7 +27,7 @@ def declared(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
     """The capabilities that reach a server: in the handshake, or in each request."""
     if revision in STATEFUL:
         return session_capabilities(revision, offer)
-    made = dialect_for(revision, None).request("tools/list", None, 7, None, None, offer)[1]
+    made = dialect_for(revision, None).request_params("tools/list", None, 7, None, None, offer)
     assert made is not None
     capabilities: dict[str, Any] = made["_meta"]["io.modelcontextprotocol/clientCapabilities"]
     return capabilities
@@ -177,7 +177,7 @@ def test_each_stateless_request_declares_its_own_offer() -> None:
         OfferedCapabilities(form=True),
         NO_OFFER,
     ]
-    made = [dialect.request("tools/call", None, 7, None, None, offer)[1] for offer in offers]
+    made = [dialect.request_params("tools/call", None, 7, None, None, offer) for offer in offers]
     said = [
         one["_meta"]["io.modelcontextprotocol/clientCapabilities"]
         for one in made
@@ -189,6 +189,6 @@ def test_each_stateless_request_declares_its_own_offer() -> None:
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_stateful_request_says_nothing_of_an_offer(revision: str) -> None:
     dialect = dialect_for(revision, None)
-    with_offer = dialect.request("tools/call", {"name": "x"}, 7, None, None, EVERYTHING)[1]
-    assert with_offer == dialect.request("tools/call", {"name": "x"}, 7, None, None)[1]
+    with_offer = dialect.request_params("tools/call", {"name": "x"}, 7, None, None, EVERYTHING)
+    assert with_offer == dialect.request_params("tools/call", {"name": "x"}, 7, None, None)
     assert with_offer == {"name": "x", "_meta": {"progressToken": 7}}

@@ -525,12 +525,12 @@ def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: str) -> None:
     dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    params = dialect.request(method, {"taskId": "tä"}, 1, None, None)[1]
+    params = dialect.request_params(method, {"taskId": "tä"}, 1, None, None)
     assert params is not None
     declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
     assert declared == {EXTENSION: {}}
     assert "progressToken" not in params["_meta"]
-    assert dialect.headers(7, method, params)["Mcp-Name"] == "=?base64?dMOk?="
+    assert dialect.headers(method, params)["Mcp-Name"] == "=?base64?dMOk?="
 
 
 @pytest.mark.requirement("VER-18")

@@ -66,7 +66,7 @@ def test_what_does_not_look_like_trace_context_is_refused(key: str, value: Any) 
 def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str) -> None:
     dialect = dialect_for(revision, None)
     good = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
-    sent = dialect.request("tools/list", {"_meta": {"baggage": "a=1"}}, 1, good, None)[1]
+    sent = dialect.request_params("tools/list", {"_meta": {"baggage": "a=1"}}, 1, good, None)
     assert sent is not None
     assert good.items() <= sent["_meta"].items()
     assert sent["_meta"]["baggage"] == "a=1"
@@ -75,4 +75,4 @@ def test_a_callers_own_trace_context_is_checked_before_it_is_sent(revision: str)
         (None, {"_meta": {"tracestate": "a=\x00"}}),
     ):
         with pytest.raises(UsageError, match="shape of trace context"):
-            dialect.request("tools/list", params, 1, meta, None)
+            dialect.request_params("tools/list", params, 1, meta, None)
