@@ -14,7 +14,9 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from syncmcp._base.text import logger
 from syncmcp._client.opening import Target, underlying_target
@@ -37,8 +39,6 @@ from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
 from syncmcp.errors import McpError, NotSupported, UsageError
-
-R = TypeVar("R")
 
 _log = logger("syncmcp.cache")
 
@@ -131,8 +131,6 @@ class ResultCache:
             usable.append(cached)
         if not usable:
             return None
-        from pydantic_core import from_json
-
         newest = max(usable, key=lambda cached: cached.asked)
         if session is not None:
             session.started_at = newest.asked
@@ -266,8 +264,6 @@ def has_one_user(target: Target) -> bool:
 
 
 def _json(result: dict[str, Any]) -> bytes | None:
-    from pydantic_core import to_json
-
     try:
         return to_json(result)
     except ValueError as error:  # JSON may have characters that UTF-8 cannot encode

@@ -439,8 +439,10 @@ def _perform_request(
             return LateProbeAnswer(probe.late_answer)
         raise
     except ConnectionLost as error:
-        # If the child process exited, it can be started again.
-        return ServerExited(error) if _has_ended(connection) else error
+        ended = connection.close_error is not None or (
+            not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
+        )
+        return ServerExited(error) if ended else error
     except McpError as error:
         return error
     if not isinstance(result, (dict, McpError)):
@@ -457,12 +459,6 @@ def _probe_deadline(connection: Connection, deadline: Deadline, probe_timeout: f
         # handshake is answered. Over HTTP it would be lost: a timeout aborts its exchange there.
         probe_timeout = min(probe_timeout, left / 2)
     return deadline.sooner(probe_timeout)
-
-
-def _has_ended(connection: Connection) -> bool:
-    if connection.close_error is not None:
-        return True
-    return not connection.transport.blocking and connection.wait_closed(_EXIT_NOTICE_SECONDS)
 
 
 # Targets: their labels and transports.

@@ -62,10 +62,7 @@ NO_OFFER = OfferedCapabilities()
 
 
 def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
-    """The capabilities object that declares `offer`, in which no member is that the revision lacks.
-
-    Without `modes`, the revision has no elicitation modes, and elicitation means forms.
-    """
+    """The capabilities object that declares `offer`; without `modes`, elicitation means forms."""
     capabilities: dict[str, Any] = {}
     if offer.roots:
         capabilities["roots"] = {}
@@ -84,10 +81,7 @@ def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str,
 
 
 def check_extensions(given: object) -> dict[str, dict[str, Any]]:
-    """Return a checked copy of the extensions that a program enables: settings by identifier.
-
-    `UsageError` if an identifier has no prefix or is not valid, or settings are no mapping.
-    """
+    """Return a checked copy of the extensions that a program enables: settings by identifier."""
     if not isinstance(given, Mapping):
         raise UsageError(f"extensions is a mapping of identifiers to settings, not {given!r}")
     for identifier, settings in given.items():

@@ -136,10 +136,7 @@ def _answers(
     questions: Mapping[str, InputQuestion],
     rounds: RoundLimit,
 ) -> Steps[dict[str, Any]]:
-    """Have the questions of a result answered; each link is asked for once per call.
-
-    `TooManyRounds` if the server asks again for a link that the person did not agree to.
-    """
+    """Have the questions of a result answered; each link is asked for once per call."""
     links = rounds.links
     answers = links.known_answers(questions)
     if any(answer.get("action") != "accept" for answer in answers.values()):
@@ -162,10 +159,7 @@ def single_exchange(
     *,
     max_rounds: int = MAX_ROUNDS,
 ) -> Steps[dict[str, Any] | InputRound]:
-    """Send a request once and return its result, or the questions of the server.
-
-    A call that becomes a task is polled until it ends; handlers answer the questions of the task.
-    """
+    """Send a request once; return its result, that of its task, or the questions of the server."""
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
     if isinstance(outcome, tasks.TaskState):

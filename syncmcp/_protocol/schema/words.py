@@ -41,15 +41,14 @@ _AT_LEAST: Final = _limit(_NUMBER, lambda value, limit: value >= limit, "is belo
 _AT_MOST: Final = _limit(_NUMBER, lambda value, limit: value <= limit, "is above {}")
 
 
-def _minimum(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
-    # In draft-04 another keyword says whether the limit itself is allowed.
-    word = _ABOVE if schema.get("exclusiveMinimum") is True else _AT_LEAST
-    return word(place, said, value, schema)
+def _bound(exclusive: str, beyond: Word, up_to: Word) -> Word:
+    """A limit that is not allowed itself if another keyword says so, as in draft-04."""
 
+    def word(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
+        limit = beyond if schema.get(exclusive) is True else up_to
+        return limit(place, said, value, schema)
 
-def _maximum(place: Place, said: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Problem]:
-    word = _BELOW if schema.get("exclusiveMaximum") is True else _AT_MOST
-    return word(place, said, value, schema)
+    return word
 
 
 def _is_multiple(value: Any, divisor: Any) -> bool:
@@ -305,8 +304,8 @@ _OWN: Final[Mapping[str, Word]] = {
     "minProperties": _limit(
         dict, lambda names, few: len(names) >= few, "has fewer than {} members"
     ),
-    "maximum": _maximum,
-    "minimum": _minimum,
+    "maximum": _bound("exclusiveMaximum", _BELOW, _AT_MOST),
+    "minimum": _bound("exclusiveMinimum", _ABOVE, _AT_LEAST),
     "exclusiveMaximum": _BELOW,
     "exclusiveMinimum": _ABOVE,
     "multipleOf": _limit(_NUMBER, _is_multiple, "is not a multiple of {}"),
