@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from syncmcp._connection.negotiated import NegotiatedState
     from syncmcp.types import CallToolResult
 
-R = TypeVar("R")
 
 _log = logger("syncmcp.schema")
 

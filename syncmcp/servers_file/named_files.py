@@ -27,6 +27,10 @@ MAX_BYTES: Final = 1024 * 1024 * 1024
 MAX_WORDS: Final = 10_000
 """The most different words and parts of words that are looked up as files, in all directories."""
 
+# The most characters of words and parts of words, also of equal ones; each counts for a few more.
+_MAX_CHARACTERS: Final = 32 * 1024 * 1024
+_WORD: Final = 256
+
 _LONGEST_PATH: Final = 4096
 
 # A path may be a part of a word: --require=PATH, @PATH, file://PATH, PATH:/in/container, and a text
@@ -221,9 +225,11 @@ def _parts(text: str) -> Iterator[str]:
 
 def _distinct(words: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
+    size = 0  # of all: to make equal words takes as long
     for word in filter(None, words):
         found[word] = None
-        if len(found) > MAX_WORDS:
+        size += len(word) + _WORD
+        if len(found) > MAX_WORDS or size > _MAX_CHARACTERS:
             raise _too_many()
     return list(found)
 

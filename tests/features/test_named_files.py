@@ -560,3 +560,12 @@ def test_threads_that_approve_at_once_agree() -> None:
         return one.approved
 
     assert in_threads(*4 * [approve]) == 4 * [True]
+
+
+def test_equal_words_are_bounded_too() -> None:
+    # They are looked up once, but to find them takes as long.
+    repeated = {f"V{number}": "a=b," * 1000 for number in range(50)}
+    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+        entry(program(env=repeated)).review()
+    script = "\n".join(f"cat file{number}.txt | grep x && echo {number}" for number in range(90))
+    assert entry(program("-c", script)).review().files == ()
