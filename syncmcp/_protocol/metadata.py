@@ -174,8 +174,9 @@ def _path(steps: _Steps) -> tuple[str, ...] | None:
     if steps is None:
         return None
     names: list[str] = []
-    while steps:
-        steps, name = steps
+    rest: Any = steps
+    while rest:
+        rest, name = rest
         names.append(name)
     return tuple(reversed(names))
 

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from itertools import islice
 
 TYPE_CHECKING = False  # `typing` and what it imports would take longer than all the rest
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ _PARENT_CHECK = 1.0
 _EXIT_CHECK = 0.02
 
 _CHUNK = 64 * 1024
+
+MAX_HELD = 128
+"""How many processes are held at one time, each by a descriptor; others follow when they ended."""
 
 MAX_ENVIRONMENT = 1024 * 1024
 """How much of the environment of a process is read, in bytes.
@@ -112,9 +116,10 @@ def find(servers: Mapping[str, int]) -> list[Member]:
     """The living processes of servers. The caller closes them.
 
     On Linux these are the processes with the mark of a server, and those in the process group of a
-    server that lives. Not found are processes without the mark in other groups, and those whose
-    environment this process must not read. Elsewhere each process group counts as one process.
-    `servers` has by the mark of a server the id of its process group, 0 if it is not known.
+    server that lives, `MAX_HELD` at most. Not found are processes without the mark in other groups,
+    and those whose environment this process must not read. Elsewhere each process group counts as
+    one process. `servers` has by the mark of a server the id of its process group, 0 if it is not
+    known.
     """
     if sys.platform != "linux":
         members = [Member(-group) for group in servers.values() if group]
@@ -122,7 +127,8 @@ def find(servers: Mapping[str, int]) -> list[Member]:
         marks = [mark.encode() for mark in servers]
         # Once the server has exited, the id of its group may be that of another one.
         groups = {group for group in servers.values() if group and _has_mark(group, marks)}
-        members = [Member(pid) for pid in _pids() if _belongs(pid, marks, groups)]
+        living = (pid for pid in _pids() if _belongs(pid, marks, groups))
+        members = [Member(pid) for pid in islice(living, MAX_HELD)]
     found = []
     for member in members:
         # Before it was held, its id may have been reused.
@@ -176,7 +182,7 @@ def add_descendants(members: list[Member], *roots: int) -> None:
     known = {*tree}
     for parent in tree:  # which grows meanwhile
         for pid in children.get(parent, ()):
-            if pid in known:
+            if pid in known or len(members) >= MAX_HELD:
                 continue
             child = Member(pid)
             # Before it was held, its id may have been reused.

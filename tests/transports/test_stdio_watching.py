@@ -173,6 +173,35 @@ def test_a_process_in_a_session_of_its_own_ends_with_the_server(
 
 
 @pytest.mark.pitfall("7")
+def test_however_many_processes_there_are_few_descriptors_hold_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held, most = set[Any](), 0
+
+    class Counted(_watcher.Member):
+        def __init__(self, pid: int) -> None:
+            nonlocal most
+            super().__init__(pid)
+            held.add(self)
+            most = max(most, len(held))
+
+        def close(self) -> None:
+            super().close()
+            held.discard(self)
+
+    monkeypatch.setattr(_watcher, "Member", Counted)
+    monkeypatch.setattr(_watcher, "MAX_HELD", 2)
+    start, wait = with_daemon(STUBBORN).split("sys.stdin")
+    with running(python(f"{start * 6}sys.stdin{wait}", grace=(PATIENCE, 0.1))) as (_, notes):
+        daemons = [json.loads(frame)["pid"] for frame in notes.wait_frames(6)]
+        assert all(map(is_running, daemons))
+    assert not any(map(is_running, daemons))
+    assert held == set()
+    # Two that descend from the server, and two with its mark.
+    assert 0 < most <= 4
+
+
+@pytest.mark.pitfall("7")
 def test_a_process_without_the_mark_ends_with_the_server_that_is_its_parent() -> None:
     with running(python(with_daemon(STUBBORN, env={}), grace=(PATIENCE, 0.1))) as (_, notes):
         daemon = said(notes)
