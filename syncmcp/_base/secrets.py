@@ -98,8 +98,9 @@ class Secrets:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         # Each value with its forms, once these were needed; those that were sent, the oldest first.
+        # A copy of an object has the same values: their lines are among them, unless too short.
         self._given: dict[str, tuple[str, ...]] = {
-            each: () for value in values if len(value) >= SHORTEST_NAMED for each in _lines(value)
+            value: () for value in values if len(value) >= SHORTEST_NAMED
         }
         self._sent: dict[str, tuple[str, ...]] = {}
         self._sent_characters = 0

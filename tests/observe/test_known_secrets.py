@@ -228,6 +228,21 @@ def test_a_bounded_number_of_sent_values_is_kept_and_the_given_ones_always() -> 
     assert copy.redact("given-value") == "***"
 
 
+def test_a_copy_knows_what_the_original_knows_and_no_more() -> None:
+    """Lines that are too short stay out of it: an empty one would be found everywhere."""
+    secrets = Secrets()
+    secrets.give("first-line\na\n\nthe-last")
+    copy = pickle.loads(pickle.dumps(secrets))
+    assert repr(copy) == repr(secrets) == "<3 secrets>"
+    assert copy.redact("a first-line a the-last") == "a *** a ***"
+    assert Http("https://a.example/?q=first-line%0A%0Athe-last").label == "https://a.example/?q=***"
+
+
+def test_lines_of_secrets_of_a_recording_are_masked_unless_they_are_short(tmp_path: Path) -> None:
+    recording = Recording(Stdio("a", "first-line"), tmp_path / "a", secrets=["first-line\na\n\nb"])
+    assert recording._masks.mask_text("a first-line b") == "a ***2 b"
+
+
 def rpc(id: int, members: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, **members}).encode()
 

@@ -276,7 +276,9 @@ class _SecretMasks:
     ) -> None:
         self._secrets = frozenset(secrets)
         self._more = more
-        self._known = Secrets(self._secrets)
+        self._known = Secrets()
+        for secret in self._secrets:
+            self._known.give(secret)
         if of_target is not None:
             self._known.include(of_target)
         self._numbers: dict[str, int] = {}
