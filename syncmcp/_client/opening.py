@@ -378,8 +378,9 @@ def _variables_hint(command: Stdio, last_words: str) -> str:
     words = frozenset(re.findall(r"\w{3,}", last_words))
     wanted = sorted(words & (os.environ.keys() - given.keys()))
     if wanted:
-        name = wanted[0]
-        return f"; this program has {name}, the server has not: pass it with env={{{name!r}: ...}}"
+        # The server chose these words: they are no advice of ours.
+        names = ", ".join(wanted[:3])
+        return f"; it names {names}, which it was not given: env= passes on what it may know"
     if command.inherit_env == "all":
         return ""
     names = ", ".join(sorted(given)) or "none"
