@@ -7,12 +7,13 @@ sent, whatever that has in it, so that nothing is forgotten here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.approval import ToolCall
 from syncmcp.errors import UsageError
-from syncmcp.types import CreateMessageResult
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
 from syncmcp.ui.calls import arguments_parts
 
 if TYPE_CHECKING:
@@ -22,17 +23,16 @@ if TYPE_CHECKING:
 MOST_SHOWN: Final = 1_000_000
 """The longest text that a person is asked to agree to, in characters."""
 
-# Where contents have base64, which says nothing to a person.
-_BYTES = {"image": "data", "audio": "data"}
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
-def everything(sent: RequestParams | CreateMessageResult | CreateMessageResult) -> str:
+def everything(sent: RequestParams | CreateMessageResult) -> str:
     """All members of a request or an answer as it is sent, by their names.
 
     Each is indented below the one that it belongs to, and so is every line of a text: none passes
     for a member of its own. Of pictures and sounds there is the length alone.
     """
-    return "\n".join(_lines(sent.to_wire(), ""))
+    return "\n".join(_lines(_shown(sent), ""))
 
 
 def check_length(question: Question) -> None:
@@ -46,7 +46,7 @@ def check_length(question: Question) -> None:
         parts = arguments_parts(request)
     else:  # an answer of a model; or a request to one, a form, a link, or the roots
         sent = answer if isinstance(answer, CreateMessageResult) else request
-        parts = _lines(sent.to_wire(), "")
+        parts = _lines(_shown(sent), "")
     length = 0
     for part in parts:  # no further: indentation may make the text far longer than the question
         length += len(part)
@@ -57,14 +57,40 @@ def check_length(question: Question) -> None:
             )
 
 
+def _shown(sent: RequestParams | CreateMessageResult) -> dict[str, Any]:
+    """What is sent, with the lengths of pictures and sounds, whose base64 says nothing to a person.
+
+    Only where a content stands: elsewhere a server could name any text the data of a picture.
+    """
+    wire = sent.to_wire()
+    if isinstance(sent, CreateMessageRequestParams):
+        return {**wire, "messages": [_with_lengths(message) for message in wire["messages"]]}
+    return _with_lengths(wire) if isinstance(sent, CreateMessageResult) else wire
+
+
+def _with_lengths(holder: dict[str, Any]) -> dict[str, Any]:
+    """A message, or the result of a tool within one."""
+    content = holder.get("content")
+    if isinstance(content, list):
+        return {**holder, "content": [_block(each) for each in content]}
+    return {**holder, "content": _block(content)} if "content" in holder else holder
+
+
+def _block(block: Any) -> Any:
+    if not isinstance(block, dict):
+        return block
+    kind, data = block.get("type"), block.get("data")
+    if kind == "tool_result":
+        return _with_lengths(block)
+    if kind in ("image", "audio") and isinstance(data, str) and _BASE64.fullmatch(data):
+        return {**block, "data": f"({len(data):,} characters of base64)"}
+    return block
+
+
 def _lines(value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, Mapping) and value:
-        hidden = _BYTES.get(str(value.get("type")))
         for name, member in value.items():
-            shown = member
-            if name == hidden and isinstance(member, str):
-                shown = f"({len(member):,} characters of base64)"
-            yield from _member(f"{indent}{json.dumps(name, ensure_ascii=False)}:", shown, indent)
+            yield from _member(f"{indent}{json.dumps(name, ensure_ascii=False)}:", member, indent)
     elif isinstance(value, list) and value:
         for number, item in enumerate(value, 1):
             yield from _member(f"{indent}{number} of {len(value)}:", item, indent)
