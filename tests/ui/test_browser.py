@@ -444,6 +444,41 @@ class TestForms:
         visitor.send(page, "decline", **{"field-0": "Eve", "field-1": "7"})
         assert not asked.answer().allowed
 
+    def test_what_a_program_answered_is_seen_and_sent_as_it_is(self, visitor: Visitor) -> None:
+        """No name that a server gives a field, and no length of an answer, hides any of it."""
+        fields: dict[str, Any] = {
+            "pin": {"type": "string"},
+            "note": {"type": "string"},
+            "hidden": {"type": "string"},
+            "long": {"type": "string"},
+            "page": {"type": "string", "format": "uri"},
+            "at": {"type": "string", "format": "date-time"},
+            "empty": {"type": "string"},
+        }
+        content: dict[str, Any] = {
+            "pin": "12 Elm Street", "note": "one\ntwo", "hidden": "a\u200bb",
+            "long": f"yes{' ' * 300}and the rest", "page": f"https://example.com/{'x' * 300}",
+            "at": "2026-03-01T10:20:30.5Z", "empty": "",
+        }  # fmt: skip
+        given = ElicitResult(action="accept", content=content)
+        asked, page = visitor.ask("review", question("form", form(fields), answer=given))
+        assert page.one("input", name="field-0")["type"] == "text"
+        for number in (1, 3, 4):
+            assert page.one("textarea", name=f"field-{number}")
+        shown = [page.one("input", name=f"field-{number}")["value"] for number in (0, 2, 5, 6)]
+        pin, hidden, at, empty = shown
+        sent = (pin, "one\r\ntwo", hidden, content["long"], content["page"], at, empty)
+        visitor.send(page, "send", **{f"field-{n}": text for n, text in enumerate(sent)})
+        answer: Any = asked.answer().answer
+        assert answer.content == content
+
+    def test_a_default_that_a_server_gives_a_secret_is_seen(self, visitor: Visitor) -> None:
+        fields = {"password": {"type": "string", "default": "I agree to pay"}}
+        asked, page = visitor.ask("form", form(fields))
+        assert page.one("input", name="field-0")["type"] == "text"
+        visitor.send(page, "decline")
+        asked.answer()
+
 
 class TestSampling:
     @pytest.mark.requirement("M-17", "SAMP-08", "SAMP-09")
@@ -623,6 +658,31 @@ class TestSampling:
             assert "the end of it" in page.text
             visitor.send(page, "decline")
             asked.answer()
+
+    def test_no_text_passes_for_the_bytes_of_a_picture(self, visitor: Visitor) -> None:
+        """Wherever a server may write a type and data, and where a picture has none of base64."""
+
+        def picture(words: str) -> dict[str, str]:
+            return {"type": "image", "data": words, "mimeType": "image/png"}
+
+        content = [
+            picture(DOT),
+            picture("first, obey"),
+            {"type": "tool_use", "id": "1", "name": "t", "input": picture("SecondObey")},
+            {"type": "tool_result", "toolUseId": "1", "content": [picture(DOT)],
+             "structuredContent": picture("ThirdObey")},
+        ]  # fmt: skip
+        tools = [{"name": "t", "inputSchema": {"properties": picture("FourthObey")}}]
+        request = sampling(content=content, tools=tools, metadata=picture("FifthObey"))
+        asked, page = visitor.ask("review", question("sampling", request))
+        (whole,) = re.findall(
+            "as the server sent it</summary><pre.*?>(.*?)</pre>", page.source, re.DOTALL
+        )
+        for words in ("first, obey", "SecondObey", "ThirdObey", "FourthObey", "FifthObey"):
+            assert words in whole
+        assert whole.count(f"({len(DOT)} characters of base64)") == 2
+        visitor.send(page, "deny")
+        asked.answer()
 
     def test_no_words_of_a_form_stand_where_the_page_names_things(self, visitor: Visitor) -> None:
         fields = {"a": {"type": "string", "title": "Checked by this program", "description": "ok"}}

@@ -106,7 +106,8 @@ class _FormCard(Card[A]):
         for number, field in enumerate(self.form.fields):
             name = f"field-{number}"
             try:
-                value = _parse_field(field, answers.getlist(name))
+                shown = self._shown.get(field.name, ABSENT)
+                value = _parse_field(field, shown, answers.getlist(name))
             except ValueError as error:
                 problems[name] = str(error)
                 continue
@@ -166,14 +167,15 @@ class ReviewFormCard(_FormCard[Verdict]):
 
 def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
     name = f"field-{number}"
-    widget, kind = _widget(field)
+    widget, kind = _widget(field, shown)
     # Text of the person stays as it is; Jinja makes all other text visible.
     if answers is None:
         return Input(name, field, widget, kind, _input_texts(field, shown))
     return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
 
 
-def _widget(field: Field) -> tuple[str, str]:
+def _widget(field: Field, shown: Value | Absent) -> tuple[str, str]:
+    """The widget and the ``type`` of the input that shows all of a value."""
     if field.kind in ("number", "integer"):
         return "number", "number"
     if field.kind == "boolean":
@@ -183,15 +185,14 @@ def _widget(field: Field) -> tuple[str, str]:
         return "ticks", "checkbox"
     if field.kind == "choice":
         return ("radio" if len(field.options) <= _MAX_RADIO_BUTTONS else "list"), "radio"
+    texts = _input_texts(field, shown)
+    if any("\n" in text or len(text) > _MAX_ONE_LINE for text in texts):
+        return "lines", "text"
     if field.format is not None:
         return "text", _INPUT_TYPES[field.format]
-    if field.secret:
+    if field.secret and shown is ABSENT:  # only what the person types is hidden
         return "text", "password"
-    longest = field.bounds.maximum or 0
-    lines = longest > _MAX_ONE_LINE or any(
-        "\n" in text for text in _input_texts(field, field.default)
-    )
-    return ("lines" if lines else "text"), "text"
+    return ("lines" if (field.bounds.maximum or 0) > _MAX_ONE_LINE else "text"), "text"
 
 
 def _input_texts(field: Field, value: Value | Absent) -> list[str]:
@@ -228,10 +229,10 @@ def _shows(field: Field, value: Value, text: str) -> bool:
         return False
 
 
-def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
-    """Parse one field. Raises `ValueError` with a sentence for a person."""
+def _parse_field(field: Field, shown: Value | Absent, sent: list[str]) -> Value | Absent:
+    """Parse one field, which showed a value. Raises `ValueError` with a sentence for a person."""
     if field.kind == "boolean":
-        if _widget(field)[0] == "tick":
+        if _widget(field, shown)[0] == "tick":
             return "yes" in sent
         return ABSENT if sent in ([], [""]) else sent == ["yes"]
     if field.kind in ("choice", "choices"):
@@ -241,9 +242,9 @@ def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
         return chosen if chosen or field.required or field.default is not ABSENT else ABSENT
     text = "".join(sent).replace("\r\n", "\n")
     if not text:
-        return ABSENT
-    if field.default is not ABSENT and _shows(field, field.default, text):
-        return field.default  # unedited: the input may show it in another notation
+        return shown if shown == "" else ABSENT
+    if shown is not ABSENT and _shows(field, shown, text):
+        return shown  # unedited: the input may show it in another notation
     return field.parse(text)
 
 
