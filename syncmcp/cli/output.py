@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from syncmcp._base.text import several_lines
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -218,12 +219,16 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def explain(error: BaseException) -> None:
-    """Print an error on stderr in words: what happened, the server's last words, what to do."""
+    """Print an error on stderr in words: what happened, the server's last words, what to do.
+
+    A server may have written the message, and named what the hint names: only the first line of
+    each looks like one of the command's own.
+    """
     facts = describe(error)
     console = console_for(sys.stderr)
 
     def line(text: str, style: str = "") -> None:
-        console.print(Text(visible(text, lines=True), style), soft_wrap=True)
+        console.print(Text(several_lines(text), style), soft_wrap=True)
 
     about = " ".join(str(facts[name]) for name in ("code", "status") if name in facts)
     console.print(Text("error: ", "bold red"), end="")

@@ -67,7 +67,9 @@ def parse_arguments(
 
 def _converted(text: str, schema: Mapping[str, Any]) -> Any:
     kinds = schema.get("type")
-    if kinds is None or "string" in ([kinds] if isinstance(kinds, str) else kinds):
+    if isinstance(kinds, str):
+        kinds = [kinds]
+    if not isinstance(kinds, list) or "string" in kinds:
         return text
     try:
         return json.loads(text, parse_constant=_reject_constant)

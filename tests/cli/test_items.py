@@ -86,3 +86,8 @@ def test_all_arguments_can_be_one_object(tmp_path: Path) -> None:
     )
     with pytest.raises(CommandError, match="no JSON object"):
         parsing.parse_object("[1]")
+
+
+@pytest.mark.parametrize("kind", [5, True, 1.5, {"type": "integer"}])
+def test_a_type_that_is_none_leaves_a_text_as_it_is(kind: object) -> None:
+    assert parsing.parse_arguments(["a=1"], {"a": {"type": kind}}) == {"a": "1"}
