@@ -1,8 +1,8 @@
 r"""A text with its escapes undone, and where each character of it stands in the text itself.
 
 A server may write the same text in many ways: JSON may escape any character, JSON in JSON does so
-twice, Python writes ``\xe9``, and a URL ``%C3%A9``. To undo what there is takes less time and
-memory than to search for each way.
+twice, Python writes ``\xe9``, a URL ``%C3%A9``, and a URL in a URL ``%25C3%25A9``. To undo what
+there is takes less time and memory than to search for each way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# How deep JSON in JSON is read.
+# How deep JSON in JSON, a URL in a URL, or one in the other is read.
 _DEPTH = 2
 
 _LETTERS = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
@@ -89,6 +89,11 @@ class Reading:
         # when they are needed: few texts have a secret.
         self._places: tuple[list[int], list[int]] | None = None
 
+    @property
+    def differs(self) -> bool:
+        """Whether anything was undone or left out."""
+        return self._of is None or self.text != self._of.text
+
     def place(self, position: int) -> int:
         """Where a position in `text` is in the text that nothing was undone in."""
         if self._of is None:
@@ -119,12 +124,14 @@ def readings(text: str, *, ends_cut: bool = False) -> Iterator[Reading]:
         text: Any text.
         ends_cut: The text may end within an escape, which is then left out.
     """
-    plain = read = Reading(text)
-    yield plain
+    found = [Reading(text)]
+    yield found[0]
     for _ in range(_DEPTH):
-        if _BACKSLASH.mark not in read.text:
-            break
-        read = read.undone(_BACKSLASH, ends_cut=ends_cut)
-        yield read
-    if _PERCENT.mark in text:
-        yield plain.undone(_PERCENT, ends_cut=ends_cut)
+        undone = [
+            read.undone(escapes, ends_cut=ends_cut)
+            for read in found
+            for escapes in (_BACKSLASH, _PERCENT)
+            if escapes.mark in read.text
+        ]
+        found = [read for read in undone if read.differs]
+        yield from found

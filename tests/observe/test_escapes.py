@@ -28,9 +28,13 @@ def texts(text: str, *, ends_cut: bool = False) -> list[str]:
         (r"a\u0041\x42\U00000043\n\/\"\qd", ['aABC\n/"qd']),
         (r"\ud83d\ude00-\ud83d", ["\U0001f600-\ud83d"]),
         (r"\\u0041", [r"\u0041", "A"]),
+        ("%2541", ["%41", "A"]),
+        ("%5cu0041", [r"\u0041", "A"]),
+        (r"\u002541", ["%41", "A"]),
         (r"\UFFFFFFFF \u12 \x1 \ ", ["\ufffd u12 x1  "]),
         ("a%41%c3%BC%ff%4", ["aA\u00fc\ufffd%4"]),
-        ("\\", ["\\", "\\"]),
+        ("\\", []),
+        ("%", []),
     ],
 )
 def test_escapes_are_undone(text: str, read: list[str]) -> None:
@@ -69,6 +73,9 @@ def test_a_cut_within_an_escape_shows_no_part_of_a_secret(form: str, secret: str
         "".join(f"\\u{ord(one):04x}" for one in TOKEN),
         "".join(f"%{ord(one):02x}" for one in TOKEN),
         "".join(f"\\\\x{ord(one):02x}" for one in TOKEN),
+        "".join(f"%25{ord(one):02x}" for one in TOKEN),  # a URL in a URL
+        "".join(f"%5Cu{ord(one):04x}" for one in TOKEN),  # JSON in a URL
+        "".join(f"\\u0025{ord(one):02x}" for one in TOKEN),  # a URL in JSON
         TOKEN.replace("e", r"\u0065").replace("k", r"\x6b"),
     ],
 )
