@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -288,16 +289,26 @@ def show_help(context: typer.Context) -> None:
         raise typer.Exit(Exit.USAGE)
 
 
-# Progress of a call, as a bar on stderr.
+# Progress of a call, as a bar on stderr, and what a server says beside its answers.
 
 
 _MAX_LABEL = 60
+
+# The lines of a server that are kept while a question is on the terminal, and the most of each.
+_MOST_KEPT = 100
+_MAX_KEPT = 4_000
+
+
+def print_line(words: str) -> None:
+    """Print a line of a server on stderr."""
+    print(visible(words), file=sys.stderr, flush=True)
 
 
 class ProgressBar:
     """A transient progress bar, drawn from the first progress notification on.
 
     Notifications arrive on a pool thread; the bar is suspended while a question is on the terminal.
+    So are lines of the server, which could pass for a part of the question.
     """
 
     def __init__(self) -> None:
@@ -306,6 +317,16 @@ class ProgressBar:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._suspended = False
+        self._kept = deque[str](maxlen=_MOST_KEPT)
+
+    def line(self, words: str) -> None:
+        """Print a line of a server; after the question, if one is on the terminal."""
+        with self._lock:
+            if self._suspended:
+                self._kept.append(shorten(words, _MAX_KEPT))
+                return
+            self.hide()
+            print_line(words)
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Draw the progress that a server reported; see `ProgressHandler`."""
@@ -338,7 +359,7 @@ class ProgressBar:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Hide the bar and ignore notifications meanwhile."""
+        """Hide the bar and ignore notifications meanwhile; keep the last lines of the server."""
         with self._lock:
             self.hide()
             self._suspended = True
@@ -347,3 +368,5 @@ class ProgressBar:
         finally:
             with self._lock:
                 self._suspended = False
+                while self._kept:
+                    print_line(self._kept.popleft())

@@ -20,7 +20,6 @@ from syncmcp.cli.output import CommandError
 from syncmcp.cli.state import load_roots, read_server_files, stored_login
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
-from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from syncmcp.llm import ModelSampling
@@ -179,15 +178,10 @@ def stdio_target(
     *,
     env: Iterable[str] = (),
     cwd: Path | None = None,
-    verbose: bool = False,
+    stderr: Callable[[str], None] | str = "log",
 ) -> Stdio:
     """The server that a command starts; `env` has variables as ``NAME=value``."""
-    stderr: Callable[[str], None] | str = _print_stderr if verbose else "log"
     return Stdio(*command, env=dict(_parse_variable(word) for word in env), cwd=cwd, stderr=stderr)
-
-
-def _print_stderr(line: str) -> None:
-    print(visible(line), file=sys.stderr)
 
 
 def _parse_header(word: str) -> tuple[str, str]:

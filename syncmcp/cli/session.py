@@ -29,7 +29,7 @@ from syncmcp._client.client import Client, Target
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.revisions import Mode
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json
+from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json, print_line
 from syncmcp.cli.parsing import (
     Settings,
     complete_servers,
@@ -44,7 +44,6 @@ from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
-from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from syncmcp.ui.terminal import Terminal
@@ -158,8 +157,9 @@ class Session:
             raise CommandError("there is no server behind a recording")
         self._check_options()
         if self._command:
+            stderr: Callable[[str], None] | str = self._print_line if settings.verbose else "log"
             return stdio_target(
-                self._command, env=settings.env or (), cwd=settings.cwd, verbose=settings.verbose
+                self._command, env=settings.env or (), cwd=settings.cwd, stderr=stderr
             ), {}
         if is_url(self._target):
             headers = list(settings.header or ())
@@ -209,7 +209,7 @@ class Session:
             sampling=model if person is not None or settings.yes else None,
             roots=roots if roots.list() else None,
             approval=approval,
-            on_log=_print_log if settings.verbose else None,
+            on_log=self._print_log if settings.verbose else None,
             **options,
         )
 
@@ -267,11 +267,17 @@ class Session:
             )
         self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
 
+    def _print_log(self, params: LoggingMessageNotificationParams) -> None:
+        said = params.data if isinstance(params.data, str) else as_json(params.data)
+        where = f" {params.logger}" if params.logger else ""
+        self._print_line(f"[{params.level}{where}] {said}")
 
-def _print_log(params: LoggingMessageNotificationParams) -> None:
-    said = params.data if isinstance(params.data, str) else as_json(params.data)
-    where = f" {params.logger}" if params.logger else ""
-    print(visible(f"[{params.level}{where}] {said}"), file=sys.stderr)
+    def _print_line(self, words: str) -> None:
+        """Print a line of the server, which must not appear within a question to the person."""
+        if self.person is None:
+            print_line(words)
+        else:
+            self.person.bar.line(words)
 
 
 # The parsers of commands that speak to a server, and the decorator that gives them a session.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp.cli import parsing
+from syncmcp.cli import parsing, session
 from syncmcp.testing import Server, ToolContext, serve_http
-from syncmcp.types import CallToolResult, ListToolsResult
+from syncmcp.types import CallToolResult, ListToolsResult, LoggingMessageNotificationParams
 from tests.cli.running import Command
 
 
@@ -318,3 +319,28 @@ def test_versions_and_help_need_nothing(command: Command) -> None:
     assert command().code == command("auth").code == command("roots").code == 2
     assert "Usage: syncmcp" in command("--help").out
     assert command("roots", "--help").code == 0
+
+
+def test_no_line_of_a_server_appears_within_a_question(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --verbose: its stderr and its log could pass for what is asked."""
+
+    def options_of(target: object, **options: Any) -> Any:
+        return target, options
+
+    person = session.Person()
+    monkeypatch.setattr(session, "person_at_terminal", lambda: person)
+    monkeypatch.setattr(session, "Client", options_of)
+    with session.Session(parsing.Settings(verbose=True), "COMMAND", ["server"]) as asking:
+        made: Any = asking.make_client()
+    target, options = made
+    logged = LoggingMessageNotificationParams(level="info", data="logged")
+    target.stderr("before")
+    with person.bar.suspended():
+        target.stderr("within\x1b[2J")
+        options["on_log"](logged)
+        assert capsys.readouterr().err == "before\n"
+    assert capsys.readouterr().err == "within\u241b[2J\n[info] logged\n"
+    target.stderr("after")
+    assert capsys.readouterr().err == "after\n"
