@@ -120,6 +120,14 @@ def whole(text: str, limit: int) -> str:
     return repr(text) if len(text) <= limit else "(too long to be shown)"
 
 
+def cut(text: str, limit: int = 60) -> str:
+    """Return a short text of a server, and of a longer one the beginning, up to a space.
+
+    No part of a word is left: secrets are found by their whole values, later.
+    """
+    return text if len(text) <= limit else f"{text[:limit].rpartition(' ')[0]}..."
+
+
 # Everything before the last @: behind the scheme, or behind nothing where there is a colon.
 _USERINFO = re.compile(r"(?<=://).*@|^(?!.*://).*:.*@", re.DOTALL)
 
@@ -269,4 +277,4 @@ def first_problem(error: Any) -> str:
         return f"{number:,} problems"
     problem = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(map(str, problem["loc"]))  # with keys that the server chose
-    return f"{place[:_LONGEST_PLACE]}: {problem['msg']}"
+    return f"{cut(place, _LONGEST_PLACE)}: {problem['msg']}"

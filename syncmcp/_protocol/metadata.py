@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
+from syncmcp._base.text import cut
 from syncmcp.errors import UsageError
 
 # Trace context in `_meta` (spec: 2026-07-28, basic, "OpenTelemetry trace context"; SEP-414).
@@ -223,8 +224,7 @@ def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeade
 
 
 def _shown(name: object) -> str:
-    text = repr(name)
-    return text if len(text) <= 80 else text[:80] + "..."
+    return cut(repr(name), 80)
 
 
 def header_values(

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.text import shorten, visible
+from syncmcp._base.text import cut, visible
 from syncmcp.errors import McpError, UsageError
 from syncmcp.handlers.context import ConnectedServer
 
@@ -79,7 +79,7 @@ class LeftOut(NamedTuple):
 
     def __str__(self) -> str:
         what = one_of(self.kind)
-        return f"the {what} {visible(shorten(self.name, _SHOWN))!r} is left out: {self.reason}"
+        return f"the {what} {visible(cut(self.name, _SHOWN))!r} is left out: {self.reason}"
 
 
 class Assignment:

@@ -17,6 +17,7 @@ from typing import Any, Final, cast, get_args
 from typing_extensions import Self
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.text import cut
 from syncmcp.errors import UsageError
 from syncmcp.handlers.form_fields import (
     ABSENT,
@@ -356,7 +357,7 @@ def _unsupported(name: str | None, reason: str) -> UnsupportedForm:
 
 
 def _quoted(value: object) -> str:
-    """A server's value for a message: on one line and shortened; only the type if it is nested."""
+    """A server's value for a message: on one line and cut; only the type if it is nested."""
     if not isinstance(value, str):
         return f"a value of type {type(value).__name__!r}"
-    return repr(value if len(value) <= 60 else f"{value[:57]}...")
+    return repr(cut(value))

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
+from syncmcp._base.text import cut
 from syncmcp.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
@@ -284,7 +285,8 @@ def _members(node: Node) -> dict[str, Node]:
 
 def _child_path(where: str, key: str) -> str:
     # Shortened, because a server may send keys of any length.
-    return f"{where}.{key[:60]!r}" if where else repr(key[:60])
+    shown = repr(cut(key))
+    return f"{where}.{shown}" if where else shown
 
 
 def _readings(node: Node) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pydantic
 import pytest
 from requests import PreparedRequest, Response
 from requests.auth import AuthBase
@@ -16,6 +17,7 @@ from requests.auth import AuthBase
 import syncmcp
 from syncmcp import Client, ClientGroup, Http, McpError, servers_file
 from syncmcp._base.secrets import MOST_SENT, Secrets
+from syncmcp._base.text import first_problem
 from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp.errors import ConnectFailed
 from syncmcp.testing import Recording, ScriptedPeer, Server, serve_http
@@ -72,6 +74,40 @@ def test_a_tool_that_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
         shown = shown_by(use, caplog)
     assert TOKEN not in shown
     assert shown.count("is left out") == 3
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_name_is_cut_within_a_secret(width: int, caplog: pytest.LogCaptureFixture) -> None:
+    """All of it would be masked, but a part of it would not be found."""
+    name = "x" * (width - 10) + TOKEN
+    schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": f"{name}("}}}
+    server = Server("one")
+    server.add_tool(lambda a: 1, name="tool", input_schema=schema)
+    for number in range(2):
+        server.add_tool(lambda: 1, name=f"{name}{number}")
+    output = {"type": "object", "required": [name]}
+    result = {"content": [], "structuredContent": {}}
+    server.add_tool(lambda: result, name="wrong", output_schema=output)
+
+    def use() -> None:
+        with syncmcp.connect(target(http.url), mode=NEW) as client:
+            client.list_tools()
+            client.call_tool("wrong")
+
+    with serve_http(server) as http:
+        shown = shown_by(use, caplog)
+        with ClientGroup({"a": target(http.url)}, name_hook=lambda name, server: "same"):
+            shown += caplog.text
+    assert "is no HTTP token" in shown
+    assert "its key" in shown
+    assert "lacks" in shown
+    assert TOKEN[:5] not in shown
+
+
+def test_the_place_of_a_problem_is_not_cut_within_a_secret() -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(dict[str, int]).validate_python({"x" * 190 + TOKEN: ""})
+    assert TOKEN[:4] not in Secrets([TOKEN]).mask(first_problem(caught.value))
 
 
 @pytest.mark.parametrize("place", ["input", "output", "log"])

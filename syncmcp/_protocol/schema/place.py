@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
+from syncmcp._base.text import cut
 from syncmcp._protocol.schema.patterns import Pattern
 from syncmcp.errors import UnsupportedSchema
 
@@ -34,8 +35,6 @@ MEMBERS: Final = 16
 # The steps of creating a place, and of resolving a reference.
 _PLACE: Final = 10
 _LOOK_UP: Final = 40
-
-_LONGEST_NAME: Final = 60
 
 
 class Problem:
@@ -62,11 +61,6 @@ class Problem:
         names = [quoted(name) if isinstance(name, str) else name for name in self.path]
         place = "".join(f"[{name}]" for name in names)
         return f"{place} {self.message}" if place else self.message
-
-
-def cut(text: str) -> str:
-    """A text from a server, short enough for a message."""
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
 def quoted(name: str) -> str:

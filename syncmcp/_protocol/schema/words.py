@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsonschema import Draft202012Validator
 
-from syncmcp._protocol.schema.place import MEMBERS, Place, Problem, Word, cut, identity, quoted
+from syncmcp._base.text import cut
+from syncmcp._protocol.schema.place import MEMBERS, Place, Problem, Word, identity, quoted
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
