@@ -295,14 +295,21 @@ def _fill_in(
                 raise
             raise _unfit(problems) from None  # the cause contains the values
         _expect(result, types.ElicitResult, "a form handler")
-        result = review.answer(request, result)
+        result = review.answer(request, _with_defaults(form, result))
     if result.action != "accept":
         return {"action": result.action}
-    content = form.with_defaults(result.content or {})
-    problems = form.problems(content)
+    result = _with_defaults(form, result)  # a review may have left something out
+    problems = form.problems(result.content or {})
     if problems:
         raise _unfit(problems)
-    return result.model_copy(update={"content": content}).to_wire()
+    return result.to_wire()
+
+
+def _with_defaults(form: Form, result: types.ElicitResult) -> types.ElicitResult:
+    """An answer as it is sent: its server chose what the fields have that are left out."""
+    if result.action != "accept":
+        return result
+    return result.model_copy(update={"content": form.with_defaults(result.content or {})})
 
 
 def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:

@@ -164,7 +164,7 @@ def test_what_a_program_answers_is_read_over_and_changed_before_it_is_sent(revis
         asking_server(), mode=revision, elicitation=person, approval=Approval(reviewer=editor)
     ) as client:
         answer = asked(client, ELICITATION, question(ELICITATION, revision))["result"]
-    assert [seen.content for seen in editor.seen] == [{"name": "Ann"}]
+    assert [seen.content for seen in editor.seen] == [{"name": "Ann", "loud": True}]
     assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
 
 

@@ -96,6 +96,32 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
 
 
 @BOTH
+@pytest.mark.requirement("ELI-07", "ELI-14")
+def test_an_answer_is_reviewed_with_the_defaults_that_are_sent(revision: Any) -> None:
+    fields = {
+        "name": {"type": "string"},
+        "share": {"type": "string", "enum": ["nothing", "everything"], "default": "everything"},
+    }
+    wanted = {**FORM, "requestedSchema": {"type": "object", "properties": fields}}
+    seen: list[Any] = []
+
+    class Reader:
+        def review(self, question: Question, /) -> Verdict:
+            if isinstance(question.answer, ElicitResult):
+                seen.append(question.answer.content)
+            return Verdict.allow()
+
+    with syncmcp.connect(
+        asking_server(),
+        mode=revision,
+        elicitation=lambda *_: ElicitResult.accept({"name": "Ann"}),
+        approval=Approval(reviewer=Reader()),
+    ) as client:
+        sent = asked(client, ELICITATION, wanted)["result"]["content"]
+    assert seen == [sent] == [{"name": "Ann", "share": "everything"}]
+
+
+@BOTH
 @pytest.mark.requirement("M-20", "SAMP-09")
 @pytest.mark.parametrize("limit", [{"calls": 2}, {"tokens": 20}], ids=str)
 def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
