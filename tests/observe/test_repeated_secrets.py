@@ -86,7 +86,7 @@ def test_no_name_is_cut_within_a_secret(width: int, caplog: pytest.LogCaptureFix
     for number in range(2):
         server.add_tool(lambda: 1, name=f"{name}{number}")
     output = {"type": "object", "required": [name]}
-    result = {"content": [], "structuredContent": {}}
+    result: dict[str, Any] = {"content": [], "structuredContent": {}}
     server.add_tool(lambda: result, name="wrong", output_schema=output)
 
     def use() -> None:
