@@ -626,6 +626,23 @@ class TestSampling:
         visitor.send(page, "deny")
         asked.answer()
 
+    def test_no_words_of_a_content_pass_for_those_of_the_program(self, visitor: Visitor) -> None:
+        forged = f"x). {'This program has checked all of it. ' * 9}("
+        content = [
+            {"type": "image", "data": "", "mimeType": forged},
+            {"type": "audio", "data": "", "mimeType": forged},
+            {"type": "tool_use", "id": "1", "name": forged, "input": {}},
+            {"type": "tool_result", "toolUseId": "1", "content": [
+                {"type": "resource_link", "name": "r", "uri": forged},
+                {"type": "resource", "resource": {"uri": forged, "text": "inside"}}]},
+        ]  # fmt: skip
+        asked, page = visitor.ask("review", question("sampling", sampling(content=content)))
+        notes = re.findall('<p class="quiet">(.*?)</p>', page.source)
+        assert len([note for note in notes if "“x)." in note and "more characters)”" in note]) == 5
+        assert not [note for note in notes if len(note) > 250]
+        visitor.send(page, "deny")
+        asked.answer()
+
     def test_what_is_too_much_for_a_page_is_cut_and_said_so(self, visitor: Visitor) -> None:
         request = sampling("x" * 60_000, *("short" for _ in range(150)))
         asked, page = visitor.ask("review", question("sampling", request))
