@@ -89,11 +89,6 @@ class Reading:
         # when they are needed: few texts have a secret.
         self._places: tuple[list[int], list[int]] | None = None
 
-    @property
-    def differs(self) -> bool:
-        """Whether anything was undone or left out."""
-        return self._of is None or self.text != self._of.text
-
     def place(self, position: int) -> int:
         """Where a position in `text` is in the text that nothing was undone in."""
         if self._of is None:
@@ -124,14 +119,13 @@ def readings(text: str, *, ends_cut: bool = False) -> Iterator[Reading]:
         text: Any text.
         ends_cut: The text may end within an escape, which is then left out.
     """
-    found = [Reading(text)]
-    yield found[0]
-    for _ in range(_DEPTH):
-        undone = [
-            read.undone(escapes, ends_cut=ends_cut)
-            for read in found
-            for escapes in (_BACKSLASH, _PERCENT)
-            if escapes.mark in read.text
-        ]
-        found = [read for read in undone if read.differs]
-        yield from found
+    yield from _readings(Reading(text), _DEPTH, ends_cut=ends_cut)
+
+
+def _readings(reading: Reading, depth: int, *, ends_cut: bool) -> Iterator[Reading]:
+    yield reading
+    for escapes in (_BACKSLASH, _PERCENT) if depth else ():
+        if escapes.mark in reading.text:
+            undone = reading.undone(escapes, ends_cut=ends_cut)
+            if undone.text != reading.text:
+                yield from _readings(undone, depth - 1, ends_cut=ends_cut)
