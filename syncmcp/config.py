@@ -132,8 +132,9 @@ class Http:
         headers: Sent with every request: a mapping, or a function without arguments that returns
             one. The function runs on the thread that sends. A client copies a mapping when it is
             made, and sends no later changes.
-        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. For one that expires use
-            `syncmcp.auth.Bearer` with a function, or `OAuth`.
+        token: A bearer token, sent as ``Authorization: Bearer TOKEN``. Not beside what may replace
+            it: `auth`, that of `session`, the same header, or a function for headers. For one that
+            expires use `syncmcp.auth.Bearer` with a function, or `OAuth`.
         auth: A `requests` authentication object, such as those of `syncmcp.auth`, or a pair of
             user name and password. `~/.netrc` is never read.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
@@ -181,7 +182,8 @@ class Http:
         if transport not in ("auto", "streamable", "sse"):
             raise UsageError(f"transport is 'auto', 'streamable' or 'sse', not {transport!r}")
         if token is not None:
-            headers = _with_token(token, headers, auth)
+            other = auth is not None or getattr(session, "auth", None) is not None
+            headers = _with_token(token, headers, other)
         if headers is not None and not callable(headers):
             check_headers(headers, "headers")
         if auth is not None and not callable(auth) and not _is_pair(auth):
@@ -246,12 +248,14 @@ class Http:
         return found
 
 
-def _with_token(token: object, headers: Headers | None, auth: object) -> Mapping[str, str]:
+def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[str, str]:
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise UsageError("token must be a str of visible ASCII characters")  # not quoted: a secret
-    if auth is not None or callable(headers):
+    given = {} if headers is None or callable(headers) else headers
+    check_headers(given, "headers")
+    if other or callable(headers) or "authorization" in map(str.lower, given):
         raise UsageError("token= is for a header of its own; give it by auth= or by headers= alone")
-    return {**(headers or {}), "Authorization": f"Bearer {token}"}
+    return {**given, "Authorization": f"Bearer {token}"}
 
 
 def _token(option: str, value: object) -> str | None:

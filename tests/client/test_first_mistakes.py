@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 
 import syncmcp
 from syncmcp import ClosedError, ConnectFailed, InvalidParams, UsageError
@@ -164,6 +165,13 @@ def test_a_callback_of_one_call_is_refused_when_it_is_given() -> None:
         assert client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda *all: None).ok
 
 
+def signed_in_session() -> requests.Session:
+    """It would replace the header of each request."""
+    session = requests.Session()
+    session.auth = ("me", "word")
+    return session
+
+
 def test_a_bearer_token_is_one_word() -> None:
     target = syncmcp.Http("https://example.com/mcp", token="abc123")
     assert target.headers == {"Authorization": "Bearer abc123"}
@@ -175,7 +183,15 @@ def test_a_bearer_token_is_one_word() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"token": "two words"}, {"token": 7}, {"token": ""}, {"token": "t", "auth": ("me", "word")}],
+    [
+        {"token": "two words"},
+        {"token": 7},
+        {"token": ""},
+        {"token": "t", "auth": ("me", "word")},
+        {"token": "t", "headers": {"authorization": "Bearer another"}},
+        {"token": "t", "headers": [("X-Team", "7")]},
+        {"token": "t", "session": signed_in_session()},
+    ],
 )
 def test_a_token_that_cannot_be_one_is_refused_without_being_quoted(options: Any) -> None:
     with pytest.raises(UsageError) as raised:
