@@ -128,17 +128,19 @@ def cut(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit].rpartition(' ')[0]}..."
 
 
-# Everything before the last @: behind the scheme, or behind nothing where there is a colon.
-_USERINFO = re.compile(r"(?<=://).*@|^(?!.*://).*:.*@", re.DOTALL)
-
-
 def redact_url(url: str) -> str:
     """Do what `redact` does for a text that should be one URL, and may be none.
 
     User and password end at its last ``@``, also if the characters ``/``, ``?`` and ``#`` in a
     password are not encoded, so that the text can be read in another way.
     """
-    return redact(_USERINFO.sub(MASK + "@", url, count=1))
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    userinfo, at, place = rest.rpartition("@")
+    if at and (mark or ":" in userinfo):
+        url = f"{scheme}{mark}{MASK}@{place}"
+    return redact(url)
 
 
 _CONTROL_PICTURES = 0x2400

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncmcp import Http, Stdio
 from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MASK, MOST_QUOTED, quote, redact
+from syncmcp._base.text import MASK, MOST_QUOTED, quote, redact, redact_url
 
 CANARY = "c4nary-5ECRET"
 
@@ -219,6 +219,13 @@ def test_long_text_is_read_in_one_go(unit: str) -> None:
     redact(unit * (65_536 // len(unit)))
     # Seconds; usually a quarter of one. Trying again from every place takes minutes.
     assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize("unit", [":", "://", "@", ":@"])
+def test_what_is_no_url_is_read_in_one_go(unit: str) -> None:
+    before = time.process_time()
+    redact_url(unit * (400_000 // len(unit)))
+    assert time.process_time() - before < 10  # without an "@" it took minutes
 
 
 def test_a_target_shows_none_of_its_secrets() -> None:
