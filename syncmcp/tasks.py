@@ -331,8 +331,7 @@ class StartTask:
     """`client.start_task`, with its own typing."""
 
     def __init__(self, client: HasCore) -> None:
-        self._client = client
-        self._core = client._core
+        self._client = client  # and not its core, which cannot be pickled
 
     def __call__(
         self,
@@ -358,9 +357,10 @@ class StartTask:
                 switched on; nothing was started.
             McpError: See `Client.call_tool`.
         """
-        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
+        core = self._client._core
+        resolved, inherited = (core.resolve(each) for each in (options, _inherited(options)))
         steps = _start(self._client, name, arguments, ttl, inherited)
-        return run(steps, self._core, resolved, Deadline(resolved.timeout))
+        return run(steps, core, resolved, Deadline(resolved.timeout))
 
     def future(
         self,
@@ -371,13 +371,14 @@ class StartTask:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
         """Like `start_task(...)`, but returns a future of the handle at once."""
-        resolved, inherited = (self._core.resolve(each) for each in (options, _inherited(options)))
+        core = self._client._core
+        resolved, inherited = (core.resolve(each) for each in (options, _inherited(options)))
         # A task reports progress for longer than the future lasts. Reports to the future would keep
         # the future alive, and with it the handle.
         resolved.observer = lambda _: None
         steps = _start(self._client, name, arguments, ttl, inherited)
         deadline = Deadline(resolved.timeout)
-        return FutureDrive(steps, self._core, resolved, deadline, self._client).future
+        return FutureDrive(steps, core, resolved, deadline, self._client).future
 
 
 def _start(

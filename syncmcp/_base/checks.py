@@ -6,7 +6,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.text import first_problem
@@ -79,7 +79,9 @@ def check_callable(
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
     if arguments is not None:
-        _check_takes(handler, name, arguments)
+        # In 3.10 the signature of an object whose `__call__` is static is wrong.
+        of_object = isinstance(call, (FunctionType, MethodType))
+        _check_takes(call if of_object else handler, name, arguments)
 
 
 def _check_takes(handler: Callable[..., object], name: str, arguments: tuple[str, ...]) -> None:

@@ -267,6 +267,10 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
+# The parent of all of them, for programs that list the loggers there are.
+logger("syncmcp")
+
+
 MOST_PROBLEMS = 100
 """With more problems in one value, no error lists them: that takes a kilobyte for each."""
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import syncmcp
+from syncmcp._base.text import logger
 from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import (
     CommandError,
@@ -252,7 +253,7 @@ app.command("help")(show_help_of)
 def run(arguments: Sequence[str]) -> int:
     """Run one command; an error is printed on stderr and becomes an exit code."""
     # What the library would warn of, the command says itself, or with --verbose.
-    logging.getLogger("syncmcp").addHandler(logging.NullHandler())
+    logger("syncmcp").addHandler(logging.NullHandler())
     # Python has no stream for a descriptor that is closed, and the next file would get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -28,8 +28,8 @@ MAX_WORDS: Final = 10_000
 """The most different words and parts of words that are looked up as files, in all directories."""
 
 # The most characters of words and parts of words, also of equal ones; each counts for a few more.
-_MAX_CHARACTERS: Final = 32 * 1024 * 1024
-_WORD: Final = 256
+_MAX_CHARACTERS: Final = 64 * 1024 * 1024
+_WORD: Final = 16
 
 _LONGEST_PATH: Final = 4096
 
@@ -195,8 +195,16 @@ def _candidates(
         yield program
     else:
         yield from _on_path(program, folders, roots)
+    seen: set[str] = set()
+    size = 0
     for text in (*args, *env.values()):
         for part in chain((text,), _parts(text)):
+            size += len(part) + _WORD
+            if size > _MAX_CHARACTERS:
+                raise _too_many()
+            if part in seen:
+                continue
+            seen.add(part)
             yield part
             yield unquote(_AFTER_PATH.sub("", part))
             letters = _SHORT_OPTIONS.match(part)
@@ -225,11 +233,9 @@ def _parts(text: str) -> Iterator[str]:
 
 def _distinct(words: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
-    size = 0  # of all: to make equal words takes as long
     for word in filter(None, words):
         found[word] = None
-        size += len(word) + _WORD
-        if len(found) > MAX_WORDS or size > _MAX_CHARACTERS:
+        if len(found) > MAX_WORDS:
             raise _too_many()
     return list(found)
 

@@ -108,7 +108,9 @@ with client:
 """
     with running(code) as program:
         assert [program.line(), program.line()] == ["-32603", "-32603"]
-        assert program.end() == (0, "", "")
+        code, _, stderr = program.end()
+        assert code == 0
+        assert "the handler of acme/question failed" in stderr
 
 
 @pytest.mark.pitfall("1")
