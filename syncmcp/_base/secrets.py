@@ -396,6 +396,9 @@ def _credentials(value: str) -> Iterator[str]:
 def _forms(value: str) -> Iterator[str]:
     """A value as it stands in a text without escapes, in a form that was sent, and in base64."""
     yield value
+    # A client's secret is encoded before it is sent (RFC 6749 §2.3.1), and so are many cookies.
+    if "%" in value and len(plain := unquote(value)) >= SHORTEST:
+        yield plain
     if " " in value:
         yield value.replace(" ", "+")
     raw = value.encode("utf-8", "surrogatepass")

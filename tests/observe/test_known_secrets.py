@@ -442,6 +442,23 @@ def test_what_signing_in_receives_is_masked_for_client_and_errors() -> None:
             assert auth.secrets.redact(f"<{secret}>") == "<***>"
 
 
+def test_the_secret_of_a_client_is_masked_although_it_is_sent_encoded() -> None:
+    secret = "hu+sh/hush=%1"
+    with world() as resource:
+        desk = TokenDesk(resource)
+        desk.check = lambda seen: Answer(401, {"error": "x", "error_description": f"not {secret}"})
+        auth = ClientCredentials("me", client_secret=secret, issuer=None)
+        with pytest.raises(AuthError) as caught:
+            desk.call(auth)
+    assert "not ***" in str(caught.value)
+
+
+def test_a_value_that_is_encoded_is_known_without_its_escapes() -> None:
+    secrets = Secrets()
+    secrets.add_headers({"Cookie": "sid=s%3Aabc%2Bdef; b=%41%42"})
+    assert secrets.redact("s:abc+def, s%3Aabc%2Bdef, AB") == "***, ***, AB"
+
+
 def proxy_url(port: int) -> str:
     return f"http://bob:hunter2secret@127.0.0.1:{port}"
 
