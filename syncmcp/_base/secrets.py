@@ -386,9 +386,13 @@ def _credentials(value: str) -> Iterator[str]:
     if found[1].lower() != "basic":
         return
     try:
-        pair = base64.b64decode(found[2]).decode("utf-8", "replace")
+        raw = base64.b64decode(found[2])
     except (binascii.Error, ValueError):
         return
+    try:
+        pair = raw.decode()
+    except UnicodeDecodeError:
+        pair = raw.decode("latin-1")  # as `requests` writes them
     yield pair
     yield from pair.split(":", 1)
 

@@ -453,6 +453,14 @@ def test_the_secret_of_a_client_is_masked_although_it_is_sent_encoded() -> None:
     assert "not ***" in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_basic_credentials_are_read_in_either_encoding(encoding: str) -> None:
+    secrets = Secrets()
+    pair = "b\u00f6b:p\u00e4ssw\u00f6rd".encode(encoding)
+    secrets.add_headers({"Authorization": f"Basic {base64.b64encode(pair).decode()}"})
+    assert secrets.redact("it is p\u00e4ssw\u00f6rd") == "it is ***"
+
+
 def test_a_value_that_is_encoded_is_known_without_its_escapes() -> None:
     secrets = Secrets()
     secrets.add_headers({"Cookie": "sid=s%3Aabc%2Bdef; b=%41%42"})
