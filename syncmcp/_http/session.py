@@ -79,8 +79,9 @@ class HttpSession:
         self.headers = {name.lower(): (name, value) for name, value in headers.items()}
         self._auth = config.auth or session.auth
         self._secrets = config.secrets
-        for proxy in self._settings["proxies"].values():  # of the environment and the session, too
-            self._secrets.give_url(proxy)
+        # Of the environment and the session, too, which may also have parameters for the URL.
+        for known in (self.url, *self._settings["proxies"].values()):
+            self._secrets.give_url(known)
         learned = getattr(self._auth, "secrets", None)
         if isinstance(learned, Secrets):  # what signing in receives
             self._secrets.include(learned)

@@ -33,7 +33,7 @@ from syncmcp.testing import script as s
 from tests.auth.authorization_server import Answer, Person, call, signed_in, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.scripts import EVERYTHING, OLD
-from tests.transports.http_peer import RawServer, Request
+from tests.transports.http_peer import RawServer, Request, serving
 
 PASSWORD = 'pa"ss/w+rd \\42'
 TOKEN = "t0ken-aaaa-bbbb-cccc"
@@ -465,6 +465,18 @@ def test_a_value_that_is_encoded_is_known_without_its_escapes() -> None:
     secrets = Secrets()
     secrets.add_headers({"Cookie": "sid=s%3Aabc%2Bdef; b=%41%42"})
     assert secrets.redact("s:abc+def, s%3Aabc%2Bdef, AB") == "***, ***, AB"
+
+
+def test_what_a_session_adds_to_the_query_is_masked() -> None:
+    session = requests.Session()
+    session.params = {"key": "hu+sh/hush"}
+
+    def answer(request: Request) -> None:
+        request.connection.respond(500, b"it was hu+sh/hush")
+
+    with serving(answer) as server, pytest.raises(McpError) as caught:
+        syncmcp.connect(Http(server.url, session=session), retry=None)
+    assert "it was ***" in str(caught.value)
 
 
 def proxy_url(port: int) -> str:
