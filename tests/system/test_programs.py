@@ -108,8 +108,8 @@ with client:
 """
     with running(code) as program:
         assert [program.line(), program.line()] == ["-32603", "-32603"]
-        code, _, stderr = program.end()
-        assert code == 0
+        ended, _, stderr = program.end()
+        assert ended == 0
         assert "the handler of acme/question failed" in stderr
 
 
