@@ -331,7 +331,11 @@ class StartTask:
     """`client.start_task`, with its own typing."""
 
     def __init__(self, client: HasCore) -> None:
-        self._client = client  # and not its core, which cannot be pickled
+        self._client = client
+
+    @property
+    def _core(self) -> ClientCore:
+        return self._client._core  # looked up each time: it cannot be pickled
 
     def __call__(
         self,
@@ -357,7 +361,7 @@ class StartTask:
                 switched on; nothing was started.
             McpError: See `Client.call_tool`.
         """
-        core = self._client._core
+        core = self._core
         resolved, inherited = (core.resolve(each) for each in (options, _inherited(options)))
         steps = _start(self._client, name, arguments, ttl, inherited)
         return run(steps, core, resolved, Deadline(resolved.timeout))
@@ -371,7 +375,7 @@ class StartTask:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
         """Like `start_task(...)`, but returns a future of the handle at once."""
-        core = self._client._core
+        core = self._core
         resolved, inherited = (core.resolve(each) for each in (options, _inherited(options)))
         # A task reports progress for longer than the future lasts. Reports to the future would keep
         # the future alive, and with it the handle.

@@ -18,7 +18,7 @@ _EVERYTHING = [
     (["list"], "demo://resource/dynamic/text/{resourceId}"),
     (["tools"], "get-sum"),
     (["call", "get-sum", "a:=2", "b:=3"], "The sum of 2 and 3 is 5"),
-    (["call", "get-sum", "--help"], "a:=NUMBER"),
+    (["call", "get-sum", "--help"], "a=NUMBER"),
     (["call", "trigger-long-running-operation", "duration:=0.2", "steps:=2"], "completed"),
     (["read", "demo://resource/dynamic/text/{resourceId}", "resourceId=7"], "Resource 7"),
     (["prompt", "args-prompt", "city=Oslo"], "Oslo"),

@@ -132,6 +132,7 @@ def test_a_ping_is_due_after_each_interval_and_its_answer_within_one(moved: Move
             server.url, mode=OLD, ping_interval=LIMIT, retry=None, timeout=None, idle_timeout=None
         ) as client:
             lost = client.call_tool.future("slow")
+            server.wait_for(lambda: server.count("tools/call") == 1)  # else it was not sent
             for number in (1, 2):
                 moved.waits_for(LIMIT)
                 moved.advance(LIMIT)
