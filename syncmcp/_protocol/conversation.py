@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from syncmcp import types
@@ -52,7 +53,8 @@ def _check_results(wanted: set[str], given: list[str]) -> None:
     if missing:
         raise ValueError(f"Results are missing for the tool uses {', '.join(map(repr, missing))}.")
     if len(given) > len(wanted):
-        odd = next(id for id in given if id not in wanted or given.count(id) > 1)
+        times = Counter(given)
+        odd = next(id for id in given if id not in wanted or times[id] > 1)
         raise ValueError(f"The result for {odd!r} answers no tool use, or one that has a result.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -100,6 +101,18 @@ def test_a_tool_use_without_its_result_or_a_result_without_its_use_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         check_tool_results(messages)
+
+
+def test_the_one_result_too_many_is_found_in_linear_time() -> None:
+    ids = [str(number) for number in range(30_000)]
+    messages = [
+        said("assistant", *map(use, ids)),
+        said("user", *({**result(id), "content": []} for id in (*ids, ids[-1]))),
+    ]
+    started = time.thread_time()
+    with pytest.raises(ValueError, match="'29999' answers no tool use, or one that has a result"):
+        check_tool_results(messages)
+    assert time.thread_time() - started < 2
 
 
 def test_the_tool_uses_of_a_message_come_in_its_order() -> None:
