@@ -30,6 +30,9 @@ MAX_VALUES = 4_000_000
 A value of two bytes becomes an object of up to a hundred: 64 MiB of them would take gigabytes.
 """
 
+MAX_MESSAGES = 10_000
+"""The most messages in one frame: each is handled on its own, while the limit of a call may pass."""
+
 MAX_NESTING = 200
 """How deep the values of a frame may be nested: the bound of the decoder."""
 
@@ -146,7 +149,7 @@ def decode(frame: bytes) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
     An unreadable message is returned as `InvalidMessage`. A frame of more than `MAX_VALUES` values
-    is not decoded: `LimitExceeded`. NaN is not JSON. `1e999` is, and becomes infinity, as with the
+    is not decoded, and one of more than `MAX_MESSAGES` messages not read: `LimitExceeded`. NaN is not JSON. `1e999` is, and becomes infinity, as with the
     `json` of Python: to look for such numbers takes longer than to decode, up to thirty times in a
     frame of base64. What calculates with a number checks it (`is_number`).
     """
@@ -160,6 +163,8 @@ def decode(frame: bytes) -> list[Message]:
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:
+        if len(value) > MAX_MESSAGES:
+            raise _too_many_messages()
         return [
             _classify(item)
             if type(item) is dict
@@ -201,7 +206,15 @@ def _objects_of_array(frame: bytes) -> list[bytes]:
             depth -= 1
             if depth == 1 and frame.startswith(b"{", begin):
                 found.append(frame[begin : bracket.end()])
+                if len(found) > MAX_MESSAGES:
+                    raise _too_many_messages()
+            if depth < 1:  # the end of the array
+                break
     return found
+
+
+def _too_many_messages() -> LimitExceeded:
+    return LimitExceeded(f"a batch of the server has more than {MAX_MESSAGES:,} messages")
 
 
 def _id_of_response(frame: bytes) -> Id | None:

@@ -84,8 +84,8 @@ class Receiver(Protocol):
             read.
 
         Raises:
-            LimitExceeded: The frame has too many values, and was not decoded. The transport treats
-                it like one that is too long.
+            LimitExceeded: The frame has too many values or messages, and none was handled. The
+                transport treats it like one that is too long.
         """
         ...
 

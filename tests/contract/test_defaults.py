@@ -37,6 +37,7 @@ CONSTANTS = {
     ),
     "Characters of the URIs of these events": "_concurrency.event_queue.MAX_CHARACTERS",
     "Values in one message of a server, keys of objects included": "_protocol.jsonrpc.MAX_VALUES",
+    "Messages in one batch of a server": "_protocol.jsonrpc.MAX_MESSAGES",
     "Nesting of one message": "_protocol.jsonrpc.MAX_NESTING",
     "Digits of an integer in one message": "_protocol.jsonrpc.MAX_DIGITS",
     "Items of one list, all its pages together": "_client.pages.MAX_ITEMS",

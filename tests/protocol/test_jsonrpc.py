@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -302,6 +303,24 @@ def test_an_array_without_objects_is_one_malformed_message(frame: bytes) -> None
     assert message.id is None
 
 
+@pytest.mark.parametrize("unit", [b"{}", b'{"method":"m"}', b"7"])
+@pytest.mark.parametrize("end", [b"]", b""])
+def test_a_batch_of_more_messages_than_the_bound_is_not_read(unit: bytes, end: bytes) -> None:
+    whole = b"[" + b",".join([unit] * jsonrpc.MAX_MESSAGES)
+    assert decode(whole + end)
+    if end or unit != b"7":  # of a batch that cannot be decoded only the objects are read
+        with pytest.raises(LimitExceeded, match="10,000 messages"):
+            decode(whole + b"," + unit + end)
+
+
+@pytest.mark.parametrize("bracket", [b"]", b"}"])
+def test_what_comes_after_a_batch_is_not_looked_at(bracket: bytes) -> None:
+    frame = b"[{}]" + bracket * 4_000_000
+    started = time.thread_time()
+    assert len(decode(frame)) == 1
+    assert time.thread_time() - started < 0.5
+
+
 def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
     def peak(frame: bytes) -> int:
         tracemalloc.start()
@@ -312,7 +331,7 @@ def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
             tracemalloc.stop()
 
     sound, wreck = (
-        b"[%b]" % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(20_000))
+        b"[%b]" % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(jsonrpc.MAX_MESSAGES))
         for result in (b"null", b"nope")
     )
     assert peak(wreck) < 2 * peak(sound)
