@@ -274,7 +274,9 @@ class Connection:
             raise
         if isinstance(call.outcome, BaseException):
             raise call.outcome
-        return call.outcome
+        # A call that became a task is remembered for long; what it returned may be large.
+        result, call.outcome = call.outcome, None
+        return result
 
     def start(
         self,

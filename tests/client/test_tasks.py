@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from syncmcp import (
     TransportError,
     UsageError,
 )
+from syncmcp._connection.pending_request import PendingRequest
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
@@ -495,6 +497,22 @@ def test_the_token_of_a_task_is_good_until_its_end_and_no_longer(wire: str) -> N
         assert client.start_task("render").result(PATIENCE).text == "done"
         client.ping()
     assert heard == [1, 2, 3]
+
+
+@stateful_wires
+def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio) as client:
+        begun = [client.start_task("render"), client.start_task.future("render").result(PATIENCE)]
+        remembered = [
+            each
+            for each in gc.get_objects()
+            if type(each) is PendingRequest and each.method == "tools/call"
+        ]
+        assert len(remembered) >= len(begun)
+        assert not any(call.outcome for call in remembered)  # its size is up to the server
+        studio.gate.set()
+        assert [task.result(PATIENCE).text for task in begun] == ["1 pictures"] * 2
 
 
 # -- giving up -------------------------------------------------------------------------------
