@@ -78,7 +78,7 @@ class MemoryTransport(Transport):
         try:
             while (frame := self._inbox.get()) is not None:
                 receiver.receive(frame)
-        except LimitExceeded as error:  # a message with too many values, a batch of too many messages
+        except LimitExceeded as error:  # a message with too many values or parts
             receiver.lost(error)
             return
         except Exception as error:  # else all requests would wait for their timeouts

@@ -278,7 +278,7 @@ class StdioTransport(Transport):
             error = error or self._connection_lost(process)
             if not self._closing:
                 receiver.lost(error)
-        except LimitExceeded as error:  # a message with too many values, a batch of too many messages
+        except LimitExceeded as error:  # a message with too many values or parts
             receiver.lost(error)
         except Exception as error:  # else all requests would wait for their timeouts
             receiver.lost(reader_failed(self.label, error))
