@@ -31,7 +31,7 @@ A value of two bytes becomes an object of up to a hundred: 64 MiB of them would 
 """
 
 MAX_MESSAGES = 10_000
-"""The most messages in one frame: each is handled on its own, while the limit of a call may pass."""
+"""The most messages in one frame: each is handled by itself, though the limit of a call passes."""
 
 MAX_NESTING = 200
 """How deep the values of a frame may be nested: the bound of the decoder."""
@@ -149,9 +149,11 @@ def decode(frame: bytes) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
     An unreadable message is returned as `InvalidMessage`. A frame of more than `MAX_VALUES` values
-    is not decoded, and one of more than `MAX_MESSAGES` messages not read: `LimitExceeded`. NaN is not JSON. `1e999` is, and becomes infinity, as with the
-    `json` of Python: to look for such numbers takes longer than to decode, up to thirty times in a
-    frame of base64. What calculates with a number checks it (`is_number`).
+    or `MAX_MESSAGES` messages is refused: `LimitExceeded`.
+
+    NaN is not JSON. `1e999` is, and becomes infinity, as with the `json` of Python: to look for
+    such numbers takes longer than to decode, up to thirty times in a frame of base64. What
+    calculates with a number checks it (`is_number`).
     """
     if len(frame) > MAX_VALUES:  # every value takes a byte
         check_values(frame)

@@ -331,7 +331,8 @@ def test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one() -> None:
             tracemalloc.stop()
 
     sound, wreck = (
-        b"[%b]" % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(jsonrpc.MAX_MESSAGES))
+        b"[%b]"
+        % b",".join(b'{"id":%d,"result":%b}' % (n, result) for n in range(jsonrpc.MAX_MESSAGES))
         for result in (b"null", b"nope")
     )
     assert peak(wreck) < 2 * peak(sound)
