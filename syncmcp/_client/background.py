@@ -281,7 +281,7 @@ class FutureDrive(Drive[R]):
         if isinstance(value, McpError):
             value, error = None, value
         else:
-            call.outcome = None  # as in `Connection.send_and_wait`
+            call.outcome = None  # as in `take_result`
             value = Reply(value, connection.agreed.current_dialect or connection.dialect)
         if self._runs_user_code:
             self._resume_on_worker(value, error)

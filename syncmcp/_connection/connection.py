@@ -272,11 +272,7 @@ class Connection:
             if not isinstance(error, McpError):
                 self.cancel(call, RequestCancelled("interrupted", reason=type(error).__name__))
             raise
-        if isinstance(call.outcome, BaseException):
-            raise call.outcome
-        # A call that became a task is remembered for long; what it returned may be large.
-        result, call.outcome = call.outcome, None
-        return result
+        return call.take_result()
 
     def start(
         self,

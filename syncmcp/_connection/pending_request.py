@@ -120,6 +120,17 @@ class PendingRequest:
         question.hold.end()
         return True
 
+    def take_result(self) -> Any:
+        """The result, which is not kept: a call that became a task is remembered for long.
+
+        Raises:
+            McpError: The error that the request ended with.
+        """
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        result, self.outcome = self.outcome, None
+        return result
+
     def _silent_since(self) -> float | None:
         """When the silence began that the idle timeout bounds; `None` while none is counted.
 
