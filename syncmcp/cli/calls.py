@@ -129,9 +129,9 @@ def _barred(text: str, indent: str = "") -> str:
     return "\n".join(f"{indent}│ {line}" for line in lines)
 
 
-def _required(schema: Mapping[str, Any]) -> list[Any]:
+def _required(schema: Mapping[str, Any]) -> list[str]:
     found = schema.get("required")
-    return found if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def _type_name(details: Mapping[str, Any]) -> str:
