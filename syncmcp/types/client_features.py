@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+from pydantic import Field
 from typing_extensions import Self
 
 from syncmcp.types.base import MetaModel, RequestParams, Result, Role, TaggedModel, WireModel
@@ -89,6 +90,10 @@ class ElicitResult(Result):
 # Sampling: a server asks for a message of the client's model (client/sampling).
 
 
+# A hint of two bytes would take five hundred as a model.
+MAX_HINTS = 1_000
+
+
 class ModelHint(WireModel):
     """A hint at a model (client/sampling#model-preferences).
 
@@ -103,13 +108,14 @@ class ModelPreferences(WireModel):
     """The server's preferences in the choice of a model (client/sampling#model-preferences).
 
     Attributes:
-        hints: Hints at models, in order of preference: the first one that matches counts.
+        hints: Hints at models, in order of preference: the first one that matches counts. A request
+            with more than 1,000 of them is invalid.
         cost_priority: How important low cost is, from 0 (not important) to 1.
         speed_priority: How important speed is, from 0 to 1.
         intelligence_priority: How important the model's capabilities are, from 0 to 1.
     """
 
-    hints: list[ModelHint] | None = None
+    hints: Annotated[list[ModelHint], Field(max_length=MAX_HINTS)] | None = None
     cost_priority: float | None = None
     speed_priority: float | None = None
     intelligence_priority: float | None = None

@@ -125,6 +125,7 @@ CONSTANTS = {
     ),
     "Nesting of a tool's schema that a model is given": "llm._tools.MAX_DEPTH",
     "Fields of a form": "handlers.forms.MAX_FIELDS",
+    "Hints at models in one sampling request": "types.client_features.MAX_HINTS",
     "Characters of a URI template": "templates.MAX_TEMPLATE",
     "Characters of a URI that a template reads": "templates.MAX_URI",
     "Values that a completer offers": "completion.MAX_VALUES",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 from typing import Any
 
 import pydantic
@@ -332,3 +333,20 @@ def test_the_first_hint_that_is_part_of_a_name_chooses(
     request.model_preferences = types.ModelPreferences(hints=hinted)
     assert request.preferred_model(["big-large-2", "big-small-1", "other-large"]) == chosen
     assert request.preferred_model([]) is None
+
+
+@pytest.mark.parametrize("count", [1_000, 200_000])
+def test_hints_without_end_are_refused_before_they_take_memory(count: int) -> None:
+    wire = {"messages": [], "maxTokens": 1, "modelPreferences": {"hints": [{}] * count}}
+    types.CreateMessageRequestParams.from_wire({"messages": [], "maxTokens": 1})  # builds it
+    tracemalloc.start()
+    try:
+        if count > 1_000:
+            with pytest.raises(pydantic.ValidationError, match="at most 1000 items"):
+                types.CreateMessageRequestParams.from_wire(wire)
+        else:
+            request = types.CreateMessageRequestParams.from_wire(wire)
+            assert request.preferred_model(["a"]) is None
+        assert tracemalloc.get_traced_memory()[1] < 2 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
