@@ -218,7 +218,8 @@ class InboundRequest:
         except (Refused, Denied, InvalidQuestion) as error:
             return error
         except BaseException as error:  # also sys.exit() in a handler: the server needs an answer
-            if not context.cancel.cancelled:
+            # The end of a question makes its handler fail, at the exit of the program for example.
+            if self.state != "settled" and not context.cancel.cancelled:
                 text = "[%s] the handler of %s failed"
                 services.note(_log, logging.ERROR, text, self.method, exc_info=True)
                 self.report_error(error)
