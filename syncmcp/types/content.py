@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
@@ -169,7 +169,7 @@ ResourceContents: TypeAlias = Annotated[
 class ListResourcesResult(PaginatedResult[Resource], CacheableResult):
     """The result of ``resources/list`` (server/resources#listing-resources)."""
 
-    _field = "resources"
+    _field: ClassVar[str] = "resources"
 
     resources: list[Resource]
 
@@ -177,7 +177,7 @@ class ListResourcesResult(PaginatedResult[Resource], CacheableResult):
 class ListResourceTemplatesResult(PaginatedResult[ResourceTemplate], CacheableResult):
     """The result of ``resources/templates/list`` (server/resources#resource-templates)."""
 
-    _field = "resource_templates"
+    _field: ClassVar[str] = "resource_templates"
 
     resource_templates: list[ResourceTemplate]
 

@@ -70,7 +70,7 @@ class Task(WireModel):
 class ListTasksResult(PaginatedResult[Task]):
     """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
 
-    _field = "tasks"
+    _field: ClassVar[str] = "tasks"
 
     tasks: list[Task]
 
@@ -146,7 +146,7 @@ def set_server(skill: Skill, server: str) -> None:
 class ListSkillsResult(PaginatedResult[Skill], CacheableResult):
     """The result of ``skills/list`` (ext-skills, "Listing Skills")."""
 
-    _field = "skills"
+    _field: ClassVar[str] = "skills"
 
     skills: list[Skill]
 
@@ -165,7 +165,7 @@ class ReadResourceDirectoryResult(PaginatedResult[Resource]):
             type ``inode/directory``.
     """
 
-    _field = "resources"
+    _field: ClassVar[str] = "resources"
 
     resources: list[Resource]
 

@@ -171,7 +171,7 @@ class Tool(BaseMetadata, MetaModel):
 class ListToolsResult(PaginatedResult[Tool], CacheableResult):
     """The result of ``tools/list`` (server/tools#listing-tools)."""
 
-    _field = "tools"
+    _field: ClassVar[str] = "tools"
 
     tools: list[Tool]
 
@@ -354,7 +354,7 @@ class PromptMessage(WireModel):
 class ListPromptsResult(PaginatedResult[Prompt], CacheableResult):
     """The result of ``prompts/list`` (server/prompts#listing-prompts)."""
 
-    _field = "prompts"
+    _field: ClassVar[str] = "prompts"
 
     prompts: list[Prompt]
 
