@@ -39,6 +39,9 @@ _AWAY = frozenset((502, 503, 504))
 # The request was rejected before it was processed.
 _TOO_MANY = 429
 
+# More than one list may have.
+_MOST_TOOLS = 200_000
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -124,6 +127,8 @@ class RetryRules:
     def learn(self, tools: Iterable[types.Tool]) -> None:
         """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
+            if len(self._tools) > _MOST_TOOLS:
+                self._tools = {}  # the server lists ever new tools
             for tool in tools:
                 hints = tool.annotations
                 self._tools[tool.name] = hints is not None and bool(

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pydantic_core import to_json
+
 from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
@@ -21,6 +23,9 @@ OutputCheck = Literal["raise", "warn", "off"]
 """What to do with a result that does not fit its tool's output schema."""
 
 _MODES = ("raise", "warn", "off")
+
+MAX_SINGLE_PAGES = 64 * 1024 * 1024
+"""The most bytes of schemas that are cached from pages which were fetched one by one."""
 
 
 class ValidationOptions(NamedTuple):
@@ -104,6 +109,11 @@ class ToolSchemas:
             and self.task_support == support
         )
 
+    def size(self) -> int:
+        """The bytes of the name and the schemas as JSON."""
+        output = None if self.output is None else self.output.source
+        return len(to_json([self.name, self.input.source, output]))
+
     def output_error(
         self, result: CallToolResult, server: str, look: Callable[[], object]
     ) -> McpError | None:
@@ -177,27 +187,38 @@ class ToolSchemaCache:
         self.by_name: Mapping[str, ToolSchemas] = {}
         self.complete = False
         self.generation = 0
+        # The bytes of what was added by pages that were fetched one by one.
+        self._added = 0
 
     def learn(self, tools: Iterable[Tool], generation: int, *, whole: bool) -> None:
         """Cache the schemas of a list, unless the list has changed since it was requested.
 
         `generation` is that of the moment when the list was requested; `whole` says whether this is
-        the whole list, not one page of it.
+        the whole list, whose size `PageGuard` limits, not one page of it. A page is added to what
+        is cached. If pages add more than `MAX_SINGLE_PAGES`, the newest page alone is kept: a
+        server may list ever new tools.
         """
         with self._lock:
             if generation != self.generation:
                 return
-            known = {} if whole else dict(self.by_name)
-            for tool in tools:
-                before = self.by_name.get(tool.name)
-                same = before is not None and before.matches(tool)
-                known[tool.name] = before if same and before is not None else ToolSchemas(tool)
-            self.by_name = known
-            self.complete = self.complete or whole
+            listed = {tool.name: self._schemas(tool) for tool in tools}
+            if whole:
+                self.by_name, self.complete, self._added = listed, True, 0
+                return
+            self._added += sum(
+                new.size() for name, new in listed.items() if self.by_name.get(name) is not new
+            )
+            if self._added > MAX_SINGLE_PAGES:
+                self.by_name, self.complete, self._added = {}, False, 0
+            self.by_name = {**self.by_name, **listed}
+
+    def _schemas(self, tool: Tool) -> ToolSchemas:
+        """The cached schemas of a tool, which may be compiled; new ones if it has changed."""
+        known = self.by_name.get(tool.name)
+        return known if known is not None and known.matches(tool) else ToolSchemas(tool)
 
     def forget(self) -> None:
         """Clear the cache: the list has changed, or the server was started again."""
         with self._lock:
             self.generation += 1
-            self.by_name = {}
-            self.complete = False
+            self.by_name, self.complete, self._added = {}, False, 0

@@ -195,7 +195,7 @@ def test_the_session_of_an_older_server(caplog: pytest.LogCaptureFixture) -> Non
         if request.method == "GET":
             connection.start_events()
             connection.chunk(f"event: endpoint\ndata: /post?s={SESSION}\n\n".encode())
-            connection.ended.wait(30)
+            assert connection.wait_for_end()
         else:
             connection.respond(400, f"bad {SESSION}".encode())
 

@@ -1,0 +1,50 @@
+"""The cached schemas of tools: what a page adds to them, and how much they may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncmcp._connection import tool_schemas
+from syncmcp._connection.tool_schemas import ToolSchemaCache
+from syncmcp.types import Tool
+
+
+def tool(name: str, size: int = 0) -> Tool:
+    return Tool(name=name, input_schema={"type": "object", "description": "x" * size})
+
+
+def test_pages_are_added_to_what_is_cached() -> None:
+    cache = ToolSchemaCache()
+    cache.learn([tool("a")], 0, whole=False)
+    first = cache.by_name["a"]
+    cache.learn([tool("a"), tool("b")], 0, whole=False)
+    assert list(cache.by_name) == ["a", "b"]
+    assert cache.by_name["a"] is first, "compiled schemas are kept"
+    assert not cache.complete
+    cache.learn([tool("b")], 0, whole=True)
+    assert list(cache.by_name) == ["b"]
+    assert cache.complete
+
+
+def test_ever_new_tools_on_single_pages_are_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 10_000)
+    cache = ToolSchemaCache()
+    cache.learn([tool("listed")], 0, whole=True)
+    for number in range(100):
+        cache.learn([tool(f"page-{number}", 1000)], 0, whole=False)
+        assert f"page-{number}" in cache.by_name
+        assert sum(known.size() for known in cache.by_name.values()) < 12_000
+        assert cache.complete == ("listed" in cache.by_name)
+    assert not cache.complete, "the cache was started again"
+
+
+def test_the_same_page_again_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 3_000)
+    cache = ToolSchemaCache()
+    cache.learn([tool("listed")], 0, whole=True)
+    for _ in range(100):
+        cache.learn([tool("page", 1000)], 0, whole=False)
+    assert cache.complete
+    assert list(cache.by_name) == ["listed", "page"]
