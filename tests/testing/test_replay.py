@@ -225,6 +225,18 @@ class TestWhatWasNotRecorded:
         with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
             client.ping()
 
+    @pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+    def test_is_a_list_of_tools_more_often_than_recorded(self, wire: Wire, path: Path) -> None:
+        """A client lists them again by itself, if it is notified that they have changed."""
+        record(wire, path)
+        recording = Replay(path)
+        with syncmcp.connect(recording, mode=wire.revision, cache=False) as client:
+            listed = [[tool.name for tool in client.list_tools().tools] for _ in range(4)]
+            with pytest.raises(NotRecorded):
+                client.request("tools/list", {"another": "list"}, result=dict)
+        assert listed == [["price", "count", "order"]] * 4
+        assert len(recording.unexpected) == 1
+
     def test_can_be_made_to_be_the_same(self, path: Path) -> None:
         record(MEMORY, path)
 

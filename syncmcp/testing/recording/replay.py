@@ -170,6 +170,9 @@ class _ReplayTransport(Transport):
             if method == "ping":
                 self._local_replies.append(({"jsonrpc": "2.0", "id": id, "result": {}}, out))
                 return
+            if (answer := self._state.repeated_list(method, message.get("params"))) is not None:
+                self._local_replies.append(({**answer, "id": id}, out))
+                return
             if method != "server/discover":
                 raise
             recorded = {}
@@ -285,7 +288,9 @@ class Replay(TransportSource):
     which have to be answered as in the recording. If the same request was recorded several times,
     its answers are used one after another. A mask such as ``***1`` in a recorded param matches any
     text. The params of `initialize` and `server/discover`, and the members that a client itself
-    adds to `_meta`, are not compared. A `ping` is always answered.
+    adds to `_meta`, are not compared. A `ping` is always answered, and so is a list of tools that
+    was recorded: how often a client lists the tools by itself depends on when it is notified that
+    the list has changed.
 
     The n-th connection plays the n-th recorded connection, and later ones the last. A call whose
     request was not recorded fails with `NotRecorded`.

@@ -387,6 +387,22 @@ class ReplayState:
         message: dict[str, Any] = self.entries[fitting].value
         return message
 
+    def repeated_list(self, method: str, params: Any) -> dict[str, Any] | None:
+        """Return the newest answer that was recorded for this list of tools, or `None`.
+
+        For a client that lists the tools more often than the recorded one: its list became
+        outdated at another moment, because its threads ran in another order.
+        """
+        asked = self._comparable(method, params)
+        for position in reversed(self._requests.get(method, ()) if method == "tools/list" else ()):
+            end = self._schedule.ended.get(self.entries[position].value["id"])
+            if end is None or any(differences(self._comparable_recorded(position, method), asked)):
+                continue
+            for message in messages(self.entries[end]):
+                if is_answer(message) and id_of(message) == self.entries[position].value["id"]:
+                    return message
+        return None
+
     def notification(self, method: str) -> None:
         """Record that the client has sent a notification, if one was recorded."""
         position = next(self._left(self._notifications.get(method, ())), None)
