@@ -161,34 +161,34 @@ def _print(row: str, outcome: Outcome) -> None:
 
 
 def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> str:
-    """The page of the documentation: each row that is shown, and how.
+    """The page of the documentation: each row that is shown, and the tests that show it.
 
     Args:
         caught: The test that noticed, by the name of the mutant and the id of the row.
         carriers: The marks in the tests.
     """
-    effects = {mutant.name: mutant.effect for mutant in all_mutants()}
     places = carriers_by_row(carriers)
     lines = [
         "# Requirements",
         "",
-        "What the tests show, row by row. `make mutants` wrote this page: it switches one",
-        "behaviour of the library off at a time, and names the first test that then goes red. A",
-        "row without a switch names the tests that carry its id. All rows, those included that are",
-        "about what this client does not do, are printed by",
-        "`python -m tests.contract.requirements`.",
+        "The duties of the client, and the tests that show them. `make mutants` writes this page.",
+        "It switches off one behaviour at a time, and names the first test that fails. For duties",
+        "without such a switch, the page names the tests that carry the id.",
+        "`python -m tests.contract.requirements` also prints levels, revisions and duties that do",
+        "not apply.",
+        "",
+        "| Id | Duty | Shown by |",
+        "|---|---|---|",
     ]
     for row in (row for row in ROWS if row.shown):
-        lines += ["", f"**{row.id}** ({row.level}, {row.revisions_in_words}): {row.duty}", ""]
-        switches = [(name, test) for (name, shown), test in caught.items() if shown == row.id]
-        lines += [f"* Without it, {effects[name]}: `{test}`" for name, test in switches]
-        if not switches:
-            lines += [f"* `{place}`" for place in places[row.id]]
-        lines += [
-            f"* Example: `{path.relative_to(TESTS.parent).as_posix()}`"
+        tests = [test for (_, shown), test in caught.items() if shown == row.id] or places[row.id]
+        tests += [
+            path.relative_to(TESTS.parent).as_posix()
             for name in row.examples
             for path in TESTS.parent.glob(f"examples/*/{name}.py")
         ]
+        named = " ".join(f"`{test}`" for test in dict.fromkeys(tests))
+        lines.append(f"| {row.id} | {row.duty} | {named} |")
     return "\n".join(lines) + "\n"
 
 

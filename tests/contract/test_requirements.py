@@ -31,6 +31,7 @@ def test_the_manifest_is_whole_and_its_ids_are_unique() -> None:
 def test_each_row_says_what_it_is_in_which_revisions_and_by_which_source() -> None:
     for row in ROWS:
         assert row.duty.endswith("."), row.id
+        assert len(row.duty.split()) <= 12, row.id
         assert row.source, row.id
         assert row.revisions, row.id
         assert set(row.revisions) <= {*ALL, *EXTENSION}, row.id

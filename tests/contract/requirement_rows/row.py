@@ -54,7 +54,7 @@ class Row:
         level: How binding the duty is.
         revisions: The protocol revisions it holds in.
         source: Where it is written, as path#anchor of the public specification.
-        duty: What the client does, in one or two sentences.
+        duty: What the client does, in a sentence of at most twelve words.
         moot: Why the duty is about nothing here: the client does not do what it regulates, and
             need not. Empty for all that tests have to show.
         examples: The programs in ``examples/`` that show it to people, without their suffix.
