@@ -31,6 +31,7 @@ __all__ = [
     "SharedJson",
     "UnusableFile",
     "make_private_directory",
+    "only_user_writes",
     "open_private",
     "read_object",
     "state_directory",
@@ -117,6 +118,39 @@ def _check_private(path: Path, status: os.stat_result, is_kind: Callable[[int], 
                 f"is open to other users (mode {mode:04o}), who may have read or changed it: look"
                 f" into it, then chmod {mode & 0o700:o} it, or move it away to begin anew",
             )
+
+
+def only_user_writes(path: Path) -> bool:
+    """Whether a file or folder is the user's, and no other user can change it.
+
+    Always true on Windows, which has no modes.
+
+    Raises:
+        OSError: It is not there, or out of reach.
+    """
+    if sys.platform == "win32":
+        return True
+    status = path.stat()
+    others = 0o002 if _is_alone_in(status.st_gid) else 0o022
+    return status.st_uid == os.geteuid() and not status.st_mode & others
+
+
+def _is_alone_in(number: int) -> bool:
+    """Whether a group is the user's own: it has the user's name, and no other member is listed."""
+    if sys.platform == "win32":
+        return False
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return (
+        user.pw_gid == number
+        and group.gr_name == user.pw_name
+        and not ({*group.gr_mem} - {user.pw_name})
+    )
 
 
 def write_atomically(

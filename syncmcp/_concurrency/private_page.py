@@ -6,7 +6,6 @@ started with an address.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +13,12 @@ import weakref
 from html import escape
 from pathlib import Path
 
-from syncmcp._concurrency.files import make_private_directory, state_directory, write_atomically
+from syncmcp._concurrency.files import (
+    make_private_directory,
+    only_user_writes,
+    state_directory,
+    write_atomically,
+)
 
 __all__ = ["PrivatePage", "page_to"]
 
@@ -58,35 +62,8 @@ def _place() -> Path:
         from platformdirs import user_downloads_path
 
         downloads = user_downloads_path()
-        if _is_own(downloads):
+        if downloads.is_dir() and only_user_writes(downloads):
             return downloads
     place = state_directory()
     make_private_directory(place)
     return place
-
-
-def _is_own(folder: Path) -> bool:
-    """Whether a folder is the user's, and only the user can replace what is in it."""
-    if sys.platform == "win32" or not folder.is_dir():
-        return False
-    status = folder.stat()
-    others = 0o002 if _is_alone_in(status.st_gid) else 0o022
-    return status.st_uid == os.geteuid() and not status.st_mode & others
-
-
-def _is_alone_in(number: int) -> bool:
-    """Whether a group is the user's own: it has the user's name, and no other member is listed."""
-    if sys.platform == "win32":
-        return False
-    import grp
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
-    except KeyError:
-        return False
-    return (
-        user.pw_gid == number
-        and group.gr_name == user.pw_name
-        and not ({*group.gr_mem} - {user.pw_name})
-    )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import visible
 from syncmcp._concurrency.files import read_object
 from syncmcp.errors import UsageError
 from syncmcp.handlers.context import FileChosenName
@@ -31,6 +32,7 @@ from syncmcp.servers_file.review import (
     PlaceholderValues,
     ServerReview,
     ServersFileError,
+    project_folder,
 )
 
 __all__ = [
@@ -120,8 +122,6 @@ def _integer(digits: str) -> int | float:
 MAX_BYTES: Final = 4 * 1024 * 1024
 """The largest file that is read, in bytes."""
 
-_PROJECT_FOLDERS: Final = (".vscode", ".cursor")
-
 
 class ServersFile(Mapping[str, ServerEntry]):
     """The servers of a file by name, in the file's order; returned by `read`.
@@ -158,7 +158,8 @@ class ServersFile(Mapping[str, ServerEntry]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<ServersFile {str(self.path)!r}: {', '.join(self._entries) or 'no servers'}>"
+        names = visible(", ".join(self._entries)) or "no servers"
+        return f"<ServersFile {str(self.path)!r}: {names}>"
 
 
 class EditorFile(NamedTuple):
@@ -182,8 +183,9 @@ def read(
     """Read the servers of a file. Nothing is started, contacted or expanded.
 
     The servers of a file need approval unless it is the person's own: directly in the settings of
-    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` beside them, and within no work
-    tree of a version control system. Symbolic links are resolved before that is decided.
+    Claude Desktop, VS Code or Cursor, or in the folder ``syncmcp`` beside them, within no work
+    tree of a version control system, and not to be written by other users of the computer.
+    Symbolic links are resolved before that is decided.
 
     An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
     when it is used.
@@ -217,11 +219,10 @@ def read(
     if approve is not None:
         check_callable(approve, "approve")
     content = _content(file)
-    folder = file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
     rules = FileRules(
         file,
         guarded=not trust and not is_own(file),
-        values=PlaceholderValues(folder, variables, dict(inputs or {})),
+        values=PlaceholderValues(project_folder(file), variables, dict(inputs or {})),
         approved=ApprovedServers(None if approvals is None else Path(approvals)),
         approve=approve,
         confine=sandbox_line(confine),

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from syncmcp._concurrency.files import only_user_writes
+
 _PIECE: Final = 1024 * 1024  # bytes that are read at one time
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """The largest file, in bytes, whose content counts. Of a larger one size and time of change do."""
@@ -330,12 +332,18 @@ def is_own(file: Path) -> bool:
     """Whether a file belongs to the person's settings, so that its servers need no approval.
 
     That is a file directly in a folder of an editor's or of syncmcp's settings, which no work tree
-    contains; both by its path, and with all symbolic links resolved. The working directory of the
-    process is of no importance.
+    contains, and no other user of the computer can write; both by its path, and with all symbolic
+    links resolved. The working directory of the process is of no importance.
     """
     try:
         paths = (file, Path(os.path.realpath(file)))
-        return all(_is_in_settings(path) and not work_trees(path) for path in paths)
+        return all(
+            _is_in_settings(path)
+            and not work_trees(path)
+            and only_user_writes(path)
+            and only_user_writes(path.parent)
+            for path in paths
+        )
     except OSError:  # unknown: the file is not trusted
         return False
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.text import names_a_secret, redact, visible
+from syncmcp._base.text import MASK, names_a_secret, redact, visible
 from syncmcp._concurrency.files import SharedJson, UnusableFile, state_directory
 from syncmcp.errors import UsageError
 from syncmcp.handlers.links import host_warnings
@@ -34,6 +34,14 @@ class ServersFileError(UsageError):
 
     def _subject(self) -> str:
         return self.file if self.key is None else f"{self.file}: {self.key}"
+
+
+_PROJECT_FOLDERS: Final = (".vscode", ".cursor")
+
+
+def project_folder(file: Path) -> Path:
+    """The folder of the project that a file of servers belongs to."""
+    return file.parent.parent if file.parent.name in _PROJECT_FOLDERS else file.parent
 
 
 # -- placeholders: ``${...}`` in an entry ---------------------------------------------------------
@@ -190,7 +198,9 @@ class ServerReview:
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
-        found = command_warnings(self.command, self.env)
+        values = PlaceholderValues(project_folder(self.file))
+        # As they are without the environment: a placeholder could split the name of a program.
+        found = command_warnings([values.settle(word) for word in self.command], self.env)
         # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
             f"The environment decides which file word {number} of the command is, if it is one: its"
@@ -265,13 +275,18 @@ class ServerReview:
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
 
 
-def _shown(variable: str, value: str) -> str:
-    """A variable as text for a person: without secrets, but whole where there is a warning for it.
+# What a secret may be: one word. Code or an address could be written so that it passes for one.
+_OPAQUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~+/=%-]*")
+_PASSWORD = re.compile(r"(?<=://)([A-Za-z0-9_.~%-]*):[A-Za-z0-9_.~%+-]+(?=@)")
+_MASKED_PASSWORD = rf"\1:{MASK}"
 
-    Code or an address could be written so that it passes for a secret.
-    """
-    text = f"{variable}={value}"
-    return visible(text if is_telling(variable) else redact(text))
+
+def _shown(variable: str, value: str) -> str:
+    """A variable as text for a person: whole, but for what can be nothing but a secret."""
+    if is_telling(variable):
+        return visible(f"{variable}={value}")
+    masked = names_a_secret(variable) and _OPAQUE.fullmatch(value)
+    return visible(f"{variable}={MASK if masked else _PASSWORD.sub(_MASKED_PASSWORD, value)}")
 
 
 # -- the file of approvals ------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,6 +111,33 @@ def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: s
     assert not read(file).guarded
     root = {"tree": home / ".cursor", "settings": home, "home": home.parent}[at]
     (root / marker).mkdir()
+    assert read(file).guarded
+
+
+@MARK
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
+@pytest.mark.parametrize("others", [0o002, 0o020], ids=["everybody", "a group"])
+@pytest.mark.parametrize("place", ["file", "folder", "destination"])
+def test_a_file_that_others_can_write_needs_approval(
+    home: Path, place: str, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name="staff", gr_mem=[]))
+    file = written(home / ".cursor" / "mcp.json")
+    link = settings(home) / "syncmcp" / "mcp.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(file)
+    assert not read(file).guarded
+    assert not read(link).guarded
+    changed = {"file": file, "folder": file.parent, "destination": file}[place]
+    changed.chmod(changed.stat().st_mode | others)
+    assert read(link if place == "destination" else file).guarded
+
+
+@MARK
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no users")
+def test_a_file_of_another_user_needs_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(home / ".cursor" / "mcp.json")
+    monkeypatch.setattr("os.geteuid", lambda: file.stat().st_uid + 1)
     assert read(file).guarded
 
 
