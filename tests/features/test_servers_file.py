@@ -398,7 +398,9 @@ class TestApproval:
 
     @pytest.mark.requirement("SEC-06")
     def test_no_variable_that_carries_a_warning_is_masked(self) -> None:
-        env = dict.fromkeys(("NODE_OPTIONS", "BASH_FUNC_x%%", "UV_INDEX_URL", "HOME"), "w0rd-123")
+        env: dict[str, str] = dict.fromkeys(
+            ("NODE_OPTIONS", "BASH_FUNC_x%%", "UV_INDEX_URL", "HOME"), "w0rd-123"
+        )
         env["PIP_INDEX_URL"] = "https://me:w0rd@evil.example"
         assert shown_variables(env) == env
 
@@ -419,7 +421,7 @@ class TestApproval:
         ],
     )
     def test_nothing_that_could_be_code_is_masked(self, code: str) -> None:
-        env = dict.fromkeys(("API_TOKEN", "DB_PASSWORD", "COOKIE", "OTHER"), code)
+        env: dict[str, str] = dict.fromkeys(("API_TOKEN", "DB_PASSWORD", "COOKIE", "OTHER"), code)
         assert shown_variables(env) == env
 
     def test_what_can_be_nothing_but_a_secret_is_masked(self) -> None:
