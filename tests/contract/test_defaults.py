@@ -22,139 +22,91 @@ UNITS = {"s": 1, "MiB": 1024 * 1024, "KiB": 1024, "bytes": 1}
 # Where each fixed bound is in the code.
 CONSTANTS = {
     "Notifications queued for a slow callback, per call": "_concurrency.pool.BACKLOG",
-    "Size of what is queued for the callbacks of one client, as it is in memory, with 1 KiB for"
-    " each notification": "_concurrency.budget.MAX_BYTES",
-    "Size of the questions to one client that are open at one time, or with their handlers, counted"
-    " in the same way": "_concurrency.budget.MAX_BYTES",
-    "Characters of the texts of progress reports that one future keeps": (
-        "_concurrency.futures.MAX_CHARACTERS"
-    ),
-    "Size of what a stream keeps until it is read, as it is in memory": (
-        "_concurrency.budget.MAX_BYTES"
-    ),
-    "Change events queued for a subscriber, equal ones counted once": (
-        "_concurrency.event_queue.BACKLOG"
-    ),
-    "Characters of the URIs of these events": "_concurrency.event_queue.MAX_CHARACTERS",
-    "Values in one message of a server, keys of objects included": "_protocol.jsonrpc.MAX_VALUES",
-    "Messages in one batch of a server": "_protocol.jsonrpc.MAX_MESSAGES",
+    "Memory of notifications queued for one client's callbacks": "_concurrency.budget.MAX_BYTES",
+    "Memory of open questions to one client": "_concurrency.budget.MAX_BYTES",
+    "Characters of progress texts that a future keeps": "_concurrency.futures.MAX_CHARACTERS",
+    "Memory of a stream's unread items": "_concurrency.budget.MAX_BYTES",
+    "Change events queued for a subscriber": "_concurrency.event_queue.BACKLOG",
+    "Characters of their URIs": "_concurrency.event_queue.MAX_CHARACTERS",
+    "Values in one message, keys included": "_protocol.jsonrpc.MAX_VALUES",
+    "Messages in one batch": "_protocol.jsonrpc.MAX_MESSAGES",
     "Nesting of one message": "_protocol.jsonrpc.MAX_NESTING",
-    "Digits of an integer in one message": "_protocol.jsonrpc.MAX_DIGITS",
-    "Items of one list, all its pages together": "_client.pages.MAX_ITEMS",
-    "Size of the pages of one list, if it has several": "_client.pages.MAX_BYTES",
-    "Values of these pages, keys of objects included": "_client.pages.MAX_VALUES",
+    "Digits of an integer": "_protocol.jsonrpc.MAX_DIGITS",
+    "Items of one list, all pages": "_client.pages.MAX_ITEMS",
+    "Size of all pages of one list": "_client.pages.MAX_BYTES",
+    "Values of these pages": "_client.pages.MAX_VALUES",
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_TTL",
-    "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
-    "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
-    "Handlers that go on running after their questions have ended, beside `max_handlers` others": (
-        "_concurrency.pool.MAX_ABANDONED"
-    ),
-    "Answers and notices of the library that wait for one server": "_concurrency.budget.MAX_OWED",
-    "Size of those, with 1 KiB for each beside its bytes": "_concurrency.budget.MAX_BYTES",
-    "Sending one of those over HTTP, from the moment it is due": (
-        "_connection.notifier.POST_SECONDS"
-    ),
-    "Time in which a child process reads nothing although one of those waits": (
-        "transports._pipes.STALL_SECONDS"
-    ),
-    "Time for the last answers of a child process that has closed its stdin": (
+    "Resources tracked one by one": "_protocol.caching.MAX_URIS",
+    "Open questions of a server": "_connection.server_requests.MAX_OPEN",
+    "Running handlers whose questions have ended": "_concurrency.pool.MAX_ABANDONED",
+    "The library's own messages queued for one server": "_concurrency.budget.MAX_OWED",
+    "Their size": "_concurrency.budget.MAX_BYTES",
+    "Sending one of them over HTTP": "_connection.notifier.POST_SECONDS",
+    "A child process reads none of them": "transports._pipes.STALL_SECONDS",
+    "Last answers of a child process that closed its stdin": (
         "transports._pipes.LAST_ANSWERS_SECONDS"
     ),
-    "Time between two log records of one kind that a server can provoke, for each connection": (
+    "Interval of log records that a server provokes, per kind and connection": (
         "_concurrency.limited_log.LOG_INTERVAL"
     ),
     "Completion after consent to a URL": "_connection.answering.COMPLETION_SECONDS",
-    "Visits to URLs remembered in one session": "handlers.url_completion.MAX_VISITS",
-    "Name of a tool or prompt in a group, in characters": "group.catalog.LONGEST_NAME",
-    "URI of a resource or template in a group, in characters": "group.catalog.LONGEST_URI",
-    "Secrets of one server that are remembered once they were sent": "_base.secrets.MOST_SENT",
-    "Parts of one variable of `env=` that are secrets on their own": "_base.secrets.MOST_PARTS",
-    "Lines that a person enters for one answer while signing in": "auth.receiver.MOST_PROMPTS",
-    "Size of the headers of one response over HTTP": "_http.connections.MAX_HEAD",
-    "What is read of the challenges of a response (`WWW-Authenticate`), in characters": (
-        "auth.steps.MAX_CHALLENGE"
-    ),
-    "What an error quotes of the text of a tool or of a server's error, in characters": (
-        "_base.text.MOST_QUOTED"
-    ),
-    "Delay before a server that keeps dying is restarted": "_concurrency.timing._LONGEST_BACKOFF",
-    "Delay before the stream of a server's notifications is opened again, at least": (
+    "Visits to URLs remembered in a session": "handlers.url_completion.MAX_VISITS",
+    "Characters of a tool's or prompt's name in a group": "group.catalog.LONGEST_NAME",
+    "Characters of a URI in a group": "group.catalog.LONGEST_URI",
+    "Sent secrets remembered for one server": "_base.secrets.MOST_SENT",
+    "Secret parts of one variable of `env=`": "_base.secrets.MOST_PARTS",
+    "Lines for one answer while signing in": "auth.receiver.MOST_PROMPTS",
+    "Headers of one HTTP response": "_http.connections.MAX_HEAD",
+    "Characters read of `WWW-Authenticate`": "auth.steps.MAX_CHALLENGE",
+    "Characters of a server's text quoted in an error": "_base.text.MOST_QUOTED",
+    "Delay before a server that keeps dying restarts": "_concurrency.timing._LONGEST_BACKOFF",
+    "Shortest delay before the notification stream reopens": (
         "transports.http.SHORTEST_LISTEN_PAUSE"
     ),
-    "The same, at most, where the server ends it at once and asks for no longer delay": (
-        "transports.http.LONGEST_PAUSE"
-    ),
-    "The same, and for the stream of a call, at most, if the server asks for more": (
+    "Longest, if the server names none": "transports.http.LONGEST_PAUSE",
+    "Longest that a server can name, also for a call's stream": (
         "transports.http.LONGEST_NAMED_PAUSE"
     ),
-    "Age at which such a stream without a message was of use: the next delay is short": (
-        "transports.http.USEFUL_SECONDS"
-    ),
-    "Tools whose arguments that headers repeat are remembered (2026-07-28)": (
-        "_protocol.metadata.MAX_TOOLS"
-    ),
-    "Characters of the name of such a tool, and of all names of such arguments and headers": (
-        "_protocol.metadata.MAX_NAMES"
-    ),
-    "Size of the environment of a process that is looked through for a server's mark": (
-        "transports._watcher.MAX_ENVIRONMENT"
-    ),
-    "Wait for a server of a dead program, after the end of its input and after SIGTERM": (
-        "transports._watcher._GRACE"
-    ),
-    "Wait of a fork for servers that are being started, and modules that are being loaded": (
-        "_concurrency.forks._FORK_WAIT"
-    ),
-    "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
-    "Interval of polling a task, at least": "_protocol.tasks.MIN_INTERVAL",
-    "Interval of polling a task, at most": "_protocol.tasks.MAX_INTERVAL",
-    "Cookies of a server that are kept, the oldest dropped first": "_http.session.MAX_COOKIES",
-    "Characters of one cookie that is kept, with its attributes": "_http.session.MAX_COOKIE",
-    "Characters of all cookies of a server that are kept": "_http.session.MAX_ALL",
+    "Age of a stream that resets the delay": "transports.http.USEFUL_SECONDS",
+    "Remembered tools with arguments in headers (2026-07-28)": "_protocol.metadata.MAX_TOOLS",
+    "Characters of such a tool's names": "_protocol.metadata.MAX_NAMES",
+    "Environment searched for `SYNCMCP_SERVER`": "transports._watcher.MAX_ENVIRONMENT",
+    "A dead program's server, after end of input and after SIGTERM": "transports._watcher._GRACE",
+    "A fork's wait for starting servers and loading modules": "_concurrency.forks._FORK_WAIT",
+    "Poll interval of a task, if the server names none": "_protocol.tasks.DEFAULT_INTERVAL",
+    "Shortest poll interval": "_protocol.tasks.MIN_INTERVAL",
+    "Longest poll interval": "_protocol.tasks.MAX_INTERVAL",
+    "Cookies of a server": "_http.session.MAX_COOKIES",
+    "Characters of one cookie": "_http.session.MAX_COOKIE",
+    "Characters of all cookies": "_http.session.MAX_ALL",
     "Schema: steps of one check": "_protocol.schema.place.MAX_STEPS",
     "Schema: nesting within one check": "_protocol.schema.place.MAX_NESTING",
-    "Schema: depth of its JSON": "_protocol.schema.MAX_DEPTH",
+    "Schema: depth": "_protocol.schema.MAX_DEPTH",
     "Schema: values": "_protocol.schema.MAX_SIZE",
     "Schema: subschemas": "_protocol.schema.MAX_SUBSCHEMAS",
     "Schema: characters of one reference": "_protocol.schema.place.MAX_REFERENCE",
-    "Schema: characters of one pattern, repetitions unrolled": (
-        "_protocol.schema.patterns.MAX_PATTERN"
-    ),
-    "Schema: characters of all patterns, repetitions unrolled": (
-        "_protocol.schema.patterns.MAX_PATTERNS"
-    ),
-    "Nesting of a tool's schema that a model is given": "llm._tools.MAX_DEPTH",
+    "Schema: characters of one unrolled pattern": "_protocol.schema.patterns.MAX_PATTERN",
+    "Schema: characters of all unrolled patterns": "_protocol.schema.patterns.MAX_PATTERNS",
+    "Nesting of a tool's schema for a model": "llm._tools.MAX_DEPTH",
     "Fields of a form": "handlers.forms.MAX_FIELDS",
-    "Hints at models in one sampling request": "types.client_features.MAX_HINTS",
+    "Model hints in a sampling request": "types.client_features.MAX_HINTS",
     "Characters of a URI template": "templates.MAX_TEMPLATE",
-    "Characters of a URI that a template reads": "templates.MAX_URI",
+    "Characters of a URI that a template matches": "templates.MAX_URI",
     "Values that a completer offers": "completion.MAX_VALUES",
     "Files of a skill": "skills.entry.MAX_FILES",
     "Size of all files of a skill": "skills.entry.MAX_BYTES",
-    "Characters of the frontmatter of a skill": "skills.entry.MAX_CHARACTERS",
-    "Nesting of the frontmatter of a skill": "skills.entry.MAX_DEPTH",
-    "Size of a file of servers": "servers_file.MAX_BYTES",
-    "Nesting of a server in a file": "servers_file.entry.MAX_DEPTH",
-    "Size of a file that an approval covers by its content": "servers_file.named_files.MAX_BYTES",
-    "Words of a server of a file that are looked up as files, times the folders that it names": (
-        "servers_file.named_files.MAX_WORDS"
-    ),
-    "Time without a key before a question at the terminal can be answered": (
-        "ui.terminal.screen._SILENCE_SECONDS"
-    ),
-    "Characters of a server in a file, beyond which a warning says that nobody reads so much": (
-        "ui.terminal.cards._MOST_READ"
-    ),
-    "Warnings of a server in a file that are shown before it and beside the question": (
-        "ui.terminal.cards._MOST_WARNINGS"
-    ),
-    "Characters of a question that a person is shown": "ui.everything.MOST_SHOWN",
-    "Characters of the arguments of a call that a page shows without an overview": (
-        "ui.browser.cards._MAX_ARGUMENTS"
-    ),
-    "Characters of an argument in such an overview, at a terminal and on a page": (
-        "ui.calls._MOST_OF_VALUE"
-    ),
+    "Characters of a skill's frontmatter": "skills.entry.MAX_CHARACTERS",
+    "Nesting of a skill's frontmatter": "skills.entry.MAX_DEPTH",
+    "Size of a server file": "servers_file.MAX_BYTES",
+    "Nesting of a server entry": "servers_file.entry.MAX_DEPTH",
+    "Size of a file whose content an approval covers": "servers_file.named_files.MAX_BYTES",
+    "Words of an entry looked up as files, times its folders": "servers_file.named_files.MAX_WORDS",
+    "Silence before a terminal question accepts keys": "ui.terminal.screen._SILENCE_SECONDS",
+    "Characters of a server entry without a warning": "ui.terminal.cards._MOST_READ",
+    "Warnings shown for a server entry": "ui.terminal.cards._MOST_WARNINGS",
+    "Characters of a question shown": "ui.everything.MOST_SHOWN",
+    "Characters of arguments shown in full": "ui.browser.cards._MAX_ARGUMENTS",
+    "Characters of an argument in the overview": "ui.calls._MOST_OF_VALUE",
 }
 
 

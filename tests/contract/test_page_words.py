@@ -7,9 +7,9 @@ import pytest
 from tests.contract import page_words
 
 # Ceilings for all pages together. Who makes pages shorter lowers them.
-WORDS = 60_400
+WORDS = 59_600
 LONG = 178
-PRIVATE = 700
+PRIVATE = 680
 
 
 @pytest.fixture(scope="module")
