@@ -1,4 +1,10 @@
-"""Servers for tests of many at once."""
+"""Servers with something to sell, for tests that need any server, or many at once.
+
+`shop(name, *tools)` has one tool for each name, a resource, a template and a prompt. `Shop` has a
+tool that must not run twice and counts how often it ran. `Gated` lets nobody in before its gate is
+open. `DEMO` is the demo server as a child process; `MISSING`, `DYING` and `REFUSING` are targets
+that cannot be opened.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +24,9 @@ DYING = Stdio(sys.executable, "-c", "raise SystemExit(7)")
 REFUSING = "http://127.0.0.1:1/mcp"
 
 
-def shop(name: str, *tools: str) -> Server:
+def shop(name: str = "shop", *tools: str, **options: Any) -> Server:
     """A server with these tools, each of which says whose it is, a resource and a prompt."""
-    server = Server(name)
+    server = Server(name, **options)
     for tool in tools:
         server.add_tool(lambda tool=tool: f"{tool} of {name}", name=tool, input_schema={})
     server.resource(f"shop://{name}/hours", name="hours")(lambda: f"hours of {name}")
@@ -29,6 +35,30 @@ def shop(name: str, *tools: str) -> Server:
     )
     server.prompt(name="order")(lambda what: f"order {what} at {name}")
     return server
+
+
+class Shop:
+    """A server with a tool that must not run twice, and something to read.
+
+    Attributes:
+        server: The server.
+        stats: What it has seen.
+        sold: How often the tool ran.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Server("shop", **options)
+        self.stats = self.server.stats
+        self.sold = 0
+        self._lock = threading.Lock()
+        self.server.add_tool(self.buy)
+        self.server.resource("shop://prices")(lambda: "pears: 45")
+
+    def buy(self) -> str:
+        """Buy one."""
+        with self._lock:
+            self.sold += 1
+        return "sold"
 
 
 class Gated:

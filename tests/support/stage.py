@@ -1,4 +1,20 @@
-"""Where behaviour is tested: a server whose tools wait at gates, on every wire and in both eras."""
+"""Where behaviour is tested: a server whose tools wait at gates, on every wire and in both eras.
+
+`Stage` is the server. `Wire` is a way to it: a transport and a revision; ``wire.connect(server)``
+is an open client, and ``wire.serve(server)`` what a client that a test makes itself connects to.
+There are seven wires. A test has a parameter ``wire`` and one of these decorators:
+
+* `every_wire`, where the wire is what is tested: echo, cancel, deadline, progress, question, loss;
+  `stateful_wires` for what only the revisions with sessions have.
+* `rotated`, everywhere else: three of the seven. The tests of a file take turns, so that a file
+  sees each wire about equally often. `rotated_stateful`: two of the four; `rotated_stateless`: one
+  of the three.
+* `rotated_with`, where the test has other parameters: each of their rows runs on one wire or two,
+  in turn.
+
+The rest is for threads and time: `in_threads`, `elsewhere`, `Clock`, `tick`, `nervous`,
+`interrupted`, `is_gone`, `logged`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +26,14 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import pytest
 
@@ -29,6 +47,9 @@ PATIENCE = 10.0
 
 STATEFUL: Final = "2025-11-25"
 STATELESS: Final = "2026-07-28"
+
+T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., object])
 
 _RELAY = str(Path(__file__).with_name("relay.py"))
 
@@ -124,23 +145,24 @@ class Wire(NamedTuple):
         return (self.transport, self.revision) != ("http", STATELESS)
 
     @contextmanager
+    def serve(self, server: Any) -> Iterator[Any]:
+        """What a client connects to, to reach a server of this process; it is closed at the end."""
+        if self.transport == "memory":
+            yield server
+        elif self.transport == "stdio":
+            with relayed(server) as target:
+                yield target
+        else:
+            with serve_http(server) as http:
+                old = self.transport == "sse"
+                yield syncmcp.Http(http.sse_url, transport="sse") if old else http.url
+
+    @contextmanager
     def connect(self, server: Any, **options: Any) -> Iterator[syncmcp.Client]:
         """An open client of `server`; closed, and the server with it, at the end."""
         options = {"mode": self.revision, **options}
-        if self.transport == "http":
-            with serve_http(server) as http, syncmcp.connect(http.url, **options) as client:
-                yield client
-        elif self.transport == "sse":
-            with serve_http(server) as http:
-                old = syncmcp.Http(http.sse_url, transport="sse")
-                with syncmcp.connect(old, **options) as client:
-                    yield client
-        elif self.transport == "stdio":
-            with relayed(server) as target, syncmcp.connect(target, **options) as client:
-                yield client
-        else:
-            with syncmcp.connect(server, **options) as client:
-                yield client
+        with self.serve(server) as target, syncmcp.connect(target, **options) as client:
+            yield client
 
 
 WIRES = [
@@ -148,11 +170,83 @@ WIRES = [
     for transport in ("memory", "stdio", "http")
     for revision in (STATEFUL, STATELESS)
 ] + [Wire("sse", STATEFUL)]
+STATEFUL_WIRES = [wire for wire in WIRES if wire.revision == STATEFUL]
+STATELESS_WIRES = [wire for wire in WIRES if wire.revision == STATELESS]
 
 every_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
-stateful_wires = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.revision == STATEFUL], ids=str
-)
+stateful_wires = pytest.mark.parametrize("wire", STATEFUL_WIRES, ids=str)
+
+
+class Rotation:
+    """Gives the tests of a file some wires each, in turn.
+
+    Args:
+        wires: In the order in which they are given; three neighbours differ in their transports.
+        each: How many wires a test gets.
+    """
+
+    def __init__(self, wires: Sequence[Wire], each: int) -> None:
+        self._wires, self._each = wires, each
+        # The names of the tests of a file, in the order of the file.
+        self._tests: dict[str, list[str]] = {}
+
+    def __call__(self, test: Test) -> Test:
+        """Give this test its wires."""
+        first = self._each * self._place(test)
+        wires = [self._at(first + number) for number in range(self._each)]
+        return cast("Test", pytest.mark.parametrize("wire", wires, ids=str)(test))
+
+    def with_rows(self, names: str, rows: Any, ids: Any = None) -> Callable[[Test], Test]:
+        """Give each row of other parameters one wire, the next in turn; two where rows are few."""
+        table = list(_named(rows, ids, several="," in names))
+        each = -(-self._each // len(table))
+
+        def give(test: Test) -> Test:
+            first = each * len(table) * self._place(test)
+            cases = [
+                pytest.param(wire, *values, id=f"{wire}-{name}", marks=marks)
+                for number, (name, values, marks) in enumerate(table)
+                for wire in [self._at(first + each * number + more) for more in range(each)]
+            ]
+            return cast("Test", pytest.mark.parametrize(f"wire, {names}", cases)(test))
+
+        return give
+
+    def _at(self, place: int) -> Wire:
+        return self._wires[place % len(self._wires)]
+
+    def _place(self, test: Any) -> int:
+        """The number of the test in its file; files with few tests begin at different wires."""
+        tests = self._tests.setdefault(test.__module__, [])
+        if test.__qualname__ not in tests:
+            tests.append(test.__qualname__)
+        return zlib.crc32(test.__module__.encode()) + tests.index(test.__qualname__)
+
+
+def _named(rows: Any, ids: Any, *, several: bool) -> Iterator[tuple[str, Sequence[Any], Any]]:
+    """The id, the values and the marks of each row, as `pytest.mark.parametrize` takes rows."""
+    pairs = rows.items() if isinstance(rows, Mapping) else [(None, row) for row in rows]
+    for number, (key, row) in enumerate(pairs):
+        name, marks = key, ()
+        values = row if several else (row,)
+        if hasattr(row, "marks"):  # `pytest.param`
+            name, values, marks = row.id, row.values, row.marks
+        if ids is not None:
+            name = ids(*values)
+        yield name or "-".join(_told(value, number) for value in values), values, marks
+
+
+def _told(value: Any, number: int) -> str:
+    """The part of an id that tells this value of a row."""
+    if value is None or isinstance(value, (str, int, float)):
+        return str(value)
+    return getattr(value, "__name__", f"row{number}")
+
+
+rotated = Rotation([WIRES[place] for place in (0, 5, 2, 1, 6, 3, 4)], each=3)
+rotated_stateful = Rotation(STATEFUL_WIRES, each=2)
+rotated_stateless = Rotation(STATELESS_WIRES, each=1)
+rotated_with = rotated.with_rows
 
 
 @contextmanager
@@ -236,6 +330,20 @@ def in_threads(*jobs: Callable[[], object], patience: float = 6 * PATIENCE) -> l
         thread.join(patience)
         assert not thread.is_alive(), "a call did not come back"
     return outcomes
+
+
+def elsewhere(job: Callable[[], T]) -> Future[T]:
+    """Run a job on a thread of its own; the future gets what it returns or raises."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(job())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="test-elsewhere", daemon=True).start()
+    return outcome
 
 
 class _Said(logging.Handler):
