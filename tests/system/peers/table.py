@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
 from tests.system.peers.oauth import sign_ins
@@ -22,25 +24,23 @@ WORKS, HALF, FAILS, IMPOSSIBLE, UNTRIED = "yes", "yes\\*", "no", "-", "?"
 _HEAD = """\
 # Tested against real servers
 
-The tests open each of these servers with `syncmcp`, list its tools, call one, call one that fails,
-follow one that reports progress and cancel one that runs. Then they call tools that ask back: for
-what a model says, for a form, for consent to a URL, for the roots. The same handlers answer all of
-them, and the answer has to be found in what the tool returns. The run that checks this page also
-writes it: a cell that says *yes* must stay so. A revision marked *auto* is the one that
-`mode="auto"` found by itself; the others were asked for by name.
+The tests open each of these servers with `syncmcp` and list its tools. They call one tool, one that
+fails, one that reports progress, and cancel one. Then they call tools that ask: for a model, a
+form, consent to a URL, roots. The same handlers answer all servers, and the tool's result must
+contain the answer. The test run writes this page, and fails if a *yes* would become *no*. Revisions
+marked *auto* were found by `mode="auto"`.
 """
 _TAIL = """\
-*-*: the server, or the revision, cannot do this. *yes\\**: the client did its half; what the server
-made of it cannot be seen.
+*-*: the server, or the revision, does not support this. *yes\\**: the client did its part; the
+server shows no effect.
 """
 _SIGNING_IN = """\
 ## Signing in
 
-Here a person, played by the test, goes through the pages of the authorization server, and the MCP
-server has to let the client in, whose token is for it alone. A token that expires is renewed; a
-tool that needs more scope leads back to the pages; after logging out the token is good no more.
-The client was registered on the way, was the address of a *document* (client id metadata), had its
-tokens bound to a key (*DPoP*), or signed in *as itself*, with a secret or a key and nobody there.
+The test plays a person on the pages of the authorization server, and the MCP server must accept the
+token. An expired token is renewed; a tool that needs more scope leads back to the pages; after
+logging out the token is refused. The client was registered, had a metadata *document* as its id,
+bound its tokens to a key (*DPoP*), or signed in *as itself*, with a secret or a key.
 """
 
 
@@ -105,19 +105,26 @@ class Table:
 
     def render(self) -> str:
         """The page."""
-        notes = [f"* every server, {_note(limit)}" for limit in LIMITS_OF_REVISIONS]
-        notes += [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
-        notes = list(dict.fromkeys(notes))  # a server that is there over two transports
+        notes = _notes(
+            [("every server", limit) for limit in LIMITS_OF_REVISIONS]
+            + [(peer.name, limit) for peer in PEERS for limit in peer.limits]
+        )
         page = [_HEAD, *self._lines(_PEERS), "", _TAIL, *notes, ""]
-        notes = [f"* {one.name}, {_note(limit)}" for one in SIGN_INS for limit in one.limits]
+        notes = _notes([(one.name, limit) for one in SIGN_INS for limit in one.limits])
         return "\n".join([*page, _SIGNING_IN, *self._lines(_LOGINS), "", *notes, ""])
 
     def _lines(self, section: Section) -> Iterator[str]:
         heads = [*section.titles, *section.cells]
         yield _line(heads)
         yield _line(["---"] * len(heads))
-        for row in section.lines:
-            yield _line([_title(row), *(self._value(row, name) for name in section.cells)])
+        lines = [
+            (row.title, tuple(self._value(row, name) for name in section.cells))
+            for row in section.lines
+        ]
+        # Revisions of a server that do not differ share a line.
+        for (title, values), same in groupby(lines, lambda line: (line[0][:-1], line[1])):
+            last = ", ".join(whole[-1] for whole, _ in same)
+            yield _line([*title, last, *values])
 
     def _value(self, row: Line, name: str) -> str:
         limit = row.limit(name)
@@ -131,9 +138,19 @@ def _title(row: Line) -> str:
     return " | ".join(row.title)
 
 
-def _note(limit: Limit) -> str:
-    where = ", ".join([limit.cell, *limit.transports, *limit.revisions])
-    return f"{where}: {limit.reason}."
+def _notes(limits: Sequence[tuple[str, Limit]]) -> list[str]:
+    """A line for each reason, with the servers and the cells that share it."""
+    cells: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for server, limit in limits:
+        where = ", ".join([*limit.transports, *limit.revisions])
+        cells[server, where, limit.reason].append(limit.cell)
+    servers: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for (server, where, reason), found in cells.items():
+        servers[", ".join(dict.fromkeys(found)), where, reason].append(server)
+    return [
+        f"* {', '.join(names)}: {found}{f' ({where})' if where else ''}: {reason}."
+        for (found, where, reason), names in servers.items()
+    ]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -152,7 +169,12 @@ def _read(page: str) -> dict[tuple[str, str], str]:
         if width and not names:
             names = values
         elif line.startswith("| ") and len(values) == len(names):
-            cells.update(((title, name), value) for name, value in zip(names, values, strict=True))
+            before, _, last = title.rpartition(" | ")
+            cells.update(
+                ((f"{before} | {each}", name), value)
+                for each in last.split(", ")
+                for name, value in zip(names, values, strict=True)
+            )
     return cells
 
 
