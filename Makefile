@@ -2,7 +2,7 @@
 #
 #   PYTHON=/path/to/python   the interpreter to build .venv with (default: the newest supported one)
 #   VENV=.venv-other         another virtual environment
-#   ARGS="..."               extra arguments for pytest (make tests, stress, bench)
+#   ARGS="..."               extra arguments (make tests, stress, bench, mutants, switches)
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -158,9 +158,17 @@ $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 api: $(VENV)/.dev ## rewrite tests/contract/public_api.txt from the code
 	@$(BIN)/python -m tests.contract.public_api
 
+$(VENV)/.mutation: $(VENV)/.dev
+	@$(STAGE) "mutmut" $(BIN)/python -m pip install --progress-bar off -c $(PINS) -e '.[dev,mutation]'
+	@touch $@
+
 .PHONY: mutants
-mutants: $(VENV)/.dev ## switch off one behaviour at a time and print which tests notice
-	@$(STAGE) "mutants" $(BIN)/python -m tests.contract.mutants $(ARGS)
+mutants: $(VENV)/.mutation ## mutate the rules by mutmut and print the scores (ARGS="MODULE --again"): docs/mutation.md
+	@$(STAGE) "mutants" $(BIN)/python -m tests.contract.mutation $(ARGS)
+
+.PHONY: switches
+switches: $(VENV)/.dev ## switch off one behaviour at a time and print which tests notice
+	@$(STAGE) "switches" $(BIN)/python -m tests.contract.mutants $(ARGS)
 
 # ---------------------------------------------------------------- measure
 
@@ -189,7 +197,7 @@ release: $(TOOLS)/.done ## build wheel and sdist into dist/ and try each in a cl
 pins: $(TOOLS)/.done ## write tests/constraints anew from pyproject.toml
 	@for version in 3.10 3.11 3.12 3.13; do \
 		$(STAGE) "pins for Python $$version" $(TOOLS)/bin/uv pip compile --quiet --upgrade --system-certs --no-header --no-annotate \
-			--extra dev --python-version $$version pyproject.toml -o tests/constraints/$$version.txt; \
+			--extra dev --extra mutation --python-version $$version pyproject.toml -o tests/constraints/$$version.txt; \
 	done
 
 .PHONY: clean

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from syncmcp._client.opening import revision_memory
 from syncmcp.testing.leaks import PATIENCE, Footprint
@@ -20,6 +20,10 @@ settings.register_profile(
     "without a clock", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("without a clock")
+# For `make mutants`: no time goes into what is wrong with a mutant.
+settings.register_profile(
+    "mutants", database=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
 
 
 def _hide_from_the_collector() -> None:

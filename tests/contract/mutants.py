@@ -1,6 +1,6 @@
 """Switches one behaviour of the library off at a time and sees which tests notice.
 
-``make mutants`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about
+``make switches`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about
 to use on the library as it is; they have to be green. Then, for each mutant and each row that the
 mutant names, it runs the tests that carry this row, in a process of its own with the mutant
 applied, and prints the first that goes red. A mutant that some row's tests do not notice has
@@ -173,7 +173,7 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
     lines = [
         "# Requirements",
         "",
-        "The duties of the client, and the tests that show them. `make mutants` writes this page.",
+        "The duties of the client, and the tests that show them. `make switches` writes this page.",
         "It switches off one behaviour at a time, and names the first test that fails. For duties",
         f"without a switch, it names at most {MOST_NAMED} of the tests that carry the id.",
         "`python -m tests.contract.requirements` also prints levels, revisions and duties that do",

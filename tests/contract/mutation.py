@@ -1,0 +1,322 @@
+"""Mutates modules of the library and counts what their tests notice; ``docs/mutation.md``.
+
+``make mutants`` (``python -m tests.contract.mutation [MODULE ...]``) has `mutmut
+<https://mutmut.readthedocs.io>`_ do so, part by part: a part is some modules and the tests that
+are there for them. Each part has a folder in ``build/mutation``, where verdicts stay: a run that
+was ended goes on where it was. mutmut tests a function again when its code has changed; this
+module has what survived tested again when a test of the part has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "build" / "mutation"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Modules that are mutated, and the tests that have to notice.
+
+    Attributes:
+        modules: Below ``syncmcp``; a folder stands for all modules in it.
+        tests: Below ``tests``, files and folders.
+        without: Tests in them that count what mutmut adds to: frames, memory, time.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where mutmut works."""
+        return FOLDER / self.name
+
+    def sources(self) -> Iterator[Path]:
+        """The files of the modules, below the root."""
+        for module in self.modules:
+            path = ROOT / "syncmcp" / module
+            for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
+                if file.stat().st_size > 100:
+                    yield file.relative_to(ROOT)
+
+    def verdicts(self, source: Path) -> Path:
+        """The file in which mutmut keeps the verdicts on a module."""
+        return self.folder / "mutants" / f"{source}.meta"
+
+
+PARTS: Final = (
+    Part(
+        "protocol",
+        tuple(
+            f"_protocol/{name}.py"
+            for name in (
+                *("caching", "capabilities", "conversation", "dialect", "exchange", "jsonrpc"),
+                *("metadata", "negotiate", "revisions", "stateful", "stateless", "steps"),
+                *("subscription", "tasks"),
+            )
+        ),
+        ("protocol",),
+        (
+            "protocol/schema",
+            "protocol/test_jsonrpc.py::test_a_frame_of_tiny_values_takes_no_more_memory_than_its_bytes",
+            "protocol/test_jsonrpc.py::test_a_batch_of_many_wrecks_takes_no_more_memory_than_a_sound_one",
+            "protocol/test_conversation.py::test_the_one_result_too_many_is_found_in_linear_time",
+        ),
+    ),
+    Part(
+        "schemas",
+        ("_protocol/schema",),
+        ("protocol/schema",),
+        ("protocol/schema/test_bounds.py",),
+    ),
+    Part(
+        "signing-in",
+        tuple(
+            f"auth/{name}.py"
+            for name in (
+                "agreement",
+                "bearer",
+                "discovery",
+                "flow",
+                "registration",
+                "steps",
+                "tokens",
+            )
+        ),
+        tuple(
+            f"auth/test_{name}.py"
+            for name in (
+                "agreement",
+                "challenge",
+                "client_auth",
+                "discovery",
+                "flow",
+                "registration",
+                "scope",
+            )
+        ),
+    ),
+    Part("guard", ("_http/url_guard.py",), ("http/test_url_guard.py",)),
+    Part("policies", ("approval/policies.py",), ("approval/test_approval.py",)),
+    Part("requests", ("_connection/pending_request.py",), ("connection/test_correlation.py",)),
+    Part(
+        "calls",
+        ("_client/driver.py", "_client/retrying.py"),
+        ("client/test_driver.py", "client/test_retry.py"),
+    ),
+)
+
+_SETTINGS: Final = (
+    "timeout_constant = 2",
+    "timeout_multiplier = 10",
+    "track_dependencies = false",
+    "use_git_change_detection = false",
+)
+_PYTEST: Final = (
+    "--hypothesis-profile=mutants",
+    "--timeout=20",
+    "-pno:cacheprovider",
+    "-pno:xdist",
+    "-mnot stress and not bench and not peer and not slow",
+)
+# Without what a function and its mutants side by side break, and what is no error of types.
+_MYPY: Final = """[mypy]
+strict = True
+python_version = 3.10
+plugins = pydantic.mypy
+explicit_package_bases = True
+namespace_packages = True
+ignore_missing_imports = True
+disable_error_code = comparison-overlap, has-type, no-any-return, no-redef, unused-ignore
+"""
+
+COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests")
+"""The verdicts; "types": mypy refuses the mutant, so no test needs to notice it."""
+
+
+def verdict(code: int | None) -> str:
+    """The verdict behind the exit code that mutmut keeps; it is the one of pytest, as a rule."""
+    if code in {None, 2}:
+        return "not run"
+    if code in {5, 33}:
+        return "no tests"
+    if code in {-24, -9, 24, 36, 152}:
+        return "timed out"
+    return {0: "survived", 37: "types"}.get(code, "killed")
+
+
+def module_name(source: Path) -> str:
+    """What a module is called here: without the name of the library."""
+    return ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def set_up(part: Part) -> None:
+    """Make the folder of a part: links to the code and to its tests, and the settings."""
+    folder = part.folder
+    tests = folder / "tests"
+    for copied in (tests, folder / "mutants" / "tests"):
+        shutil.rmtree(copied, ignore_errors=True)
+    tests.mkdir(parents=True)
+    for name in ("conftest.py", "support", "contract", *part.tests):
+        place = tests / name
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(ROOT / "tests" / name)
+    for name in ("syncmcp", "pyproject.toml", "examples", "docs"):
+        place = folder / name
+        place.unlink(missing_ok=True)
+        place.symlink_to(ROOT / name)
+    lists: dict[str, Iterable[str]] = {
+        "source_paths": ("syncmcp",),
+        "only_mutate": map(str, part.sources()),
+        "also_copy": ("docs", "examples"),
+        "pytest_add_cli_args_test_selection": [f"tests/{name}" for name in part.tests],
+        "pytest_add_cli_args": (*_PYTEST, *(f"--deselect=tests/{name}" for name in part.without)),
+        "type_check_command": (
+            *(sys.executable, "-m", "mypy", "--output=json"),
+            f"--config-file={folder / 'mypy.ini'}",
+            f"--cache-dir={folder / 'mypy'}",
+            *map(str, part.sources()),
+        ),
+    }
+    (folder / "mypy.ini").write_text(_MYPY, encoding="utf-8")
+    lines = ["[mutmut]", *_SETTINGS]
+    for key, values in lists.items():
+        lines += [f"{key} =", *(f"    {value}" for value in values)]
+    (folder / "setup.cfg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def tests_changed(part: Part) -> bool:
+    """Whether a test of a part is another one than in the last run; remembers what they are now."""
+    digest = hashlib.sha256()
+    for name in ("conftest.py", "support", *part.tests):
+        path = ROOT / "tests" / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
+            digest.update(file.read_bytes())
+    kept = part.folder / "tests.sha256"
+    before = kept.read_text("utf-8") if kept.exists() else ""
+    kept.write_text(digest.hexdigest(), encoding="utf-8")
+    return before != digest.hexdigest()
+
+
+def read_verdicts(part: Part, source: Path) -> dict[str, int | None]:
+    """mutmut's exit codes by the name of the mutant; empty before the first run."""
+    file = part.verdicts(source)
+    codes: dict[str, int | None] = {}
+    if file.exists():
+        codes = json.loads(file.read_text("utf-8"))["exit_code_by_key"]
+    return codes
+
+
+def forget(part: Part, source: Path, verdicts: Sequence[str]) -> None:
+    """Have mutants with one of these verdicts tested again."""
+    file = part.verdicts(source)
+    if file.exists():
+        known: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        codes = known["exit_code_by_key"]
+        codes.update(dict.fromkeys((key for key in codes if verdict(codes[key]) in verdicts), None))
+        file.write_text(json.dumps(known, indent=4), encoding="utf-8")
+
+
+def wanted_mutants(part: Part, sources: Sequence[Path]) -> list[str] | None:
+    """What mutmut is told to test; nothing in it means all that has no verdict, `None` nothing."""
+    if sources == list(part.sources()):
+        return []
+    wanted: list[str] = []
+    for source in sources:
+        file = part.verdicts(source)
+        if file.exists() and file.stat().st_mtime > (ROOT / source).stat().st_mtime:
+            codes = read_verdicts(part, source)
+            wanted += [name for name, code in codes.items() if code is None]
+        else:
+            wanted.append(f"syncmcp.{module_name(source)}.x*")
+    return wanted or None
+
+
+def run(part: Part, sources: Sequence[Path], *, again: bool, processes: int) -> None:
+    """Test the mutants of these modules that have no verdict yet."""
+    set_up(part)
+    if tests_changed(part):
+        (part.folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+        for source in part.sources():
+            forget(part, source, ("survived", "no tests", "timed out"))
+    if again:
+        for source in sources:
+            forget(part, source, COLUMNS)
+    wanted = wanted_mutants(part, sources)
+    if wanted is not None:
+        command = [str(Path(sys.executable).with_name("mutmut")), "run"]
+        command += [f"--max-children={processes}", *wanted]
+        subprocess.run(command, cwd=part.folder, check=True)
+
+
+def table(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:
+    """The verdicts on each module; the score is the share of what mypy accepts that is noticed."""
+    titles = ("mutants", *COLUMNS, "score")
+    yield f"| {'module':28} | {' | '.join(f'{title:>9}' for title in titles)} |"
+    yield f"|{'-' * 30}|{'|'.join('-' * 10 + ':' for _ in titles)}|"
+    whole: Counter[str] = Counter()
+    for part, source in chosen:
+        counts = Counter(verdict(code) for code in read_verdicts(part, source).values())
+        whole += counts
+        yield _row(module_name(source), counts)
+    yield _row("all", whole)
+
+
+def _row(name: str, counts: Counter[str]) -> str:
+    tested = counts.total() - counts["types"] - counts["not run"]
+    noticed = counts["killed"] + counts["timed out"]
+    score = f"{100 * noticed / tested:.1f} %" if tested else "-"
+    cells = (counts.total(), *(counts[column] for column in COLUMNS), score)
+    return f"| {name:28} | {' | '.join(f'{cell:>9}' for cell in cells)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Mutate modules, and print how many of their mutants are noticed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.contract.mutation", description=main.__doc__
+    )
+    parser.add_argument("module", nargs="*", help="only these, as in the table; or parts")
+    parser.add_argument("--again", action="store_true", help="forget the verdicts on them first")
+    parser.add_argument("--processes", type=int, default=1, help="at one time (default: 1)")
+    parser.add_argument("--report", action="store_true", help="run nothing, print what is known")
+    parser.add_argument("--survivors", action="store_true", help="name what was not noticed")
+    options = parser.parse_args(arguments)
+    known = {name for part in PARTS for name in (part.name, *map(module_name, part.sources()))}
+    if unknown := set(options.module) - known:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    chosen = [
+        (part, source)
+        for part in PARTS
+        for source in part.sources()
+        if not options.module or {part.name, module_name(source)} & set(options.module)
+    ]
+    for part in PARTS:
+        sources = [source for its, source in chosen if its is part]
+        if sources and not options.report:
+            run(part, sources, again=options.again, processes=options.processes)
+    print(*table(chosen), sep="\n")
+    for part, source in chosen if options.survivors else ():
+        for name, code in read_verdicts(part, source).items():
+            if verdict(code) in {"survived", "no tests"}:
+                print(f"{part.name}: {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
