@@ -122,6 +122,7 @@ PARTS: Final = (
     ),
 )
 
+_MUTMUT: Final = (str(Path(sys.executable).with_name("mutmut")),)
 _SETTINGS: Final = (
     "timeout_constant = 2",
     "timeout_multiplier = 10",
@@ -260,8 +261,7 @@ def run(part: Part, sources: Sequence[Path], *, again: bool, processes: int) -> 
             forget(part, source, COLUMNS)
     wanted = wanted_mutants(part, sources)
     if wanted is not None:
-        command = [str(Path(sys.executable).with_name("mutmut")), "run"]
-        command += [f"--max-children={processes}", *wanted]
+        command = [*_MUTMUT, "run", f"--max-children={processes}", *wanted]
         subprocess.run(command, cwd=part.folder, check=True)
 
 
@@ -295,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="forget the verdicts on them first")
     parser.add_argument("--processes", type=int, default=1, help="at one time (default: 1)")
     parser.add_argument("--report", action="store_true", help="run nothing, print what is known")
-    parser.add_argument("--survivors", action="store_true", help="name what was not noticed")
+    parser.add_argument("--survivors", action="store_true", help="show what was not noticed")
     options = parser.parse_args(arguments)
     known = {name for part in PARTS for name in (part.name, *map(module_name, part.sources()))}
     if unknown := set(options.module) - known:
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part, source in chosen if options.survivors else ():
         for name, code in read_verdicts(part, source).items():
             if verdict(code) in {"survived", "no tests"}:
-                print(f"{part.name}: {name}")
+                subprocess.run([*_MUTMUT, "show", name], cwd=part.folder, check=True)
     return 0
 
 
