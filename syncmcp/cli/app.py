@@ -43,7 +43,10 @@ from syncmcp.errors import McpError
 
 @with_session
 def shell(session: Session) -> None:
-    """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends."""
+    """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends.
+
+    For example: syncmcp shell https://example.com/mcp
+    """
     person = session.person
     if person is None:
         raise CommandError("a shell needs a terminal", hint="the other commands need none")
@@ -61,7 +64,7 @@ def shell(session: Session) -> None:
         if not words:
             continue
         if words[0] in ("quit", "exit"):
-            return
+            break
         if words[0] == "help":
             known = words[1:] and words[1] not in ("help", "quit", "exit")
             words = [words[1], "--help"] if known else []
@@ -71,6 +74,7 @@ def shell(session: Session) -> None:
             run_command(words, outer)
         else:
             session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
+    raise typer.Exit  # with 0, whatever the person has cancelled meanwhile
 
 
 # `record` and `replay`: run another command and record its session, or replay a recorded one.
@@ -144,7 +148,10 @@ _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
 
 
 def demo() -> None:
-    """Go through the commands on the demo server; nothing leaves this computer."""
+    """Go through the commands on the demo server; nothing leaves this computer.
+
+    For example: syncmcp demo
+    """
     out = Output(json=False)
     command = shlex.join(("--", "python", *_SERVER[1:]))
     for title, words in _TOUR:
@@ -161,7 +168,10 @@ def show_help_of(
         list[str] | None, typer.Argument(metavar="COMMAND", help="The command.")
     ] = None,
 ) -> None:
-    """Show the help of a command."""
+    """Show the help of a command.
+
+    For example: syncmcp help call
+    """
     run_command([*(words or ()), "--help"])
 
 

@@ -241,6 +241,8 @@ def call(
     """Call a tool.
 
     One that its server does not mark read-only is called after you agreed, or with --yes.
+
+    For example: syncmcp call https://example.com/mcp search query=tea limit=5
     """
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools` lists them")
@@ -255,11 +257,7 @@ def call(
     values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
-    try:
-        result = client.call_tool(tool, values, **session.options)
-    finally:
-        if session.person is not None:
-            session.person.bar.hide()
+    result = client.call_tool(tool, values, **session.options)
     if session.out.json:
         session.out.result(result.to_wire())
     result.raise_for_error()
@@ -284,7 +282,10 @@ def read(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Read a resource."""
+    """Read a resource.
+
+    For example: syncmcp read https://example.com/mcp file:///notes.txt --output notes.txt
+    """
     if output is not None:
         check_output_path(output, force=force)
     given = parse_strings(values or ())
@@ -307,7 +308,10 @@ def prompt(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     arguments: _Items = None,
 ) -> None:
-    """Get a prompt, filled in."""
+    """Get a prompt, filled in.
+
+    For example: syncmcp prompt https://example.com/mcp greet name=Ada
+    """
     given = parse_strings(arguments or ())
     client = session.client
     found = _find_by_name(name, client.iter_prompts(**session.options))
@@ -326,7 +330,10 @@ def complete(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="What has been typed of it.")] = "",
     settled: _Items = None,
 ) -> None:
-    """Complete an argument of a prompt or of a template."""
+    """Complete an argument of a prompt or of a template.
+
+    For example: syncmcp complete https://example.com/mcp greet name A
+    """
     result = session.client.complete(
         types.ResourceTemplateReference(uri=ref)
         if is_template(ref)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import ssl
@@ -17,6 +18,7 @@ import typer
 from rich.text import Text
 from typing_extensions import Self
 
+from syncmcp._base.text import logger
 from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
@@ -26,6 +28,7 @@ from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
 from syncmcp.transports._process import environment, locate, search_path
+from syncmcp.transports.stdio import SKIPPED_LINE
 from syncmcp.types import Tool
 from syncmcp.ui import visible
 
@@ -132,7 +135,12 @@ def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     except OSError as error:
         # Only a warning: the client may trust other certificates than this computer does.
         reason = getattr(error, "verify_message", None) or str(error)
-        return Finding("certificate", "warning", f"this computer does not accept it: {reason}")
+        return Finding(
+            "certificate",
+            "warning",
+            f"this computer does not accept it: {reason}",
+            "has it expired, or is there a proxy that signs itself? SSL_CERT_FILE names others",
+        )
 
 
 _SLOW_SECONDS = 1.0
@@ -150,6 +158,8 @@ def doctor(session: Session) -> None:
     """Find out why a server does not work: each step on the way to it, with a verdict and a hint.
 
     The exit code is that of the first step that failed.
+
+    For example: syncmcp doctor -- python server.py
     """
     findings: list[Finding] = []
     for finding in _diagnose(session):
@@ -178,30 +188,70 @@ def _diagnose(session: Session) -> Iterator[Finding]:
         yield finding
         if finding.verdict == "failed":
             return
+    skipped = _SkippedLines()
     begun = perf_counter()
     try:
         client = session.client
     except McpError as error:
+        yield from skipped.findings()
         yield from _opening_failure(target, error)
         return
     took = perf_counter() - begun
     if isinstance(target, Stdio):
-        yield Finding("start", "ok", "it runs")
+        yield Finding("start", "ok", f"it runs; {_variables(target)}")
     else:
         token = getattr(target.auth, "token", None)
         said = "none was asked for" if token is None else "with the token of an earlier sign-in"
         yield Finding("sign-in", "ok", said)
     server = client.server
-    verdict: Literal["ok", "warning"] = "ok" if took < _SLOW_SECONDS else "warning"
     named = f" with {server.info.name} {server.info.version}" if server.info is not None else ""
-    yield Finding("opening", verdict, f"revision {server.revision}{named}, in {took:.2f} s")
+    said = f"revision {server.revision}{named}, in {took:.2f} s"
+    yield _timed("opening", took, said, "does it install or load something at its start?")
     names = capability_names(server.capabilities)
     if names:
         yield Finding("capabilities", "ok", ", ".join(names))
     else:
-        yield Finding("capabilities", "warning", "it offers nothing")
+        hint = "a server without tools, resources and prompts may lack its own settings"
+        yield Finding("capabilities", "warning", "it offers nothing", hint)
     yield from _check_lists(session, client)
     yield _check_latency(session)
+    yield from skipped.findings()
+
+
+class _SkippedLines(logging.Handler):
+    """Collects what the library logs about lines on a server's stdout that are no messages."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._lines: list[str] = []
+        self._log = logger("syncmcp.stdio")
+        self._log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
+            self._lines.append(f"it prints what is no message: {record.args[1]!r}")
+
+    def findings(self) -> Iterator[Finding]:
+        """The finding, if there were such lines; collects no more."""
+        self._log.removeHandler(self)
+        if self._lines:
+            hint = "only messages may be there: let it print to stderr, and log to stderr"
+            yield Finding("stdout", "warning", self._lines[0], hint)
+
+
+def _variables(target: Stdio) -> str:
+    """Which variables of the environment a command was given."""
+    if target.inherit_env == "all":
+        return "it has all variables of the environment"
+    names = ", ".join(sorted(environment(target.env, target.inherit_env, os.environ)))
+    return f"it has the variables {names or '(none)'}, and -e NAME passes another one on"
+
+
+def _timed(step: str, seconds: float, said: str, hint: str) -> Finding:
+    """A step that is a warning, with its hint, if it took long."""
+    if seconds < _SLOW_SECONDS:
+        return Finding(step, "ok", said)
+    return Finding(step, "warning", said, hint)
 
 
 def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]:
@@ -263,7 +313,7 @@ def _check_latency(session: Session) -> Finding:
         return Finding.failed("latency", error)
     median = statistics.median(times)
     said = f"median {median * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms of {_PINGS}"
-    return Finding("latency", "ok" if median < _SLOW_SECONDS else "warning", said)
+    return _timed("latency", median, said, "is the network slow, or the server busy?")
 
 
 def _print_finding(session: Session, finding: Finding) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
@@ -20,7 +21,10 @@ from syncmcp.ui import shorten
 
 @with_session
 def info(session: Session) -> None:
-    """Show what a server says of itself: name, revision, capabilities, instructions."""
+    """Show what a server says of itself: name, revision, capabilities, instructions.
+
+    For example: syncmcp info https://example.com/mcp
+    """
     server = session.client.server
     if session.out.json:
         stated: dict[str, Any] = {
@@ -50,7 +54,10 @@ def ping(
     session: Session,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times.")] = 1,
 ) -> None:
-    """Ask a server whether it is there, and say how long the answer took."""
+    """Ask a server whether it is there, and say how long the answer took.
+
+    For example: syncmcp ping https://example.com/mcp --count 5
+    """
     times = list(round_trips(session, count))
     for taken in times:
         session.out.show({}, f"{taken * 1000:.1f} ms")
@@ -79,7 +86,10 @@ def listen(
         typer.Option(metavar="SECONDS", help="The longest time without a change."),
     ] = None,
 ) -> None:
-    """Print each change that a server tells of, until Ctrl-C; without options, of all lists."""
+    """Print each change that a server tells of, until Ctrl-C; without options, of all lists.
+
+    For example: syncmcp listen https://example.com/mcp --tools --wait 60
+    """
     client = session.client
     if not (uris or tools or prompts or resources):
         offers = client.server.capabilities
@@ -138,6 +148,7 @@ def capability_names(capabilities: ServerCapabilities) -> list[str]:
 
 
 _MAX_SUMMARY = 300
+_SENTENCE = re.compile(r".+?[.!?](?= |$)|.*")
 
 
 class ListKind(str, Enum):
@@ -150,13 +161,21 @@ class ListKind(str, Enum):
 
 
 class _Listing(NamedTuple):
-    """One list: its capability, the client method, the member of its result, and its table."""
+    """One list: its capability, the client method, the member of its result, and its table.
+
+    The last column has the description, which `row` leaves out.
+    """
 
     capability: str
     operation: str
     member: str
     columns: Sequence[str]
     row: Callable[[Any], Sequence[str]]
+
+
+_Long = Annotated[
+    bool, typer.Option("--long", "-l", help="Show whole descriptions, not their first sentences.")
+]
 
 
 @with_session
@@ -170,18 +189,25 @@ def list_all(
             show_default=False,
         ),
     ] = None,
+    long: _Long = False,
 ) -> None:
-    """List what a server has: tools, resources, templates of resources, prompts."""
-    _show_lists(session, what)
+    """List what a server has: tools, resources, templates of resources, prompts.
+
+    For example: syncmcp list https://example.com/mcp tools prompts
+    """
+    _show_lists(session, what, long=long)
 
 
 @with_session
-def list_tools(session: Session) -> None:
-    """List a server's tools: what each is called with, and what the server says of it."""
-    _show_lists(session, [ListKind.TOOLS])
+def list_tools(session: Session, long: _Long = False) -> None:
+    """List a server's tools: what each is called with, and what the server says of it.
+
+    For example: syncmcp tools -- python server.py
+    """
+    _show_lists(session, [ListKind.TOOLS], long=long)
 
 
-def _show_lists(session: Session, what: Sequence[ListKind] | None) -> None:
+def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool) -> None:
     # Lists named on the command line are requested even if the server does not declare them:
     # its error says more than an empty table.
     offers = session.client.server.capabilities
@@ -203,7 +229,7 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None) -> None:
     headed = len(wanted) > 1
     for each in wanted:
         kind = _LISTINGS[each]
-        rows = [kind.row(item) for item in items[kind.member]]
+        rows = [(*kind.row(item), _summary(item, long=long)) for item in items[kind.member]]
         if headed:
             session.out.heading(f"{each.value}: {len(rows)}")
             if not session.out.terminal:
@@ -211,9 +237,14 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None) -> None:
         session.out.table(kind.columns, rows)
 
 
-def _summary(item: dict[str, Any]) -> str:
-    said = item.get("description") or item.get("title") or ""
-    return shorten(str(said).strip().partition("\n\n")[0].replace("\n", " "), _MAX_SUMMARY)
+def _summary(item: dict[str, Any], *, long: bool) -> str:
+    """The first sentence of what the server says of it, or all (`long`), on one line."""
+    said = " ".join(str(item.get("description") or item.get("title") or "").split())
+    found = _SENTENCE.match(said)
+    if long or found is None:
+        return said
+    more = " …" if found.end() < len(said) else ""
+    return shorten(found[0], _MAX_SUMMARY) + more
 
 
 def _prompt_arguments(item: dict[str, Any]) -> str:
@@ -233,7 +264,6 @@ _LISTINGS = {
             item["name"],
             signature(item["inputSchema"]),
             describe_claims(item.get("annotations")),
-            _summary(item),
         ),
     ),
     ListKind.RESOURCES: _Listing(
@@ -241,25 +271,20 @@ _LISTINGS = {
         "list_resources",
         "resources",
         ("Resource", "Name", "Type", "Description"),
-        lambda item: (item["uri"], item["name"], item.get("mimeType") or "", _summary(item)),
+        lambda item: (item["uri"], item["name"], item.get("mimeType") or ""),
     ),
     ListKind.TEMPLATES: _Listing(
         "resources",
         "list_resource_templates",
         "resourceTemplates",
         ("Template", "Name", "Type", "Description"),
-        lambda item: (
-            item["uriTemplate"],
-            item["name"],
-            item.get("mimeType") or "",
-            _summary(item),
-        ),
+        lambda item: (item["uriTemplate"], item["name"], item.get("mimeType") or ""),
     ),
     ListKind.PROMPTS: _Listing(
         "prompts",
         "list_prompts",
         "prompts",
         ("Prompt", "Arguments", "Description"),
-        lambda item: (item["name"], _prompt_arguments(item), _summary(item)),
+        lambda item: (item["name"], _prompt_arguments(item)),
     ),
 }

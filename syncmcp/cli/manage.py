@@ -78,7 +78,10 @@ def login(
         typer.Option(metavar="URL", help="The only authorization server that is acceptable."),
     ] = None,
 ) -> None:
-    """Sign in; later commands use, and renew, what this gets."""
+    """Sign in; later commands use, and renew, what this gets.
+
+    For example: syncmcp auth login https://example.com/mcp
+    """
     from syncmcp.auth import LoopbackReceiver
 
     url = _http_url(session)
@@ -104,7 +107,10 @@ def login(
 
 @with_session
 def logout(session: Session) -> None:
-    """Forget the token of a server, and revoke it where that can be done."""
+    """Forget the token of a server, and revoke it where that can be done.
+
+    For example: syncmcp auth logout https://example.com/mcp
+    """
     url = _http_url(session)
     stored_login(url).logout()
     session.out.show({"url": url}, f"signed out of {url}")
@@ -112,7 +118,10 @@ def logout(session: Session) -> None:
 
 @with_session
 def status(session: Session) -> None:
-    """Say whether there is a token of a server; the exit code is 3 if there is none."""
+    """Say whether there is a token of a server; the exit code is 3 if there is none.
+
+    For example: syncmcp auth status https://example.com/mcp
+    """
     url = _http_url(session)
     token = stored_login(url).token
     if session.out.json:
@@ -210,6 +219,8 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     """List the servers that files name: of Claude Desktop, VS Code and Cursor, or --config.
 
     Nothing is started or contacted.
+
+    For example: syncmcp servers list --config mcp.json
     """
     out = Output(json=json)
     found: list[dict[str, Any]] = []
@@ -241,6 +252,8 @@ def approve(
     """Agree to a server that a file names which is not in your settings, as it stands there.
 
     Nothing is started or contacted. Whatever changes of it has to be agreed to again.
+
+    For example: syncmcp servers approve weather
     """
     found = find_server(name, config)
     out = Output(json=json)
@@ -253,7 +266,10 @@ def approve(
 
 @servers_app.command()
 def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
-    """Discard the approval of a server: its next use asks again."""
+    """Discard the approval of a server: its next use asks again.
+
+    For example: syncmcp servers forget weather
+    """
     found = find_server(name, config)
     found.forget()
     _print_state(found, Output(json=json))
@@ -317,7 +333,10 @@ _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletio
 
 @roots_app.command("list")
 def show_roots(json: _AsRoots = False) -> None:
-    """List the roots. One that is not there at the moment is not shown to servers."""
+    """List the roots. One that is not there at the moment is not shown to servers.
+
+    For example: syncmcp roots list
+    """
     out = Output(json=json)
     statuses = load_roots().list()
     if json:
@@ -328,13 +347,19 @@ def show_roots(json: _AsRoots = False) -> None:
 
 @roots_app.command()
 def add(path: _Path, json: _AsRoots = False) -> None:
-    """Add a root."""
+    """Add a root.
+
+    For example: syncmcp roots add ~/notes
+    """
     _change_roots(lambda roots: roots.add(path), json=json)
 
 
 @roots_app.command()
 def remove(path: _Known, json: _AsRoots = False) -> None:
-    """Remove a root, which need not be there any more."""
+    """Remove a root, which need not be there any more.
+
+    For example: syncmcp roots remove ~/notes
+    """
     _change_roots(lambda roots: roots.remove(path), json=json)
 
 

@@ -11,14 +11,15 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from time import monotonic
 from typing import Any, Final, TextIO
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -46,14 +47,19 @@ _MIN_TABLE_WIDTH = 60
 
 
 class Output:
-    """Prints results on stdout, as text or as the protocol's `json`, and notes on stderr."""
+    """Prints results on stdout, as text or as the protocol's `json`, and notes on stderr.
 
-    def __init__(self, *, json: bool) -> None:
+    `before` is called before anything is printed: it removes a progress bar from the terminal.
+    """
+
+    def __init__(self, *, json: bool, before: Callable[[], object] = lambda: None) -> None:
         self.json = json
         self.terminal = sys.stdout.isatty()
+        self._before = before
 
     def result(self, wire: Any) -> None:
         """Print a result as JSON: on one line, or indented on a terminal."""
+        self._before()
         print(as_json(wire, indent=2 if self.terminal else None), flush=True)
 
     def show(self, wire: Any, *lines: str) -> None:
@@ -66,10 +72,12 @@ class Output:
 
     def text(self, words: str) -> None:
         """Print text of a server: unchanged into a pipe, made safe on a terminal."""
+        self._before()
         print(visible(words, lines=True) if self.terminal else words, flush=True)
 
     def raw(self, data: bytes) -> None:
         """Write bytes of a server. Never called on a terminal."""
+        self._before()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
@@ -78,6 +86,7 @@ class Output:
 
         On a narrow terminal, each cell is printed on a line of its own.
         """
+        self._before()
         if not self.terminal:
             for row in rows:
                 print("\t".join(visible(cell) for cell in row))
@@ -102,10 +111,12 @@ class Output:
     def heading(self, words: str) -> None:
         """Print a heading above a table, on a terminal only."""
         if self.terminal:
+            self._before()
             console_for(sys.stdout).print(Text(words, "bold underline"))
 
     def note(self, words: str) -> None:
         """Print a note for the person on stderr."""
+        self._before()
         console_for(sys.stderr).print(Text(visible(words, lines=True)), soft_wrap=True)
 
 
@@ -153,6 +164,8 @@ class Exit(IntEnum):
     TOOL = 5
     """The tool ran and reported failure."""
     TIMEOUT = 6
+    CANCELLED = 7
+    """The person cancelled a form of the server."""
     INTERRUPTED = 128 + signal.SIGINT
     BROKEN_PIPE = 128 + 13
     """The reader of the output closed the pipe: the code of a program that SIGPIPE ended."""
@@ -164,9 +177,14 @@ class CommandError(UsageError):
     hint: str | None = None
 
 
+class FormCancelled(UsageError):
+    """The person cancelled a form of the server, which therefore may not have done its work."""
+
+
 # The first class that matches decides.
 _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (NotSupported, Exit.SERVER),
+    (FormCancelled, Exit.CANCELLED),
     (UsageError, Exit.USAGE),
     (NotApproved, Exit.USAGE),
     (typer.TyperException, Exit.USAGE),
@@ -294,6 +312,9 @@ def show_help(context: typer.Context) -> None:
 
 _MAX_LABEL = 60
 
+# A wait that takes no longer is not shown.
+_UNSEEN_SECONDS = 0.5
+
 # The lines of a server that are kept while a question is on the terminal, and the most of each.
 _MOST_KEPT = 100
 _MAX_KEPT = 4_000
@@ -305,7 +326,7 @@ def print_line(words: str) -> None:
 
 
 class ProgressBar:
-    """A transient progress bar, drawn from the first progress notification on.
+    """What a person waits for, and for how long; a bar from the first progress notification on.
 
     Notifications arrive on a pool thread; the bar is suspended while a question is on the terminal.
     So are lines of the server, which could pass for a part of the question.
@@ -315,9 +336,46 @@ class ProgressBar:
         # Guards all attributes, so that a notification cannot draw over a question.
         self._lock = threading.RLock()
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._timer: threading.Timer | None = None
+        self._awaited: tuple[str, float] | None = None
         self._suspended = False
         self._kept = deque[str](maxlen=_MOST_KEPT)
+
+    def wait(self, words: str) -> None:
+        """Show these words and the seconds from now, if it takes long, until `hide`."""
+        with self._lock:
+            self.hide()
+            self._resume((words, monotonic()))
+
+    def _resume(self, awaited: tuple[str, float] | None) -> None:
+        """Show again what `hide` removed; the caller holds the lock."""
+        if awaited is not None and not self._suspended:
+            self._awaited = awaited
+            self._timer = threading.Timer(_UNSEEN_SECONDS, self._draw)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _draw(self) -> None:
+        with self._lock:
+            if self._timer is threading.current_thread() and self._awaited is not None:
+                self._start(self._awaited[0])
+
+    def _start(self, words: str) -> Progress:
+        """Start to draw, and return the bar; the caller holds the lock."""
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.fields[done]}", markup=False),
+                TextColumn("{task.elapsed:.0f} s", markup=False),
+                console=console_for(sys.stderr),
+                transient=True,
+            )
+            self._bar.add_task(visible(words), total=None, done="")
+            if self._awaited is not None:
+                self._bar.tasks[0].start_time = self._awaited[1]
+            self._bar.start()
+        return self._bar
 
     def line(self, words: str) -> None:
         """Print a line of a server; after the question, if one is on the terminal."""
@@ -325,42 +383,41 @@ class ProgressBar:
             if self._suspended:
                 self._kept.append(shorten(words, _MAX_KEPT))
                 return
+            awaited = self._awaited
             self.hide()
             print_line(words)
+            self._resume(awaited)
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Draw the progress that a server reported; see `ProgressHandler`."""
         with self._lock:
             if self._suspended:
                 return
-            if self._bar is None or self._task is None:
-                self._bar = Progress(
-                    TextColumn("{task.description}", markup=False),
-                    BarColumn(),
-                    TextColumn("{task.completed:g}", markup=False),
-                    console=console_for(sys.stderr),
-                    auto_refresh=False,
-                    transient=True,
-                )
-                self._task = self._bar.add_task("")
-                self._bar.start()
-            words = shorten(message or "", _MAX_LABEL)
-            self._bar.update(
-                self._task, completed=progress, total=total, description=visible(words)
+            bar = self._start("")
+            bar.update(
+                bar.tasks[0].id,
+                completed=progress,
+                total=total,
+                description=visible(shorten(message or "", _MAX_LABEL)),
+                done=f"{progress:g}",
             )
-            self._bar.refresh()
+            bar.refresh()
 
     def hide(self) -> None:
-        """Remove the bar from the terminal, until the next notification."""
+        """Remove the bar from the terminal, until the next notification or `wait`."""
         with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._awaited = None
             if self._bar is not None:
                 self._bar.stop()
-                self._bar = self._task = None
+                self._bar = None
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Hide the bar and ignore notifications meanwhile; keep the last lines of the server."""
         with self._lock:
+            awaited = self._awaited
             self.hide()
             self._suspended = True
         try:
@@ -370,3 +427,4 @@ class ProgressBar:
                 self._suspended = False
                 while self._kept:
                     print_line(self._kept.popleft())
+                self._resume(awaited)

@@ -29,7 +29,15 @@ from syncmcp._client.client import Client, Target
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.revisions import Mode
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json, print_line
+from syncmcp.cli.output import (
+    CommandError,
+    Exit,
+    FormCancelled,
+    Output,
+    ProgressBar,
+    as_json,
+    print_line,
+)
 from syncmcp.cli.parsing import (
     Settings,
     complete_servers,
@@ -42,6 +50,7 @@ from syncmcp.cli.parsing import (
 )
 from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
+from syncmcp.errors import ServerError, ToolError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import LoggingMessageNotificationParams
 
@@ -74,6 +83,11 @@ class Person:
         from syncmcp.ui.terminal import Terminal
 
         return Terminal(sys.stdin, sys.stderr, beside=self._beside)
+
+    @property
+    def cancelled(self) -> int:
+        """How many questions of servers the person has cancelled."""
+        return self.terminal.cancelled if "terminal" in vars(self) else 0  # it takes time to load
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -132,13 +146,14 @@ class Session:
         outer: OuterCommand | None = None,
     ) -> None:
         self.settings = settings
-        self.out = Output(json=settings.json)
         self._target = target
         self._command = command
         self._outer = outer
         self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
-        self.person: Person | None = shared.person if shared is not None else person_at_terminal()
+        self.person = person = shared.person if shared is not None else person_at_terminal()
+        hide = (lambda: None) if person is None else person.bar.hide
+        self.out = Output(json=settings.json, before=hide)
 
     def __enter__(self) -> Self:
         return self
@@ -182,10 +197,21 @@ class Session:
         if self._client is None:
             client = self.make_client()
             self._client = client  # set first: closed even if opening is interrupted
+            self.wait("connecting")
             client.open()
             if self.settings.verbose and client.server.capabilities.logging is not None:
                 client.set_log_level("debug")
         return self._client
+
+    @property
+    def cancelled(self) -> int:
+        """How many questions of servers the person has cancelled."""
+        return 0 if self.person is None else self.person.cancelled
+
+    def wait(self, words: str) -> None:
+        """Show the person what is waited for, until something is printed or asked."""
+        if self.person is not None:
+            self.person.bar.wait(words)
 
     def make_client(self) -> Client:
         """A client that has not been opened."""
@@ -245,7 +271,8 @@ class Session:
 
     @property
     def options(self) -> CallOptions:
-        """The options of each request: time limits, and the progress bar."""
+        """The options of a request that is sent now: time limits, and the progress bar."""
+        self.wait("waiting for the server")
         options: CallOptions = {}
         if self.settings.timeout is not None:
             options["timeout"] = self.settings.timeout
@@ -353,7 +380,15 @@ def with_session(
         settings = Settings(**{one.name: given.pop(one.name) for one in common})
         outer: OuterCommand | None = place.obj
         with Session(settings, named, place.meta[_AFTER_DASHES], outer) as session:
-            call(session, **given)
+            before = session.cancelled
+            try:
+                call(session, **given)
+            except (ServerError, ToolError) as error:
+                if session.cancelled > before:
+                    raise FormCancelled(f"you cancelled; {error.message}") from error
+                raise
+            if session.cancelled > before:
+                raise typer.Exit(Exit.CANCELLED)
 
     parameters = [context, target, *own, *common]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -57,6 +57,9 @@ _JOIN_WAIT = 1.0
 
 _NOISE_SHOWN = 200
 
+SKIPPED_LINE = "[%s] skipped a line on stdout that is no message: %r"
+"""What is logged of a line that a server printed beside its messages."""
+
 # The longest end of stderr that `describe` returns, in characters.
 _TAIL_DESCRIBED = 1000
 
@@ -321,8 +324,7 @@ class StdioTransport(Transport):
         if self.noise == 1:
             self._first_noise = text
         level = logging.WARNING if self.noise == 1 else logging.DEBUG
-        message = "[%s] skipped a line on stdout that is no message: %r"
-        self._limited_log.log(_log, level, message, self.label, text)
+        self._limited_log.log(_log, level, SKIPPED_LINE, self.label, text)
 
     def _message_too_long(self) -> LimitExceeded:
         return LimitExceeded(

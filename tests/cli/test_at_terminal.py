@@ -105,6 +105,28 @@ def test_progress_is_a_bar_and_ctrl_c_ends_the_call(elsewhere: Path, hostile: st
     assert "Traceback" not in terminal.screen
 
 
+def test_a_wait_shows_its_seconds(elsewhere: Path) -> None:
+    server = Server("silent")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def think(context: ToolContext) -> str:
+        context.cancelled.wait(6 * PATIENCE)
+        return "cancelled"
+
+    with serve_http(server) as http, at_terminal("call", http.url, "think") as terminal:
+        terminal.sees("waiting for the server")
+        terminal.sees("1 s")
+        terminal.types(CTRL_C)
+        assert terminal.ends() == 130
+    assert "waiting" not in terminal.screen
+
+
+def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(elsewhere: Path) -> None:
+    with at_terminal("call", "ask_user_preferences", *DEMO) as terminal:
+        terminal.answers("What will you do?", DOWN, DOWN, ENTER)
+        assert terminal.ends() == 7
+
+
 def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) -> None:
     line = f"$SYNCMCP call ask_user_preferences -- {sys.executable} -m syncmcp.testing | cat > got"
     with at_terminal(shell=line) as terminal:

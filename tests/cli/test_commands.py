@@ -344,3 +344,14 @@ def test_no_line_of_a_server_appears_within_a_question(
     assert capsys.readouterr().err == "within\u241b[2J\n[info] logged\n"
     target.stderr("after")
     assert capsys.readouterr().err == "after\n"
+
+
+def test_a_list_has_the_first_sentence_of_each_description_or_all_of_it(command: Command) -> None:
+    server = Server("wordy")
+    said = "Search v1.2 of the text.\nTakes long.\n\nSee also: find."
+    server.add_tool(lambda: 1, name="search", description=said, input_schema={"type": "object"})
+    with serve_http(server) as http:
+        (short,) = command("tools", http.url).rows
+        (long,) = command("tools", http.url, "--long").rows
+    assert short[-1] == "Search v1.2 of the text. …"
+    assert long[-1] == "Search v1.2 of the text. Takes long. See also: find."

@@ -117,3 +117,25 @@ def test_a_schema_that_cannot_be_used_is_a_warning(command: Command) -> None:
     assert (ran.code, verdicts(ran)["tools"]) == (0, "warning")
     (step,) = [step for step in ran.result["steps"] if step["step"] == "tools"]
     assert "odd: " in step["said"]
+
+
+def test_a_server_that_prints_on_its_stdout_is_a_warning_with_the_line(command: Command) -> None:
+    prints = "print('Starting up', flush=True)\nimport runpy\n"
+    code = prints + "runpy.run_module('syncmcp.testing', run_name='__main__')"
+    ran = command("doctor", "--json", "--", sys.executable, "-c", code)
+    (step,) = [step for step in ran.result["steps"] if step["step"] == "stdout"]
+    assert (ran.code, step["verdict"]) == (0, "warning")
+    assert "Starting up" in step["said"]
+    assert "stderr" in step["hint"]
+
+
+def test_a_command_is_shown_with_the_variables_that_it_has(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_MINE", "1")
+    ran = command("doctor", "--json", "-e", "A_KEY=secret-value", *DEMO)
+    (step,) = [step for step in ran.result["steps"] if step["step"] == "start"]
+    assert "A_KEY" in step["said"]
+    assert "PATH" in step["said"]
+    assert "OF_MINE" not in step["said"]
+    assert "secret-value" not in ran.out

@@ -51,7 +51,8 @@ class Mutant:
     def file(self) -> Path:
         """The file of the module."""
         base = _ROOT.joinpath(*self.module.split("."))
-        return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        module = base.with_suffix(".py")
+        return module if module.is_file() else base / "__init__.py"
 
     def source(self) -> str:
         """The text of the module with the behaviour switched off.

@@ -55,8 +55,14 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# What Chromium reports of a form that did not pass, and of a program that has ended.
-EXPECTED = ("status of 422", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")
+# What Chromium reports of a form that did not pass, and of a connection that has ended.
+EXPECTED = (
+    "status of 422",
+    "ERR_CONNECTION_REFUSED",
+    "ERR_CONNECTION_RESET",
+    "ERR_EMPTY_RESPONSE",
+    "ERR_SOCKET_NOT_CONNECTED",
+)
 HOSTILE = '"><script>document.title="forged"</script><img src=x onerror=alert(1)>\u202e\x1b[0m'
 
 PREFERENCES: dict[str, Any] = {

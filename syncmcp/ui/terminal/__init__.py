@@ -60,6 +60,9 @@ class Terminal:
             question is shown: for a program that writes to the same terminal, to hide a progress
             bar meanwhile.
 
+    Attributes:
+        cancelled: How many forms and web addresses the person has cancelled.
+
     Raises:
         UsageError: The packages of the extra `terminal` are not installed.
     """
@@ -85,6 +88,7 @@ class Terminal:
         self._stdout = stdout
         self._open_url = open_url
         self._beside = beside
+        self.cancelled = 0
         # The context of the text that `update` has printed, and how many lines of it.
         self._partial_shown: tuple[HandlerContext | None, int] = (None, 0)
 
@@ -161,9 +165,13 @@ class Terminal:
 
         try:
             with self._acquire_screen(context) as screen:
-                return ask(screen)
-        except (QuestionEnded, PersonCancelled, _NoTerminal):
+                result = ask(screen)
+        except (QuestionEnded, _NoTerminal):
             return ElicitResult.cancel()
+        except PersonCancelled:
+            result = ElicitResult.cancel()
+        self.cancelled += result.action == "cancel"
+        return result
 
     def _ask_url(
         self, screen: Screen, request: ElicitRequestURLParams, context: HandlerContext
