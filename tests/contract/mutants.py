@@ -59,6 +59,8 @@ BEFORE_LIMIT: Final = 900.0
 """Seconds for all of them, on the library as it is."""
 AT_ONCE: Final = 2
 """Runs of pytest at one time; more would make tests late that have a limit."""
+MOST_NAMED: Final = 3
+"""So many tests the page names for a row without a mutant."""
 PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 
@@ -173,7 +175,7 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         "",
         "The duties of the client, and the tests that show them. `make switches` writes this page.",
         "It switches off one behaviour at a time, and names the first test that fails. For duties",
-        "without such a switch, the page names the tests that carry the id.",
+        f"without a switch, it names at most {MOST_NAMED} of the tests that carry the id.",
         "`python -m tests.contract.requirements` also prints levels, revisions and duties that do",
         "not apply.",
         "",
@@ -181,7 +183,11 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         "|---|---|---|",
     ]
     for row in (row for row in ROWS if row.shown):
-        tests = [test for (_, shown), test in caught.items() if shown == row.id] or places[row.id]
+        red = [test for (_, shown), test in caught.items() if shown == row.id]
+        # Which case of a test it was, and how it failed, `make mutants` prints.
+        tests = [re.sub(r"\[.*|\s\(hangs\)", "", test) for test in red] or places[row.id][
+            :MOST_NAMED
+        ]
         tests += [
             path.relative_to(TESTS.parent).as_posix()
             for name in row.examples
