@@ -151,6 +151,8 @@ class Secrets:
         self._add_url(self._given, url)
 
     def _add_url(self, known: dict[str, tuple[str, ...]], url: str) -> None:
+        if url.startswith("//"):  # as proxies may be written
+            url = f"http:{url}"
         _, marked, rest = url.partition("://")
         if not marked:
             return

@@ -491,6 +491,8 @@ class SharedJson:
     def _write(self, objects: dict[str, Any]) -> None:
         content = {"format": self._kind, "version": _VERSION, self._member: objects}
         data = json.dumps(content, indent=1).encode()
+        if len(data) > self._longest:  # it could not be read again
+            raise UnusableFile(self.path, f"would be longer than {self._longest:,} bytes")
         try:
             # The lock is held, so one name is enough.
             temporary = self.path.with_name(self.path.name + ".new")

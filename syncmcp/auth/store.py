@@ -101,8 +101,10 @@ class MemoryStore:
         raise TypeError("a store in memory stays in its process: use a FileStore to share one")
 
 
-# A longer file, in bytes, is no token store.
+# A longer file, in bytes, is no token store. A longer entry, in bytes, is not saved: a server could
+# leave no space for the others.
 _LONGEST: Final = 16 * 1024 * 1024
+_LONGEST_ENTRY: Final = 1024 * 1024
 
 
 @contextmanager
@@ -162,9 +164,11 @@ class FileStore:
         """Save `value` under `key`; `None` deletes. It is on the disk when this returns.
 
         Raises:
-            AuthError: As with `load`, or the file cannot be written, or is locked for too long; the
-                file is then unchanged.
+            AuthError: As with `load`, or the value has more than 1 MiB as JSON, or the file cannot be
+                written, or is locked for too long; the file is then unchanged.
         """
+        if value is not None and len(json.dumps(dict(value))) > _LONGEST_ENTRY:
+            raise _unusable(f"what would be stored is longer than {_LONGEST_ENTRY:,} bytes")
         with _as_auth_errors(), self._file.change() as entries:
             if value is None:
                 entries.pop(key, None)

@@ -301,6 +301,7 @@ class TokenAuth(AuthBase):
         return manager
 
     def _make_manager(self, server: str) -> TokenManager:
+        self.secrets.give_url(server)
         guard = UrlGuard(server, allow_private=self._allow_private)
         driver = Driver(guard, session=self._session, prover=self.prover, secrets=self.secrets)
         key = f"login {_filing_name(server)} {self._client_label}"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK
 from syncmcp.errors import AuthError
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -46,12 +47,15 @@ class _Record:
         )
 
     def __repr__(self) -> str:
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
         shown = ", ".join(
-            f"{one.name}={MASK if one.name in self._secret else getattr(self, one.name)!r}"
-            for one in fields(self)
-            if getattr(self, one.name) is not None
+            f"{name}={MASK if name in self._secret else repr(value)}"
+            for name, value in given.items()
+            if value is not None
         )
-        return f"{type(self).__name__}({shown})"
+        # The server may repeat a secret in another member.
+        secrets = Secrets(given[name] for name in self._secret if given[name] is not None)
+        return f"{type(self).__name__}({secrets.mask(shown)})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -84,13 +84,13 @@ def login(
     """
     from syncmcp.auth import LoopbackReceiver
 
-    url = _http_url(session)
+    server = _http_server(session)
     make = LoopbackReceiver if redirect_uri is None else partial(LoopbackReceiver.at, redirect_uri)
     receiver = make(open_browser=browser, show=session.out.note)
     if client_secret_env is not None and (client_id is None or issuer is None):
         raise CommandError("--client-secret-env goes with --client-id and --issuer")
     token = log_in(
-        url,
+        server,
         receiver,
         session.out.note,
         scopes=scope,
@@ -100,8 +100,8 @@ def login(
         issuer=issuer,
     )
     session.out.show(
-        {"url": url, "scope": token.scope, "expires_at": token.expires_at},
-        f"signed in to {url}" + (f" for {token.scope}" if token.scope else ""),
+        {"url": server.label, "scope": token.scope, "expires_at": token.expires_at},
+        f"signed in to {server.label}" + (f" for {token.scope}" if token.scope else ""),
     )
 
 
@@ -111,9 +111,9 @@ def logout(session: Session) -> None:
 
     For example: syncmcp auth logout https://example.com/mcp
     """
-    url = _http_url(session)
-    stored_login(url).logout()
-    session.out.show({"url": url}, f"signed out of {url}")
+    server = _http_server(session)
+    stored_login(server).logout()
+    session.out.show({"url": server.label}, f"signed out of {server.label}")
 
 
 @with_session
@@ -122,10 +122,10 @@ def status(session: Session) -> None:
 
     For example: syncmcp auth status https://example.com/mcp
     """
-    url = _http_url(session)
-    token = stored_login(url).token
+    server = _http_server(session)
+    token = stored_login(server).token
     if session.out.json:
-        facts: dict[str, Any] = {"url": url, "signed_in": token is not None}
+        facts: dict[str, Any] = {"url": server.label, "signed_in": token is not None}
         if token is not None:
             facts.update(
                 scope=token.scope,
@@ -135,9 +135,9 @@ def status(session: Session) -> None:
             )
         session.out.result(facts)
     elif token is None:
-        session.out.text(f"not signed in to {url}")
+        session.out.text(f"not signed in to {server.label}")
     else:
-        rows = [("server", url), ("authorization server", token.issuer)]
+        rows = [("server", server.label), ("authorization server", token.issuer)]
         if token.client_id:
             rows.append(("client", token.client_id))
         if token.scope:
@@ -173,14 +173,15 @@ def _secret_from(name: str) -> str:
     return secret
 
 
-def _http_url(session: Session) -> str:
+def _http_server(session: Session) -> Http:
+    """The server; its URL may have secrets in it, and is shown by its `label` alone."""
     target, _ = session.target
     if not isinstance(target, Http):
         raise CommandError(
             "signing in is for servers over HTTP",
             hint="a command gets its credentials from its environment: --env",
         )
-    return target.url
+    return target
 
 
 # `servers`: the servers that files of editors name, and which of them are approved.

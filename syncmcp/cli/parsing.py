@@ -169,7 +169,7 @@ def with_stored_login(server: Http) -> Http:
     """Set the token of an earlier ``auth login``, unless a header holds a token."""
     headers = server.headers if isinstance(server.headers, Mapping) else {}
     if not any(name.lower() == "authorization" for name in headers):
-        server.auth = stored_login(server.url)
+        server.auth = stored_login(server)
     return server
 
 

@@ -181,6 +181,8 @@ class Session:
             if settings.bearer is not None:
                 token = settings.bearer
                 token = read_file(token[1:]).strip() if token.startswith("@") else token
+                if not token:
+                    raise CommandError("--bearer has no token")
                 headers.append(f"Authorization:Bearer {token}")
             return http_target(self._target, headers), {}
         approve = None if self.person is None else self.person.approve
@@ -248,7 +250,7 @@ class Session:
     def _check_options(self) -> None:
         """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
-        if (settings.header or settings.bearer) and (self._command or not remote):
+        if (settings.header or settings.bearer is not None) and (self._command or not remote):
             raise CommandError("--header and --bearer go with a URL")
         if (settings.env or settings.cwd) and not self._command:
             raise CommandError("--env and --cwd go with a command after --")

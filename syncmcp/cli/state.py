@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth, Token
 from syncmcp.auth.token_auth import client_label_of, filed_under
 from syncmcp.cli.output import CommandError
+from syncmcp.config import Http
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots, restored
 from syncmcp.servers_file import Approve, ServerEntry, ServersFile
@@ -68,24 +70,26 @@ def _roots_file() -> Path:
 _CLIENT_OPTIONS = ("client_id", "client_metadata_url", "issuer")
 
 
-def stored_login(url: str) -> OAuth:
+def stored_login(server: Http) -> OAuth:
     """The authentication of a server with its stored token, if any; never starts a sign-in."""
-    return _login_of(url, _client_options(_token_store().load(_login_key(url)) or {}))
+    return _login_of(server, _client_options(_token_store().load(_login_key(server)) or {}))
 
 
-def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **options: Any) -> Token:
+def log_in(
+    server: Http, receiver: Receiver, note: Callable[[str], object], **options: Any
+) -> Token:
     """Have a person sign in at a server; the new token replaces that of an earlier sign-in.
 
     `options` are further arguments of `OAuth`. `note` is called with a warning if the earlier token
     could not be revoked.
     """
-    store, key = _token_store(), _login_key(url)
-    token = OAuth(url, receiver=receiver, store=store, **options).login()
+    store, key = _token_store(), _login_key(server)
+    token = _authentication(server, receiver=receiver, store=store, **options).login()
     client, before = _client_options(options), _client_options(store.load(key) or {})
     if client != before:
         store.save(key, client or None)
-        earlier = _login_of(url, before)
-        if client_label_of(earlier) == client_label_of(_login_of(url, client)):
+        earlier = _login_of(server, before)
+        if client_label_of(earlier) == client_label_of(_login_of(server, client)):
             return token  # the same key in the store: the earlier token is overwritten
         try:
             earlier.logout()  # nothing refers to the earlier token any more, so it is revoked
@@ -94,8 +98,15 @@ def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **option
     return token
 
 
-def _login_of(url: str, client: dict[str, Any]) -> OAuth:
-    return OAuth(url, receiver=None, store=_token_store(), **client)
+def _login_of(server: Http, client: dict[str, Any]) -> OAuth:
+    return _authentication(server, receiver=None, store=_token_store(), **client)
+
+
+def _authentication(server: Http, **options: Any) -> OAuth:
+    auth = OAuth(server.url, **options)
+    # A copy: the server's own secrets include those of its authentication.
+    auth.secrets.include(copy(server.secrets))
+    return auth
 
 
 def _client_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +117,8 @@ def _token_store() -> FileStore:
     return FileStore(state_directory() / "tokens.json")
 
 
-def _login_key(url: str) -> str:
-    return f"command {filed_under(OAuth(url, receiver=None))}"
+def _login_key(server: Http) -> str:
+    return f"command {filed_under(OAuth(server.url, receiver=None))}"
 
 
 # The servers that files of editors name.

@@ -7,6 +7,7 @@ import pickle
 import socket
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import syncmcp
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import FileStore, MemoryStore, OAuth
 from syncmcp.auth.receiver import parse_callback
-from syncmcp.errors import AuthError, RequestTimeout, UsageError
+from syncmcp.errors import AuthError, DiscoveryFailed, RequestTimeout, UsageError
 from syncmcp.transports._http_base import HttpSender
 from tests.auth.authorization_server import (
     WAIT,
@@ -265,6 +266,15 @@ def test_a_password_in_the_url_is_no_part_of_what_is_kept() -> None:
     assert CANARY.encode() not in pickle.dumps(auth)
     assert CANARY not in repr(vars(token_cache(auth)))
     assert "a-key" not in f"{auth!r}{vars(token_cache(auth))}"
+
+
+def test_an_error_of_a_login_does_not_show_what_stands_in_the_url() -> None:
+    with world() as resource:
+        resource.metadata["resource"] = f"https://elsewhere.example/{CANARY}"
+        auth = OAuth(f"{resource.url}?tenant={CANARY}", receiver=Person())
+        with pytest.raises(DiscoveryFailed, match="elsewhere") as caught:
+            auth.login()
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.requirement("TOK-03")

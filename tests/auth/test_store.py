@@ -377,6 +377,15 @@ def test_a_value_that_is_no_json_changes_nothing(store: TokenStore) -> None:
     assert store.load(KEY) == ENTRY
 
 
+def test_no_server_fills_the_file_for_the_others(path: Path) -> None:
+    store = FileStore(path)
+    with pytest.raises(AuthError, match="longer than 1,048,576 bytes"):
+        store.save("hostile", {"client_id": "x" * 1024 * 1024})
+    store.save("other", ENTRY)
+    assert store.load("other") == ENTRY
+    assert store.load("hostile") is None
+
+
 def test_what_a_killed_writer_left_is_not_in_the_way(path: Path) -> None:
     store = FileStore(path)
     store.save(KEY, ENTRY)

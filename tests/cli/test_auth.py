@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncmcp.cli.state import stored_login
+from syncmcp.config import Http
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import call, world
 from tests.cli.running import Command, ended, log_in, program
@@ -97,7 +98,7 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         assert "its-secret" not in str(status)
         # Later commands renew it as that client, though nobody tells them its secret again.
         server.expire()
-        assert call(resource, stored_login(resource.url)).status_code == 200
+        assert call(resource, stored_login(Http(resource.url))).status_code == 200
         assert command("auth", "logout", resource.url).code == 0
         assert server.valid == {}
         assert command("auth", "status", resource.url).code == 3

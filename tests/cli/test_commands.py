@@ -312,6 +312,11 @@ def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) ->
         == "--header and --bearer go with a URL"
     )
     assert command("ping", "http://127.0.0.1:9", "-e", "A=b").code == 2
+    (elsewhere / "empty").write_text("\n")
+    for given in ("", "@empty"):
+        ran = command("ping", "http://127.0.0.1:9", "--bearer", given)
+        assert (ran.code, ran.error["message"]) == (2, "--bearer has no token")
+    assert command("ping", "--bearer", "", "--", "true").code == 2
 
 
 def test_versions_and_help_need_nothing(command: Command) -> None:

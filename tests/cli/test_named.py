@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Command
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -79,3 +80,19 @@ def test_a_file_of_this_folder_needs_a_word_first(
     assert states["web"] == "to be approved"
     assert command("ping", "web", "-c", str(own), "--trust").code == 0
     assert command("ping", "web", "-c", str(own)).code == 2
+
+
+def test_signing_in_shows_no_secret_of_a_url(
+    command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENANT_KEY", "a-key-in-the-path")
+    monkeypatch.setenv("QUERY_KEY", "a-key-in-the-query")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    url = f"http://127.0.0.1:{free_port()}/${{env:TENANT_KEY}}/mcp?key=${{env:QUERY_KEY}}"
+    config.write_text(json.dumps({"mcpServers": {"web": {"url": url}}}))
+    shown = ""
+    for words in (("status",), ("status", "--json"), ("logout",), ("login",)):
+        ran = command("auth", *words, "web", "-c", str(config))
+        shown += ran.out + ran.err
+    assert shown.count("/***/mcp") == 4
+    assert "a-key-in" not in shown

@@ -122,6 +122,14 @@ def test_objects_are_read_as_they_were_written(shared: SharedJson) -> None:
     assert shared.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_would_be_too_long_to_be_read_is_not_written(shared: SharedJson) -> None:
+    with shared.change() as objects:
+        objects["a"] = {"text": "short"}
+    with pytest.raises(UnusableFile, match="longer than 1,000 bytes"), shared.change() as objects:
+        objects["b"] = {"text": "x" * 1_000}
+    assert shared.read() == {"a": {"text": "short"}}
+
+
 def test_a_change_that_fails_or_changes_nothing_writes_nothing(shared: SharedJson) -> None:
     with shared.change() as objects:
         objects["a"] = {"x": 1}

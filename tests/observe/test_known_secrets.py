@@ -217,6 +217,13 @@ def test_a_password_in_a_url_is_known_although_it_is_not_encoded(password: str) 
     assert secrets.redact("https://example.com:8080/a/") == "https://example.com:8080/a/"
 
 
+def test_the_password_of_a_proxy_without_a_scheme_is_known() -> None:
+    secrets = Secrets()
+    secrets.give_url("//someuser:word-1@proxy.example:3128")
+    pair = base64.b64encode(b"someuser:word-1").decode()
+    assert secrets.redact(f"someuser, word-1, {pair}") == "***, ***, ***"
+
+
 def test_a_bounded_number_of_sent_values_is_kept_and_the_given_ones_always() -> None:
     secrets = Secrets(["given-value"])
     for number in range(3 * MOST_SENT):
