@@ -83,10 +83,11 @@ class _AddressClass(enum.Enum):
 class UrlGuard:
     """Checks the URLs named by one MCP server, and by the servers that these URLs lead to.
 
-    A URL has to be ``https``, or ``http`` to this computer. A server on this computer or in a
-    private network may name hosts there; a public server may not. A server counts as public
-    unless its URL has another address, or its responses came from one and from no public one: the
-    owner of a name decides what each look-up of it finds. Thread-safe.
+    A URL has to be ``https``, or ``http`` to this computer. A server on this computer may name
+    hosts there and in a private network, a server in a private network only hosts there, a public
+    server neither. A server counts as public unless its URL has another address, or its responses
+    came from one and from no public one: the owner of a name decides what each look-up of it finds.
+    Thread-safe.
 
     Args:
         server: The URL of the MCP server, which the user chose.
@@ -200,11 +201,15 @@ class UrlGuard:
             return
         if kind in (_AddressClass.UNUSABLE, _AddressClass.LINK_LOCAL):
             raise _unsafe(url, f"it leads to {kind.value}")
-        if not (own or self._allow_private) and self._server_is_public():
+        if not (own or self._allow_private or self._server_reaches(kind)):
             raise _unsafe(url, f"it leads to {kind.value} (allow_private would allow that)")
 
-    def _server_is_public(self) -> bool:
-        return _AddressClass.PUBLIC in self._server_kinds or not self._server_kinds
+    def _server_reaches(self, kind: _AddressClass) -> bool:
+        """Whether the server is where it can reach addresses of a kind that is not public."""
+        kinds = self._server_kinds
+        if kind is _AddressClass.LOOPBACK:
+            return kinds == {kind}
+        return bool(kinds) and _AddressClass.PUBLIC not in kinds
 
 
 def _is_plain(url: str) -> bool:

@@ -479,9 +479,9 @@ def test_the_guard_learns_where_the_server_is_from_what_it_publishes() -> None:
         guard = UrlGuard(url, allow_private=True, look_up=Resolver("127.0.0.1"))
         with driver(guard) as made:
             made.fetch(get(f"http://as.example.com:{server.port}/metadata"))
-            assert guard._server_is_public()
+            assert not guard._server_kinds
             made.fetch(get(f"http://mcp.home.example:{server.port}/metadata"))
-            assert not guard._server_is_public()
+            assert guard._server_kinds
 
 
 @pytest.mark.requirement("SEC-01")

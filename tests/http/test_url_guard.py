@@ -259,10 +259,25 @@ def test_everybody_may_name_a_public_address(server: str, address: str) -> None:
     guard(server).check(literal(address))
 
 
-@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES)
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
 @pytest.mark.parametrize("server", [OWN, HOME, "https://localhost/mcp", "https://10.0.0.1/mcp"])
 def test_a_server_at_home_may_name_others_there(server: str, address: str) -> None:
     guard(server).check(literal(address))
+
+
+@pytest.mark.parametrize("address", LOOPBACK_ADDRESSES)
+def test_only_a_server_of_this_computer_may_name_this_computer(address: str) -> None:
+    for server in (OWN, "https://localhost/mcp"):
+        guard(server).check(literal(address))
+    for server in (HOME, "https://10.0.0.1/mcp", "https://[fd12:3456::1]/mcp"):
+        for url in (literal(address), "http://localhost:80/"):
+            assert "this computer" in refused(guard(server), url).reason
+        judge = guard(server, hidden_example=[address])
+        with pytest.raises(UnsafeUrl, match="this computer"):
+            addresses(judge, "https://hidden.example/", "hidden.example")
+    moved = guard(OWN)
+    moved.record_peer(response_from("10.0.0.1"))  # a name that led here before
+    assert "this computer" in refused(moved, literal(address)).reason
 
 
 @pytest.mark.requirement("SEC-01")
