@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import seconds, text, validate
+from syncmcp._base.text import visible
 from syncmcp._client.background import FutureDrive
 from syncmcp._client.driver import run
 from syncmcp._client.operation import operation
@@ -220,7 +221,7 @@ class ToolTask:
             return
 
     def __repr__(self) -> str:
-        return f"<ToolTask {self.tool or 'of some tool'} {self.status or 'not looked at'}>"
+        return visible(f"<ToolTask {self.tool or 'of some tool'} {self.status or 'not looked at'}>")
 
 
 class _TaskFollower:

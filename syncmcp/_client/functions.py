@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, whole_number
+from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture, fan_out
@@ -136,18 +137,19 @@ class ToolFunction:
         return fan_out(starts, limit, ordered=ordered, return_errors=return_errors)
 
     def __repr__(self) -> str:
-        return f"<tool {self.__name__}{self.__signature__}>"
+        return f"<tool {visible(self.__name__)}{self.__signature__}>"
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
         schema = self.tool.input_schema
         known = _properties(schema)
         others = _takes_others(schema)
+        shown = visible(self.__name__)
         for name in arguments:
             if name not in known and not others:
-                raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}")
+                raise TypeError(f"{shown}() got an unexpected keyword argument {name!r}")
         for name in _required(schema):
             if name not in arguments:
-                raise TypeError(f"{self.__name__}() missing a required argument: {name!r}")
+                raise TypeError(f"{shown}() missing a required argument: {name!r}")
 
 
 def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:

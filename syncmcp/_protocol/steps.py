@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from syncmcp._base.numbers import MAX_QUESTIONS
+from syncmcp._base.text import visible
 from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
 from syncmcp.errors import Delivery, McpError, ProtocolError
 
@@ -160,7 +161,7 @@ class InputRound(NamedTuple):
         return retried
 
     def __repr__(self) -> str:
-        return f"<InputRound {', '.join(self.questions) or 'without questions'}>"
+        return visible(f"<InputRound {', '.join(self.questions) or 'without questions'}>")
 
 
 def read_round(method: str, result: Mapping[str, Any]) -> InputRound:

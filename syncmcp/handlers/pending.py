@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from typing_extensions import Self
 
 from syncmcp import types
+from syncmcp._base.text import visible
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
@@ -79,7 +80,7 @@ class InputRequired(Generic[R]):
             raise UsageError("this is no pending call as to_json() makes it") from None
 
     def __repr__(self) -> str:
-        return f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>"
+        return visible(f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>")
 
 
 def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:

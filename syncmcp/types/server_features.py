@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import Self
 
-from syncmcp._base.text import MOST_PROBLEMS, first_problem, shorten
+from syncmcp._base.text import MOST_PROBLEMS, first_problem, shorten, visible
 from syncmcp.errors import InvalidOutput, ToolError
 from syncmcp.types.base import (
     Annotations,
@@ -213,7 +213,8 @@ class CallToolResult(Result):
     def __repr__(self) -> str:
         text = self.text or ("" if self.data is None else str(self.data))
         shown = [repr(shorten(text, _SHOWN))] if text else []
-        shown += [block.type for block in self.content if not isinstance(block, TextContent)]
+        others = [block.type for block in self.content if not isinstance(block, TextContent)]
+        shown += [visible(shorten(kind, _SHOWN)) for kind in others]
         return " ".join(["<CallToolResult", *["failed:"] * self.is_error, ", ".join(shown)]) + ">"
 
     __str__ = __repr__

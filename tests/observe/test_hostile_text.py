@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, Http, McpError, ServerError, Stdio
+from syncmcp import Client, Http, McpError, ServerError, Stdio, types
 from syncmcp._base.text import make_visible, several_lines, visible
-from syncmcp.testing import ScriptedPeer
+from syncmcp._client.functions import ToolFunction
+from syncmcp._protocol.steps import InputQuestion, InputRound
+from syncmcp.testing import ScriptedPeer, Server
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
 
@@ -286,6 +288,22 @@ def test_a_status_line_of_any_text(line: str, watch: Watch) -> None:
         client.close()
         thread.join()
     assert watch.errors
+
+
+def test_what_objects_show_of_a_server() -> None:
+    result = types.CallToolResult.from_wire({"content": [{"type": EVIL}]})
+    question = InputQuestion("roots/list", {})
+    schema = {"required": ["a"], "additionalProperties": False}
+    tool = types.Tool.from_wire({"name": EVIL, "inputSchema": schema})
+    function = ToolFunction(Client(Server()), tool, {})
+    texts = [repr(result), repr(InputRound({EVIL: question}, None)), repr(function)]
+    for given in ({}, {"a": 1, "b": 1}):
+        with pytest.raises(TypeError, match="forged") as caught:
+            function(**given)
+        texts += [str(caught.value), traceback.format_exception_only(caught.value)[0].rstrip()]
+    for text in texts:
+        assert FORGED in text
+        check_text(text, one_line=True)
 
 
 def test_all_loggers_of_the_library_are_guarded() -> None:
