@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from syncmcp._base.checks import check_callable
+from syncmcp._base.text import visible
 from syncmcp.errors import UsageError
 
 __all__ = ["Interceptor", "Message"]
@@ -66,7 +67,8 @@ class Message:
     def __repr__(self) -> str:
         id = "" if self.id is None else f" {self.id!r}"
         failed = "" if self.error is None else f": {type(self.error).__name__}"
-        return f"<Message {self.direction} {self.kind} {self.method}{id} [{self.server}]{failed}>"
+        text = f"<Message {self.direction} {self.kind} {self.method}{id} [{self.server}]{failed}>"
+        return visible(text)
 
     def with_params(self, params: dict[str, Any]) -> Message:
         """Return the same request or notification with other parameters."""

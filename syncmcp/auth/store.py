@@ -164,8 +164,8 @@ class FileStore:
         """Save `value` under `key`; `None` deletes. It is on the disk when this returns.
 
         Raises:
-            AuthError: As with `load`, or the value has more than 1 MiB as JSON, or the file cannot be
-                written, or is locked for too long; the file is then unchanged.
+            AuthError: As with `load`, or the value has more than 1 MiB as JSON, or the file cannot
+                be written, or is locked for too long; the file is then unchanged.
         """
         if value is not None and len(json.dumps(dict(value))) > _LONGEST_ENTRY:
             raise _unusable(f"what would be stored is longer than {_LONGEST_ENTRY:,} bytes")

@@ -80,7 +80,9 @@ class InputRequired(Generic[R]):
             raise UsageError("this is no pending call as to_json() makes it") from None
 
     def __repr__(self) -> str:
-        return visible(f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>")
+        return visible(
+            f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>"
+        )
 
 
 def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:

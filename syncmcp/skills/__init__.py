@@ -25,6 +25,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text
+from syncmcp._base.text import visible
 from syncmcp._client.client import Client
 from syncmcp._client.core import core_of
 from syncmcp._client.driver import run
@@ -307,7 +308,7 @@ class LoadedSkill:
         return sorted(found)
 
     def __repr__(self) -> str:
-        return f"<LoadedSkill {self.skill.uri} of {self.server}>"
+        return f"<LoadedSkill {visible(self.skill.uri)} of {self.server}>"
 
     def _list_remote(self, path: str, inside: str, options: CallOptions) -> Iterator[str]:
         for entry in self._skills.read_directory(uri_below(self._root, path), **options):

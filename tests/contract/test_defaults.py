@@ -97,6 +97,7 @@ CONSTANTS = {
     "Size of all files of a skill": "skills.entry.MAX_BYTES",
     "Characters of a skill's frontmatter": "skills.entry.MAX_CHARACTERS",
     "Nesting of a skill's frontmatter": "skills.entry.MAX_DEPTH",
+    "Size of an entry of a `FileStore`": "auth.store._LONGEST_ENTRY",
     "Size of a server file": "servers_file.MAX_BYTES",
     "Nesting of a server entry": "servers_file.entry.MAX_DEPTH",
     "Size of a file whose content an approval covers": "servers_file.named_files.MAX_BYTES",

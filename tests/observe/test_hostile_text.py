@@ -20,6 +20,7 @@ from syncmcp import Client, Http, McpError, ServerError, Stdio, types
 from syncmcp._base.text import make_visible, several_lines, visible
 from syncmcp._client.functions import ToolFunction
 from syncmcp._protocol.steps import InputQuestion, InputRound
+from syncmcp.interceptors import Message
 from syncmcp.testing import ScriptedPeer, Server
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, NEW, OLD
@@ -297,6 +298,7 @@ def test_what_objects_show_of_a_server() -> None:
     tool = types.Tool.from_wire({"name": EVIL, "inputSchema": schema})
     function = ToolFunction(Client(Server()), tool, {})
     texts = [repr(result), repr(InputRound({EVIL: question}, None)), repr(function)]
+    texts.append(repr(Message("a server", "incoming", "request", EVIL)))
     for given in ({}, {"a": 1, "b": 1}):
         with pytest.raises(TypeError, match="forged") as caught:
             function(**given)
