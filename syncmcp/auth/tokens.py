@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from syncmcp._base.numbers import is_number
-from syncmcp._base.secrets import Secrets
-from syncmcp._base.text import MASK
+from syncmcp._base.text import MASK, redact
 from syncmcp.errors import AuthError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
@@ -54,8 +53,8 @@ class _Record:
             if value is not None
         )
         # The server may repeat a secret in another member.
-        secrets = Secrets(given[name] for name in self._secret if given[name] is not None)
-        return f"{type(self).__name__}({secrets.mask(shown)})"
+        secrets = [given[name] for name in self._secret if given[name] is not None]
+        return f"{type(self).__name__}({redact(shown, secrets)})"
 
 
 @dataclass(frozen=True, repr=False)

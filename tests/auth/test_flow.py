@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -210,9 +209,7 @@ def test_the_token_request() -> None:
 
 def test_a_token_does_not_show_its_secrets_where_the_server_repeats_them() -> None:
     token = Token("access-canary", refresh_token="refresh-canary", scope="a access-canary")
-    encoded = base64.b64encode(b"refresh-canary").decode()
     assert "canary" not in repr(token)
-    assert encoded[:12] not in repr(replace(token, requested=encoded))
     assert "scope='a ***'" in repr(token)
 
 
