@@ -7,8 +7,6 @@ have a construct or a field; constructs and fields with neither word are in all 
 from __future__ import annotations
 
 import base64
-import os
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -28,24 +26,13 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import Self
 
+from syncmcp._base.building import build_lock
 from syncmcp.errors import InvalidOutput
 
 Item = TypeVar("Item")
 
 Role: TypeAlias = Literal["user", "assistant"]
 """The author of a prompt message or a sampling message."""
-
-# Held while a model is built. Two threads may use a model for the first time at the same time, and
-# pydantic 2.12 has no lock of its own. Reentrant, because a build may trigger another one.
-_build_lock = threading.RLock()
-
-if hasattr(os, "register_at_fork"):
-    # A child forked during a build would have the lock without the thread that unlocks it.
-    os.register_at_fork(
-        before=_build_lock.acquire,
-        after_in_parent=_build_lock.release,
-        after_in_child=_build_lock.release,
-    )
 
 
 def field_of(value: Any, name: str) -> Any:
@@ -165,7 +152,7 @@ class WireModel(BaseModel):
         Type names are never looked up in the caller's frame, because the caller may be any code
         that uses the model first.
         """
-        with _build_lock:
+        with build_lock:
             return super().model_rebuild(
                 force=force,
                 raise_errors=raise_errors,

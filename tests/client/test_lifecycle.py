@@ -173,7 +173,7 @@ client.close()
 
 
 # Forks take these themselves.
-_HELD_BY_FORKS = ("_forking", "_build_lock")
+_HELD_BY_FORKS = ("_forking", "build_lock")
 
 
 @pytest.mark.pitfall("32")

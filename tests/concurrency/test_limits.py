@@ -178,8 +178,8 @@ def test_a_fork_waits_one_second_for_what_it_would_break(moved: MovedTime) -> No
             gate.wait(PATIENCE)
 
     def fork() -> None:
-        forks._before_fork()
-        forks._forking.release()
+        with forks._forking:
+            forks._wait_for_blocks()
 
     working = moved.start(work)
     assert begun.wait(PATIENCE)

@@ -278,14 +278,17 @@ client.close()
         assert program.end() == (0, "", "")
 
 
-def test_a_child_that_is_forked_while_another_thread_loads_modules_can_use_them() -> None:
+@pytest.mark.parametrize("module", ["syncmcp.types.base", "syncmcp.types.server_features"])
+def test_a_child_that_is_forked_while_another_thread_loads_modules_can_use_them(
+    module: str,
+) -> None:
     # The import of a module of the models waits for the fork, and ends while the fork waits for it.
     code = f"""
 {IN_CHILD}
 reached, forking = threading.Event(), threading.Event()
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "syncmcp.types.server_features" and not reached.is_set():
+        if name == {module!r} and not reached.is_set():
             reached.set()
             forking.wait()
 sys.meta_path.insert(0, Slow())
