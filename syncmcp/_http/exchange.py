@@ -18,7 +18,15 @@ from typing import Any, TypeAlias
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 
-__all__ = ["AbortableExchange", "ExchangeAborted", "Resolve", "current", "shut_down", "wait"]
+__all__ = [
+    "AbortableExchange",
+    "ExchangeAborted",
+    "Resolve",
+    "check",
+    "current",
+    "shut_down",
+    "wait",
+]
 
 
 Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
@@ -96,6 +104,18 @@ class AbortableExchange:
                 self._abort_action = None
             return self.sent
 
+    def check(self) -> None:
+        """Check, in the middle of long work, that the exchange goes on.
+
+        Raises:
+            ExchangeAborted: The exchange was aborted.
+            TimeoutError: The deadline passed.
+        """
+        if self.aborted:
+            raise ExchangeAborted
+        if self.deadline.expired:
+            raise TimeoutError("the response took too long")
+
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         """Wait until `event` is set, at most `seconds`; return True if it was set.
 
@@ -134,6 +154,13 @@ def current() -> AbortableExchange | None:
     """Return the exchange that the current thread has entered, if any."""
     exchange: AbortableExchange | None = getattr(_current, "exchange", None)
     return exchange
+
+
+def check() -> None:
+    """Do what `AbortableExchange.check` does, if the current thread has entered an exchange."""
+    exchange = current()
+    if exchange is not None:
+        exchange.check()
 
 
 def wait(event: threading.Event, seconds: float | None) -> bool:

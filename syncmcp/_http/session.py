@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import logger, redact_url, whole
 from syncmcp._http.connections import Adapter
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp.config import Http
 from syncmcp.errors import HttpError, LimitExceeded
 
@@ -297,10 +297,7 @@ def body_of(
             return
         # What a piece inflates to may take a thousand times as long to process.
         for part in (piece,) if inflate is None else inflate.feed(piece):
-            if exchange.aborted:
-                raise ExchangeAborted
-            if exchange.deadline.expired:
-                raise TimeoutError("the response took too long")
+            exchange.check()
             size += len(part)
             if limit is not None and size > limit:
                 raise _too_long(limit)

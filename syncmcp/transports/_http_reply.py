@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -16,6 +17,7 @@ from sseclient import SSEClient
 
 from syncmcp._base.origin import origin_of
 from syncmcp._base.secrets import Secrets
+from syncmcp._http.exchange import check
 from syncmcp._http.session import content_type, content_type_as_sent
 from syncmcp.errors import AuthError, HttpError, LimitExceeded, ProtocolError, SessionLost
 
@@ -233,6 +235,10 @@ _BOM = b"\xef\xbb\xbf"
 # events longer than this, in bytes, do not pass through it.
 _LONG = 16 * 1024
 
+# After so many lines of an event it is checked whether the exchange goes on: an event of 64 MiB may
+# have 13 million lines, which take ten seconds and more.
+_CHECKED_LINES = 256
+
 
 class EventStream:
     """Parses one event stream (`text/event-stream`): takes bytes, yields data of `message` events.
@@ -371,12 +377,17 @@ def _without_data(event: bytes) -> tuple[dict[bytes, bytes], bytes]:
     """
     data = bytearray()  # one buffer, as for an incomplete event
     fields: dict[bytes, bytes] = {}
-    for field in _FIELD.finditer(event):  # other lines are skipped without a step of Python
-        line, name = field[0], field[1]
-        if name == b"data":
-            data += field[2] or b""
-            data += b"\n"
-        elif name == b"event" or (b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)):
-            fields[name] = line
+    found = _FIELD.finditer(event)  # other lines are skipped without a step of Python
+    while some := list(islice(found, _CHECKED_LINES)):
+        check()
+        for field in some:
+            line, name = field[0], field[1]
+            if name == b"data":
+                data += field[2] or b""
+                data += b"\n"
+            elif name == b"event" or (
+                b"\0" not in line if name == b"id" else _RETRY.fullmatch(line)
+            ):
+                fields[name] = line
     del data[-1:]
     return fields, bytes(data)

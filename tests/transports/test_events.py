@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.errors import LimitExceeded
 from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
@@ -223,6 +225,39 @@ def test_an_event_of_short_lines_or_chunks_takes_no_more_memory_than_its_bytes(
         assert tracemalloc.get_traced_memory()[1] < 5 * len(event)
     finally:
         tracemalloc.stop()
+
+
+class _LateAtThirdLook(Deadline):
+    """Expires while an event is read, and counts how often somebody looks."""
+
+    looks = 0
+
+    @property
+    def expired(self) -> bool:
+        self.looks += 1
+        return self.looks >= 3
+
+
+@pytest.mark.parametrize("line", [b"data\n", b"id:1\n", b"retry:1\n"])
+def test_an_event_of_many_lines_is_read_no_longer_than_the_exchange_may_take(line: bytes) -> None:
+    deadline = _LateAtThirdLook(None)
+    events = EventStream(LIMIT)
+    list(events.feed(line * 100_000))
+    with AbortableExchange(deadline), pytest.raises(TimeoutError):
+        list(events.feed(b"\n"))
+    assert deadline.looks == 3
+
+
+def test_what_is_read_of_an_event_that_broke_off_takes_no_longer_either() -> None:
+    deadline = _LateAtThirdLook(None)
+    events = EventStream(LIMIT)
+    list(events.feed(b"retry:1\n" * 100_000))
+    with AbortableExchange(deadline), pytest.raises(TimeoutError):
+        assert events.retry
+    assert deadline.looks == 3
+    exchange = AbortableExchange(Deadline(None), aborted=True)
+    with exchange, pytest.raises(ExchangeAborted):
+        events.reset()
 
 
 @pytest.mark.parametrize("line", [b":\n", b"a\n", b"database:\n"])
