@@ -194,9 +194,9 @@ class ResolvedOptions:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question that names what is spelled like `word`; empty if nothing is."""
     with delaying_forks():
-        import difflib  # here: only errors need it
+        from syncmcp._base.similar import similar  # here: only errors need it
 
-    close = difflib.get_close_matches(word, list(known), 2)
+    close = similar(word, known, 2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from syncmcp import types
+from syncmcp._base.similar import similar
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
 from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
@@ -358,7 +358,7 @@ def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
         if one.name == name:
             return one
         names.append(one.name)
-    close = difflib.get_close_matches(name, names, n=3)
+    close = similar(name, names, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`syncmcp list` shows what there is"
     raise CommandError(f"the server has no {name!r}", hint=hint)
 

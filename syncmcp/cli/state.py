@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import servers_file
+from syncmcp._base.similar import similar
 from syncmcp._concurrency import files
 from syncmcp.auth import FileStore, OAuth, Token
 from syncmcp.auth.token_auth import client_label_of, filed_under
@@ -161,7 +161,7 @@ def find_server(
         if name in read:
             return read[name]
         names.extend(read)
-    close = difflib.get_close_matches(name, names, n=3)
+    close = similar(name, names, 3)
     hint = "a URL begins with https:// or http://; a command stands after --"
     if close:
         hint = f"did you mean {' or '.join(close)}?"

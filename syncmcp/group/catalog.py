@@ -7,7 +7,6 @@ item that cannot get a key of its own is left out, while all others stay.
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections import defaultdict
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp import types
+from syncmcp._base.similar import similar
 from syncmcp._base.text import cut, visible
 from syncmcp.errors import McpError, UsageError
 from syncmcp.handlers.context import ConnectedServer
@@ -385,7 +385,7 @@ class Catalog:
             raise UsageError(
                 f"there are several {what}s {key!r}, known as {_quoted(named)}: say which"
             )
-        close = difflib.get_close_matches(key, offers, n=3)
+        close = similar(key, offers, 3)
         hint = f"; did you mean {_quoted(close)}?" if close else ""
         raise UsageError(f"no server of the group has a {what} {key!r}{hint}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import threading
 from collections.abc import Callable
@@ -65,6 +66,35 @@ def test_an_unknown_tool_is_likened_to_those_that_are_listed() -> None:
         with pytest.raises(InvalidParams) as raised:
             client.call_tool("nothing of the kind")
         assert raised.value.hint is None
+
+
+def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    class Matcher(difflib.SequenceMatcher[str]):
+        def set_seq1(self, a: Any) -> None:
+            compared.append(a)
+            super().set_seq1(a)
+
+    server = Server("much")
+    for number in range(600):
+        server.add_tool(lambda: None, name=f"tool{number:04}" + "x" * (60 * (number % 2)))
+    monkeypatch.setattr(difflib, "SequenceMatcher", Matcher)
+    with syncmcp.connect(server) as client:
+        client.list_tools()
+        with pytest.raises(InvalidParams, match="did you mean 'tool0"):
+            client.call_tool("tool000")
+    assert 0 < len([name for name in compared if name]) <= 300
+    assert max(map(len, compared)) < 64
+    compared.clear()
+    monkeypatch.setattr("syncmcp._base.similar.MOST_NAMES", 50)
+    with syncmcp.ClientGroup({"much": server}) as group:
+        with pytest.raises(UsageError, match="did you mean 'tool0"):
+            group.call_tool("tool000")
+        assert 0 < len([name for name in compared if name]) <= 50
+        with pytest.raises(UsageError) as raised:
+            group.call_tool("tool000" + "x" * 100)
+    assert "did you mean" not in str(raised.value)
 
 
 def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
