@@ -40,6 +40,10 @@ LONGEST_NAME: Final = 256
 LONGEST_URI: Final = 8192
 """The longest URI or URI template in a group, in characters."""
 
+MAX_TEMPLATES: Final = 32_768
+"""How many characters of the templates of one server a URI is compared with: to compile them takes
+up to 25 microseconds for each character."""
+
 _SHOWN: Final = 80
 
 # Characters that are hard to tell apart, or that models and people mix up.
@@ -354,14 +358,18 @@ class Catalog:
         try:
             return self.find("resources", uri)
         except UsageError:
-            matching = [
-                item
-                for item in self.offers["resource_templates"].values()
-                if _matches_template(item, uri)
-            ]
+            matching = [item for item in self._some_templates() if _matches_template(item, uri)]
             if len({item.server for item in matching}) != 1:
                 raise
             return Offered(matching[0].server, uri, None)
+
+    def _some_templates(self) -> Iterator[Offered]:
+        """The templates of each server, up to `MAX_TEMPLATES`."""
+        left = dict.fromkeys(self.servers, MAX_TEMPLATES)
+        for item in self.offers["resource_templates"].values():
+            left[item.server] -= len(item.name)
+            if left[item.server] >= 0:
+                yield item
 
     def find(self, kind: Kind, key: str) -> Offered:
         """Find an item by its key, or by its name at its server if that is unique.

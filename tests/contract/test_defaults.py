@@ -53,6 +53,9 @@ CONSTANTS = {
     "Visits to URLs remembered in a session": "handlers.url_completion.MAX_VISITS",
     "Characters of a tool's or prompt's name in a group": "group.catalog.LONGEST_NAME",
     "Characters of a URI in a group": "group.catalog.LONGEST_URI",
+    "Characters of one server's templates compared with a URI in a group": (
+        "group.catalog.MAX_TEMPLATES"
+    ),
     "Names compared for a hint": "_base.similar.MOST_NAMES",
     "Characters of such a name": "_base.similar.LONGEST_NAME",
     "Sent secrets remembered for one server": "_base.secrets.MOST_SENT",

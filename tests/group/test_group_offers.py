@@ -169,6 +169,25 @@ class TestRouting:
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://a/fish")
 
+    def test_a_uri_is_compared_with_so_much_of_the_templates_of_each_server(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compared: list[str] = []
+        match = UriTemplate.match
+
+        def counted(template: UriTemplate, uri: str, **options: Any) -> dict[str, str] | None:
+            compared.append(repr(template))
+            return match(template, uri, **options)
+
+        much = shop("much")
+        for number in range(100):
+            uri = f"much://{number}/{'x' * 1000}/{{name}}"
+            much.resource_template(uri, name=f"{number}")(lambda name: name)
+        monkeypatch.setattr(UriTemplate, "match", counted)
+        with ClientGroup({"much": much, "a": shop("a")}) as group:
+            assert group.read_resource("shop://a/goods/fish").text == "fish of a"
+        assert 25 < len([each for each in compared if "much" in each]) < 35
+
     def test_a_resource_that_two_servers_have_is_read_by_its_key(self) -> None:
         with ClientGroup({"a": shop("x"), "b": shop("x")}) as group:
             assert list(group.resources) == ["a_shop://x/hours", "b_shop://x/hours"]
