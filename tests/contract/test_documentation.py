@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 
 # What is drawn or printed, and what gives orders to Sphinx.
-NO_CODE = ("text", "{eval-rst}", "{toctree}", "{container}", "{measured}")
+NO_CODE = ("text", "{toctree}", "{container}", "{measured}")
 
 # Commands of a shell that are not the project's.
 FOREIGN = ("jq", "kill")
