@@ -30,6 +30,7 @@ from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots
 from syncmcp.servers_file import NotApproved, ServerEntry, ServerReview, ServersFileError
 from syncmcp.types import Root
+from syncmcp.ui import visible
 
 # `auth login`, `logout` and `status`: signing in to servers over HTTP.
 
@@ -101,7 +102,7 @@ def login(
     )
     session.out.show(
         {"url": server.label, "scope": token.scope, "expires_at": token.expires_at},
-        f"signed in to {server.label}" + (f" for {token.scope}" if token.scope else ""),
+        f"signed in to {server.label}" + (f" for {visible(token.scope)}" if token.scope else ""),
     )
 
 

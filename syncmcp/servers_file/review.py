@@ -147,6 +147,9 @@ _FIXED = frozenset(PlaceholderValues(Path())._fixed())
 # A word that may be the path of a file.
 _PATH = re.compile(r"[/\\]|\.[A-Za-z]\w{0,5}$")
 
+# Of a command so many characters are searched for placeholders: no warning looks at more.
+_MOST_SETTLED = 16_000
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -198,9 +201,10 @@ class ServerReview:
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
-        values = PlaceholderValues(project_folder(self.file))
-        # As they are without the environment: a placeholder could split the name of a program.
-        found = command_warnings([values.settle(word) for word in self.command], self.env)
+        # Also as they are without the environment: a placeholder could split a program's name.
+        found = command_warnings(self.command, self.env)
+        found += command_warnings([*self._settled()], self.env)
+        found = list(dict.fromkeys(found))
         # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
             f"The environment decides which file word {number} of the command is, if it is one: its"
@@ -215,6 +219,12 @@ class ServerReview:
                 " go unseen."
             )
         return found
+
+    def _settled(self) -> Iterator[str]:
+        values, left = PlaceholderValues(project_folder(self.file)), _MOST_SETTLED
+        for word in self.command:
+            yield values.settle(word[:left]) + word[left:]
+            left = max(left - len(word), 0)
 
     def _url_warnings(self) -> list[str]:
         found = []

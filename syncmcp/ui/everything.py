@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.approval import ToolCall
 from syncmcp.errors import UsageError
+from syncmcp.handlers.roots import is_plain_list
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+from syncmcp.ui import visible
 from syncmcp.ui.calls import arguments_parts
 
 if TYPE_CHECKING:
@@ -55,6 +57,20 @@ def check_length(question: Question) -> None:
                 f"the question has more characters than a person is shown: {MOST_SHOWN:,}",
                 server=question.server.name,
             )
+
+
+def roots_text(question: Question) -> str:
+    """The roots that the server would get now, one a line; empty if the client is not known."""
+    try:
+        roots = None if question.context is None else question.context.client.roots
+    except UsageError:
+        return ""
+    if roots is None:
+        return ""
+    lines = [visible(str(path)) for _, path, status in roots.list() if status == "ok"]
+    if not is_plain_list(roots.current):
+        lines.append("(and those that a function of this program names)")
+    return "\n".join(lines) or "(none)"
 
 
 def _shown(sent: RequestParams | CreateMessageResult) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from tests.ui.asking import (
     EVERY_KIND,
     Asked,
     context,
+    context_with_roots,
     form,
     link,
     question,
@@ -317,7 +318,7 @@ class TestForms:
         assert '<strong class="server">my books</strong>' in page.source
         described = input_of("mail")["aria-describedby"]
         assert page.one("p", id=described)
-        for words in ("my books", "Books", "tools/call borrow", "Your name", "For the receipt",
+        for words in ("my books", "Books", "tools/call “borrow”", "Your name", "For the receipt",
                       "Please fill this in.", "From 0 to 150.", "looks like a secret",
                       "Send me news", "Algebra", "Country 8", "Time to answer"):  # fmt: skip
             assert words in page.text
@@ -471,6 +472,29 @@ class TestForms:
         visitor.send(page, "send", **{f"field-{n}": text for n, text in enumerate(sent)})
         answer: Any = asked.answer().answer
         assert answer.content == content
+
+    def test_no_row_of_a_form_cuts_a_text_off(self, visitor: Visitor) -> None:
+        """An input of one line and a list show the beginning of a text, and not that it goes on."""
+        fits, goes_on = "x" * 40, f"{'x' * 40} and 100 dollars"
+        options = [{"const": str(number), "title": str(number)} for number in range(9)]
+        fields: dict[str, Any] = {
+            "text": {"type": "string", "default": goes_on},
+            "mail": {"type": "string", "format": "email", "default": f"{fits}@example.com"},
+            "number": {"type": "integer", "default": 10**40},
+            "choice": {"type": "string", "oneOf": [*options, {"const": "x", "title": goes_on}]},
+            "short": {"type": "string", "default": fits},
+            "few": {"type": "integer", "default": 7},
+            "list": {"type": "string", "oneOf": [*options, {"const": "x", "title": fits}]},
+        }
+        asked, page = visitor.ask("form", form(fields))
+        for number in range(3):
+            assert page.one("textarea", name=f"field-{number}")
+        assert len(page.all("input", name="field-3", type="radio")) == 11
+        shown = [page.one("input", name=f"field-{number}")["type"] for number in (4, 5)]
+        assert shown == ["text", "number"]
+        assert page.one("select", id="field-6")
+        visitor.send(page, "send", **{"field-2": str(10**40), "field-3": "9", "field-5": "8"})
+        assert asked.answer().content == {"number": 10**40, "choice": "x", "few": 8}
 
     def test_a_default_that_a_server_gives_a_secret_is_seen(self, visitor: Visitor) -> None:
         fields = {"password": {"type": "string", "default": "I agree to pay"}}
@@ -640,6 +664,15 @@ class TestSampling:
         notes = re.findall('<p class="quiet">(.*?)</p>', page.source)
         assert len([note for note in notes if "“x)." in note and "more characters)”" in note]) == 5
         assert not [note for note in notes if len(note) > 250]
+        visitor.send(page, "deny")
+        asked.answer()
+
+    def test_no_name_in_a_call_passes_for_words_of_the_program(self, visitor: Visitor) -> None:
+        call = CausingCall("tools/call", {"name": f"pay. {'This program has checked it. ' * 9}"})
+        within = context(call=call)
+        asked, page = visitor.ask("review", question("sampling", within=within))
+        assert "tools/call “pay. This program" in page.text
+        assert "more characters)”." in page.text
         visitor.send(page, "deny")
         asked.answer()
 
@@ -917,6 +950,15 @@ class TestConsent:
             visitor.send(page, action)
             verdict = asked.answer()
             assert (verdict.allowed, verdict.remember) == (allowed, allowed)
+
+    def test_the_roots_that_a_server_would_get_are_listed(
+        self, visitor: Visitor, tmp_path: Path
+    ) -> None:
+        within = context_with_roots(Roots([tmp_path], source=lambda _: []))
+        asked, page = visitor.ask("review", question("roots", within=within))
+        assert f"{tmp_path}\n(and those that a function" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
 
     def test_a_program_may_be_let_answer_a_form_or_deal_with_a_link(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("form", form(EVERY_KIND)))

@@ -187,7 +187,7 @@ def test_a_form_outside_the_subset_is_not_shown(person: Person, terminal: Termin
 def test_the_call_behind_a_question_is_named(person: Person, asking: Asking) -> None:
     context = asked(call=CausingCall("tools/call", {"name": "sign_up"}))
     answer = asking("form", form(), context)
-    person.answers("Because of this program's call: tools/call sign_up", CTRL_C)
+    person.answers("Because of this program's call: tools/call “sign_up”", CTRL_C)
     assert answer.result(PATIENCE).action == "cancel"
 
 

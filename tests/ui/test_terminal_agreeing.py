@@ -398,6 +398,8 @@ TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
         {"tools": [TOOL]},
         {"metadata": {"hint": LONG_TEXT}},
         {"stopSequences": [LONG_TEXT]},
+        {"modelPreferences": {"note": LONG_TEXT}, "messages": SECOND[:1]},
+        {"modelPreferences": {"hints": [{"note": LONG_TEXT}]}, "messages": SECOND[:1]},
     ],
     ids=[
         "system prompt",
@@ -409,6 +411,8 @@ TOOL = {"name": "x", "inputSchema": {"description": LONG_TEXT}}
         "tool",
         "metadata",
         "stops",
+        "preferences",
+        "hints",
     ],
 )
 def test_all_of_a_request_is_seen_before_a_model_gets_it(

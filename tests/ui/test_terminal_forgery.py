@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from syncmcp.approval import ToolCall, Verdict
+from syncmcp.handlers import CausingCall
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import (
     ElicitResult,
@@ -71,6 +72,24 @@ def test_no_words_of_a_server_look_like_ours(person: Person, asking: Asking, wor
             assert not OURS.search(line), line
     assert b"\x1b]" not in person.raw.replace(b"\x1b]0;", b"")
     assert "\u202e" not in person.raw.decode()
+
+
+def test_no_name_passes_for_words_of_ours(person: Person, asking: Asking) -> None:
+    name = "x. It is checked"
+    parts = [
+        {"type": "image", "data": "AAAA", "mimeType": name},
+        {"type": "tool_use", "id": "1", "name": name, "input": {}},
+    ]
+    messages = [{"role": "assistant", "content": parts}]
+    request = completion(messages=messages, includeContext=name)
+    context = asked(call=CausingCall("tools/call", {"name": name}))
+    verdict = asking("review", question("sampling", request, context=context))
+    person.sees("Let the model answer?")
+    own = [line for line in person.lines if not line.startswith("│") and name in line]
+    assert len(own) == 4
+    assert all(f"“{name}”" in line for line in own)
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed
 
 
 @pytest.mark.parametrize("words", FORGERIES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncmcp.approval import AllowAll, AuditRecord, Decision, Kind, ToolCall, Verdict
 from syncmcp.errors import Denied
+from syncmcp.handlers.roots import Roots
 from syncmcp.types import (
     CreateMessageRequestParams,
     ElicitResult,
@@ -17,6 +19,7 @@ from syncmcp.types import (
 )
 from syncmcp.ui.terminal import AskOnTerminal, Terminal
 from tests.support.stage import PATIENCE
+from tests.ui import asking as about
 from tests.ui.person import (
     ALT_ENTER,
     CLEAR_LINE,
@@ -45,7 +48,7 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(person: Person, askin
         "Messages: 3 (2 of the user, 1 of the assistant)",
         "Most tokens: 100",
         "Temperature: 0.5",
-        "Context wanted: thisServer",
+        "Context wanted: “thisServer”",
         '│ "END"',
         "│ claude",
         "Low cost matters: 0.3 of 1",
@@ -141,6 +144,21 @@ def test_a_decision_can_be_kept_for_the_session(
     if kind == "tool":
         person.answers("Type run to call it", "run", ENTER)
     assert verdict.result(PATIENCE) == Verdict.allow(remember=True)
+
+
+def test_the_roots_that_a_server_would_get_are_listed(
+    person: Person, asking: Asking, tmp_path: Path
+) -> None:
+    (tmp_path / "a\nb").mkdir()
+    roots = Roots([tmp_path, tmp_path / "a\nb"], source=lambda _: [])
+    verdict = asking("review", question("roots", None, context=about.context_with_roots(roots)))
+    person.sees("? Tell it?")
+    shown = [line for line in person.lines if line.startswith("│") and "Books" not in line]
+    assert "".join(shown).replace("│ ", "") == (
+        f"{tmp_path}{tmp_path / 'a'}\u240ab(and those that a function of this program names)"
+    )
+    person.types(CTRL_C)
+    assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
 
 
 @pytest.mark.requirement("ELI-07")

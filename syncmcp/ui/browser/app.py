@@ -28,6 +28,7 @@ from syncmcp._base.text import logger
 from syncmcp.errors import UsageError
 from syncmcp.ui import shorten, visible
 from syncmcp.ui.browser.cards import FillCard, ReviewFormCard
+from syncmcp.ui.browser.message import named
 from syncmcp.ui.browser.questions import Card, ClosedQuestion, LiveDraft, PendingQuestions
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ class Pages:
         call = None if card.context is None else card.context.call
         cause = ""
         if call is not None:
-            about = (call.params or {}).get("name") or (call.params or {}).get("uri") or ""
-            cause = f"{call.method} {about}".strip()
+            about = (call.params or {}).get("name") or (call.params or {}).get("uri")
+            cause = f"{call.method} {named(str(about))}" if about else call.method
         return self._render(
             card.template,
             page=key,

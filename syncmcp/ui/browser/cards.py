@@ -27,7 +27,7 @@ from syncmcp.ui.browser import message
 from syncmcp.ui.browser.message import editable_text
 from syncmcp.ui.browser.questions import Answers, Card
 from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
-from syncmcp.ui.everything import everything
+from syncmcp.ui.everything import everything, roots_text
 
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
@@ -45,6 +45,8 @@ _INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "da
 _MAX_RADIO_BUTTONS = 6
 # A text that may be longer gets an input of several lines.
 _MAX_ONE_LINE = 200
+# An input or a list cuts a longer text off where its row ends, in characters.
+_MAX_ROW = 40
 
 
 class Input(NamedTuple):
@@ -176,18 +178,20 @@ def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answe
 
 def _widget(field: Field, shown: Value | Absent) -> tuple[str, str]:
     """The widget and the ``type`` of the input that shows all of a value."""
-    if field.kind in ("number", "integer"):
-        return "number", "number"
     if field.kind == "boolean":
         # Without a default, "no" differs from "no answer", which a checkbox cannot express.
         return ("tick" if field.required or field.default is not ABSENT else "yes-no"), "checkbox"
     if field.kind == "choices":
         return "ticks", "checkbox"
     if field.kind == "choice":
-        return ("radio" if len(field.options) <= _MAX_RADIO_BUTTONS else "list"), "radio"
+        few = len(field.options) <= _MAX_RADIO_BUTTONS
+        wide = any(len(visible(option.title)) > _MAX_ROW for option in field.options)
+        return ("radio" if few or wide else "list"), "radio"
     texts = _input_texts(field, shown)
-    if any("\n" in text or len(text) > _MAX_ONE_LINE for text in texts):
+    if any("\n" in text or len(text) > _MAX_ROW for text in texts):
         return "lines", "text"
+    if field.kind in ("number", "integer"):
+        return "number", "number"
     if field.format is not None:
         return "text", _INPUT_TYPES[field.format]
     if field.secret and shown is ABSENT:  # only what the person types is hidden
@@ -522,6 +526,8 @@ class ConsentCard(Card[Verdict]):
         elif isinstance(request, ElicitRequestURLParams):
             self.link = LinkParts.of(Link.read(request.url))
             yield "Message", request.message
+        elif text := roots_text(self.question):
+            yield "Directories", text
 
     def _arguments(self, call: ToolCall) -> Iterator[tuple[str, str]]:
         text = arguments_text(call)

@@ -209,14 +209,14 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
             picture = data_url(block.data)
             if picture is None:
                 yield Part(
-                    note=f"A picture ({_named(block.mime_type)}) that cannot be shown safely."
+                    note=f"A picture ({named(block.mime_type)}) that cannot be shown safely."
                 )
             else:
                 yield Part(image=picture)
         case AudioContent():
-            yield Part(note=f"A sound ({_named(block.mime_type)}), not played here.")
+            yield Part(note=f"A sound ({named(block.mime_type)}), not played here.")
         case ToolUseContent():
-            yield Part(note=f"The model calls the tool {_named(block.name)} with:")
+            yield Part(note=f"The model calls the tool {named(block.name)} with:")
             yield Part(code=as_json(block.input))
         case ToolResultContent():
             failed = "failed and" if block.is_error else "has"
@@ -229,16 +229,16 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
             if block.structured_content is not None:
                 yield Part(code=as_json(block.structured_content))
         case ResourceLink():
-            yield Part(note=f"A link to the resource {_named(block.uri)}")
+            yield Part(note=f"A link to the resource {named(block.uri)}")
         case EmbeddedResource():
-            yield Part(note=f"The resource {_named(block.resource.uri)}:")
+            yield Part(note=f"The resource {named(block.resource.uri)}:")
             yield Part(code=as_json(block.resource.to_wire()))
         case UnknownContent():
             yield Part(note="Something of an unknown kind:")
             yield Part(code=as_json(block.to_wire()))
 
 
-def _named(words: str) -> str:
+def named(words: str) -> str:
     """A word of a server or a model in a sentence of the program, for which it must not pass."""
     return f"“{visible(shorten(words, _MAX_NAME))}”"
 

@@ -26,7 +26,7 @@ from syncmcp.types import (
 )
 from syncmcp.ui import shorten, visible
 from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
-from syncmcp.ui.everything import everything
+from syncmcp.ui.everything import everything, roots_text
 from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
     if request.temperature is not None:
         screen.say(f"Temperature: {request.temperature:g}")
     if request.include_context not in (None, "none"):
-        screen.say(f"Context wanted: {screen.name(str(request.include_context))}")
+        screen.say(f"Context wanted: “{screen.name(str(request.include_context))}”")
     if request.stop_sequences:
         screen.say("Stops at:")
         screen.quote(", ".join(json.dumps(stop) for stop in request.stop_sequences), limit=200)
@@ -83,7 +83,7 @@ def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
     screen.say("Model:")
     screen.quote(answer.model, limit=200)
     if answer.stop_reason is not None:
-        screen.say(f"It stopped because of: {screen.name(answer.stop_reason)}")
+        screen.say(f"It stopped because of: “{screen.name(answer.stop_reason)}”")
     screen.say("It wrote:")
     _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 
@@ -96,6 +96,7 @@ _SUMMARIZED = frozenset(
         *("role", "content", "model", "stopReason", "type", "text", "_meta"),
     }
 )
+_WISHES = frozenset({"hints", "costPriority", "speedPriority", "intelligencePriority"})
 
 
 def _is_summarized(sent: Any) -> bool:
@@ -103,7 +104,14 @@ def _is_summarized(sent: Any) -> bool:
     wire = sent.to_wire()
     messages = getattr(sent, "messages", ())
     parts = (*messages, *getattr(sent, "blocks", ()))
-    return len(messages) < 2 and wire.keys() <= _SUMMARIZED and all(map(_is_summarized, parts))
+    wishes = wire.get("modelPreferences") or {}
+    return (
+        len(messages) < 2
+        and wire.keys() <= _SUMMARIZED
+        and wishes.keys() <= _WISHES
+        and all(hint.keys() <= {"name"} for hint in wishes.get("hints") or ())
+        and all(map(_is_summarized, parts))
+    )
 
 
 def _shows_all(screen: Screen, summarized: bool, text: str) -> bool:
@@ -198,9 +206,9 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
         elif isinstance(block, ImageContent | AudioContent):
             kind = "image" if isinstance(block, ImageContent) else "sound"
             size = len(block.data) * 3 // 4
-            screen.say(f"[{kind} of about {size:,} bytes, {short_name(block.mime_type)}]")
+            screen.say(f"[{kind} of about {size:,} bytes, {_named(block.mime_type)}]")
         elif isinstance(block, ToolUseContent):
-            screen.say(f"[the model calls the tool {short_name(block.name)} with]")
+            screen.say(f"[the model calls the tool {_named(block.name)} with]")
             screen.quote(json.dumps(block.input, ensure_ascii=False, indent=2), limit=limit)
         elif isinstance(block, ToolResultContent):
             screen.say(f"[{'failure' if block.is_error else 'result'} of a tool]")
@@ -208,7 +216,12 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
                 text = part.text if isinstance(part, TextContent) else f"[{part.type}]"
                 screen.quote(text, limit=limit)
         else:
-            screen.say(f"[content of the kind {short_name(block.type)}]")
+            screen.say(f"[content of the kind {_named(block.type)}]")
+
+
+def _named(words: str) -> str:
+    """A word of others in a sentence of the program, for which it must not pass."""
+    return f"“{short_name(words)}”"
 
 
 # Forms: filled in field by field.
@@ -407,6 +420,9 @@ def review(screen: Screen, question: Question) -> Verdict:
         return _review_tool_call(screen, question, request)
     screen.banner(question.server, "asks for your roots: the folders it may work in")
     show_cause(screen, question.context)
+    if text := roots_text(question):
+        screen.say("They are:")
+        screen.read(text, hanging=True)
     return _verdict(screen.choose("Tell it?", [_DENY, _ALLOW, _ALLOW_SESSION]))
 
 
@@ -414,8 +430,9 @@ def show_cause(screen: Screen, context: HandlerContext | None) -> None:
     """Print the call of the program to which the question belongs, if known."""
     if context is not None and context.call is not None:
         params = context.call.params or {}
-        name = params.get("name") or params.get("uri") or ""
-        screen.say(f"Because of this program's call: {context.call.method} {short_name(str(name))}")
+        about = params.get("name") or params.get("uri")
+        name = f" {_named(str(about))}" if about else ""
+        screen.say(f"Because of this program's call: {context.call.method}{name}")
 
 
 def show_link(screen: Screen, url: str) -> bool:
