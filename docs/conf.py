@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -21,14 +23,21 @@ author = "syncmcp contributors"
 copyright = "2026, syncmcp contributors"
 version = release = syncmcp.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+]
+autosummary_generate = False
 html_theme = "furo"
 html_title = f"syncmcp {release}"
 html_static_path = ["_static"]
 html_css_files = ["columns.css"]
 
 # Annotations name types by their bare names, and several models have a field called `type`.
-suppress_warnings = ["ref.python"]
+# Summaries name members of the module that they stand in.
+suppress_warnings = ["autosummary.import_cycle", "ref.python"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 
@@ -43,6 +52,43 @@ napoleon_use_ivar = True
 
 # To autodoc an operation is an attribute, until it can look through to the function.
 Operation.__wrapped__ = property(lambda operation: operation.steps)  # type: ignore[attr-defined]
+
+
+class Summary(SphinxDirective):
+    """A table of the names of a module or class, each with the first sentence of its docstring.
+
+    The lines of the content are groups, ``Title: name name``; without content, there is one table.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Write the tables as `autosummary` does, without files of their own."""
+        home = self.arguments[0]
+        groups = [line.partition(": ") for line in self.content if line]
+        if not groups:
+            groups = [("", "", " ".join(importlib.import_module(home).__all__))]
+        lines: list[str] = []
+        for title, _, text in groups:
+            names = text.split()
+            plain = [name for name in names if not described(home, name)]
+            lines += [f"**{title}**", ""] if title else []
+            lines += [".. autosummary::", "   :nosignatures:", ""]
+            lines += [f"   ~{home}.{name}" for name in names if name not in plain] + [""]
+            # A value has the docstring of its type, which says nothing of the value.
+            lines += [f"Values and types: {', '.join(f'`{name}`' for name in plain)}.", ""] * any(
+                plain
+            )
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def described(home: str, name: str) -> bool:
+    """Whether a class, function or operation has a docstring of its own."""
+    if home.rpartition(".")[2][:1].isupper():
+        return True
+    value = getattr(importlib.import_module(home), name)
+    return inspect.isclass(value) or inspect.isroutine(value)
 
 
 class Measured(SphinxDirective):
@@ -76,8 +122,9 @@ def amount(figure: float, unit: str) -> str:
 
 
 def setup(app: Sphinx) -> None:
-    """Show what an operation returns when it is called, not what its steps are."""
+    """Show what an operation returns when it is called, and the other ways to call it."""
     app.add_directive("measured", Measured)
+    app.add_directive("summary", Summary)
 
     def called(
         _app: Sphinx,
@@ -90,4 +137,17 @@ def setup(app: Sphinx) -> None:
     ) -> tuple[str | None, str | None]:
         return signature, re.sub(r"^Steps\[(.*)\]$", r"\1", returns) if returns else returns
 
+    def ways(
+        _app: Sphinx, _what: str, name: str, value: object, _options: object, lines: list[str]
+    ) -> None:
+        if isinstance(value, Operation):
+            short = name.rpartition(".")[2]
+            text = (
+                f"Also `{short}.future(...)`, which returns a `RequestFuture`, and"
+                f" `{short}.stream(...)`, which returns a `ResultStream`. Each takes the keywords"
+                " of `CallOptions`."
+            )
+            lines += ["", text]
+
     app.connect("autodoc-process-signature", called)
+    app.connect("autodoc-process-docstring", ways)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+import syncmcp
 from tests.contract.public_api import MODULES
 from tests.system import test_examples
 
@@ -23,7 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 
 # What is drawn or printed, and what gives orders to Sphinx.
-NO_CODE = ("text", "{eval-rst}", "{toctree}", "{container}", "{measured}")
+NO_CODE = ("text", "{toctree}", "{container}", "{measured}")
 
 # Commands of a shell that are not the project's.
 FOREIGN = ("jq", "kill")
@@ -158,7 +159,7 @@ def told(module: str, name: str) -> bool:
 @functools.cache
 def documented() -> set[object]:
     """What the reference describes: identities of objects, module and name of plain values."""
-    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    page = "".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("api/*.md")))
     found: set[object] = set()
     directive = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
     for kind, target, options in directive.findall(page):
@@ -194,6 +195,14 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     assert missing == []
 
 
+def test_the_table_of_the_client_has_each_of_its_members() -> None:
+    page = (DOCS / "api" / "client.md").read_text(encoding="utf-8")
+    table = page.partition(".. summary:: syncmcp.Client\n\n")[2].partition("\n\n")[0]
+    named = [name for line in table.splitlines() for name in line.partition(": ")[2].split()]
+    public = [name for name in dir(syncmcp.Client) if not name.startswith("_")]
+    assert sorted(named) == public
+
+
 def anchors(page: Path) -> set[str]:
     """What links may lead to within a page: its headings."""
     text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -209,15 +218,18 @@ def test_links_lead_to_headings(page: Path) -> None:
         assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
 
 
-def test_every_page_is_in_the_table_of_contents_once() -> None:
-    index = (DOCS / "index.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "api"], ids=lambda folder: folder.name)
+def test_every_page_is_in_the_table_of_contents_once(folder: Path) -> None:
+    index = (folder / "index.md").read_text(encoding="utf-8")
     listed = [
         line
         for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
         for line in block.splitlines()
         if line and not line.startswith(":")
     ]
-    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+    pages = [page.stem for page in folder.glob("*.md") if page.stem != "index"]
+    inner = [f"{page.parent.name}/index" for page in folder.glob("*/index.md")]
+    assert sorted(listed) == sorted(pages + inner)
 
 
 def test_every_drawing_is_shown_and_every_picture_has_words_for_those_who_do_not_see_it() -> None:
