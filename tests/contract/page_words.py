@@ -1,15 +1,15 @@
 """Counts the words of the pages, their long sentences, and their private words.
 
-README.md, CHANGELOG.md and ``docs/*.md`` count whole, in four parts:
+README.md, CHANGELOG.md and all of ``docs/`` count whole, in four parts:
 
 * prose: headings, paragraphs and lists; of a link its text counts and not its target;
 * tables that people write;
-* code: fenced blocks of code, output and directives;
+* code: fenced blocks of code and output;
 * made: what a program writes into a page, which are the rows of the requirements, the tables of
   peers and benchmarks, and the help of commands.
 
-Comments do not count, since no reader sees them. A word stands between blanks and has a letter or
-a digit. Within a sentence a piece of code is one word.
+Comments and directives for Sphinx do not count, since no reader sees them. A word stands between
+blanks and has a letter or a digit. Within a sentence a piece of code is one word.
 
 ``python -m tests.contract.page_words`` prints the figures of each page, ``--long`` the long
 sentences, ``--private`` the sentences with private words; both take names of pages.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES: Final = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 LONG: Final = 30
 """A sentence of more words than this is long."""
@@ -71,6 +71,9 @@ _MADE: Final = {
 }
 _FENCE: Final = re.compile(
     r"^(?P<fence> *`{3,})[^\n]*\n(?P<code>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE
+)
+_DIRECTIVE: Final = re.compile(
+    r"^(?P<fence>`{3,})\{[^\n]*\n.*?^(?P=fence)$", re.DOTALL | re.MULTILINE
 )
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORD: Final = re.compile(r"\S*[^\W_]\S*")
@@ -134,7 +137,7 @@ def read(name: str, text: str) -> Page:
 
     if name in _MADE:
         text, page.made = cut(_MADE[name], text, re.MULTILINE)
-    text, page.code = cut(_FENCE, _COMMENT.sub("", text))
+    text, page.code = cut(_FENCE, _DIRECTIVE.sub("", _COMMENT.sub("", text)))
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`\n]+`", "`code`", text)
     cells = "\n\n".join(

@@ -37,7 +37,7 @@ def test_each_part_of_a_page_counts_once() -> None:
         "# A title\n\n<!-- no reader sees this -->\n"
         "One [link text](far/away.md) and `a b c`. Two!\n"
         "\n| Left | `x y` |\n|---|---|\n\n* An item\n  of a list\n* Another\n\n"
-        "```python\nprint(1)  # three words\n```\n"
+        "```python\nprint(1)  # three words\n```\n```{toctree}\nnot/seen\n```\n"
         "<!-- results: begin -->\nmade of four words\n<!-- results: end -->\n",
     )
     assert (page.prose, page.tables, page.code, page.made) == (14, 2, 4, 4)
