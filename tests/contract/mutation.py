@@ -131,7 +131,7 @@ _SETTINGS: Final = (
 )
 _PYTEST: Final = (
     "--hypothesis-profile=mutants",
-    "--timeout=20",
+    "--timeout=0",
     "-pno:cacheprovider",
     "-pno:xdist",
     "-mnot stress and not bench and not peer and not slow",
@@ -188,12 +188,8 @@ def set_up(part: Part) -> None:
         "also_copy": ("docs", "examples"),
         "pytest_add_cli_args_test_selection": [f"tests/{name}" for name in part.tests],
         "pytest_add_cli_args": (*_PYTEST, *(f"--deselect=tests/{name}" for name in part.without)),
-        "type_check_command": (
-            *(sys.executable, "-m", "mypy", "--output=json"),
-            f"--config-file={folder / 'mypy.ini'}",
-            f"--cache-dir={folder / 'mypy'}",
-            *map(str, part.sources()),
-        ),
+        # mutmut reads the report as one of mypy's if it sees the name.
+        "type_check_command": (sys.executable, __file__, "--types", "mypy", part.name),
     }
     (folder / "mypy.ini").write_text(_MYPY, encoding="utf-8")
     lines = ["[mutmut]", *_SETTINGS]
@@ -202,17 +198,42 @@ def set_up(part: Part) -> None:
     (folder / "setup.cfg").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def report_types(part: Part) -> str:
+    """What mypy says of the mutants; it is not asked again while they are the same."""
+    mutants, settings = part.folder / "mutants", part.folder / "mypy.ini"
+    sources = [*map(str, part.sources())]
+    digest = _digest([settings, *(mutants / source for source in sources)])
+    kept = part.folder / "mypy.json"
+    before = kept.read_text("utf-8") if kept.exists() else ""
+    if not before.startswith(digest):
+        command = [sys.executable, "-m", "mypy", "--output=json", f"--config-file={settings}"]
+        command += [f"--cache-dir={part.folder / 'mypy'}", *sources]
+        done = subprocess.run(command, cwd=mutants, stdout=subprocess.PIPE, check=False)
+        assert done.returncode in {0, 1}, "mypy could not check the mutants"
+        before = f"{digest}\n{done.stdout.decode()}"
+        kept.write_text(before, encoding="utf-8")
+    return before.removeprefix(digest)
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 def tests_changed(part: Part) -> bool:
     """Whether a test of a part is another one than in the last run; remembers what they are now."""
-    digest = hashlib.sha256()
-    for name in ("conftest.py", "support", *part.tests):
-        path = ROOT / "tests" / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
-            digest.update(file.read_bytes())
+    paths = [ROOT / "tests" / name for name in ("conftest.py", "support", *part.tests)]
+    digest = _digest(
+        file
+        for path in paths
+        for file in (sorted(path.rglob("*.py")) if path.is_dir() else (path,))
+    )
     kept = part.folder / "tests.sha256"
     before = kept.read_text("utf-8") if kept.exists() else ""
-    kept.write_text(digest.hexdigest(), encoding="utf-8")
-    return before != digest.hexdigest()
+    kept.write_text(digest, encoding="utf-8")
+    return before != digest
 
 
 def read_verdicts(part: Part, source: Path) -> dict[str, int | None]:
@@ -296,6 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=1, help="at one time (default: 1)")
     parser.add_argument("--report", action="store_true", help="run nothing, print what is known")
     parser.add_argument("--survivors", action="store_true", help="show what was not noticed")
+    parser.add_argument("--types", choices=["mypy"], help=argparse.SUPPRESS)  # for mutmut
     options = parser.parse_args(arguments)
     known = {name for part in PARTS for name in (part.name, *map(module_name, part.sources()))}
     if unknown := set(options.module) - known:
@@ -306,6 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for source in part.sources()
         if not options.module or {part.name, module_name(source)} & set(options.module)
     ]
+    if options.types:
+        print(*(report_types(part) for part in PARTS if part.name in options.module))
+        return 0
     for part in PARTS:
         sources = [source for its, source in chosen if its is part]
         if sources and not options.report:

@@ -12,6 +12,7 @@ from syncmcp._protocol.caching import (
     MAX_TTL,
     MAX_URIS,
     InvalidationLog,
+    first_page_params,
     is_cacheable,
     is_public,
     list_of_refused_cursor,
@@ -79,6 +80,14 @@ def test_answers_to_questions_and_own_metadata_make_a_request_that_is_not_kept()
         assert not is_cacheable(READ, {"uri": "a:1", name: {}})
 
 
+def test_the_first_page_is_asked_for_with_all_that_is_no_cursor() -> None:
+    later = {"cursor": "x", "filter": 1}
+    assert first_page_params(LIST, later) == {"filter": 1}
+    assert later == {"cursor": "x", "filter": 1}
+    for method, params in ((LIST, {"filter": 1}), (LIST, None), (READ, later), ("a/b", later)):
+        assert first_page_params(method, params) is None
+
+
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
     refused = InvalidParams("Invalid cursor", code=-32602)
@@ -140,13 +149,20 @@ def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
 
 
 def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_little() -> None:
-    changes = InvalidationLog()
-    for number in range(3 * MAX_URIS):
+    changes, never = InvalidationLog(), {"uri": "a:never"}
+    for number in range(MAX_URIS):
         changes.record_change(updated(f"a:{number}"), float(number))
-    assert len(changes._uris) <= MAX_URIS
-    for number in range(3 * MAX_URIS):
+    assert not changes.is_outdated(READ, never, 0.0)
+    # One more: the older half counts for every resource.
+    changes.record_change(updated("a:one more"), float(MAX_URIS))
+    assert changes.is_outdated(READ, never, MAX_URIS // 2 - 1.0)
+    assert not changes.is_outdated(READ, never, MAX_URIS // 2 - 0.5)
+    for number in range(MAX_URIS):
         assert changes.is_outdated(READ, {"uri": f"a:{number}"}, number - 0.5)
-    assert not changes.is_outdated(READ, {"uri": "a:never"}, 3.0 * MAX_URIS)
+    for number in range(2 * MAX_URIS):
+        changes.record_change(updated(f"b:{number}"), 1000.0 + number)
+    assert changes.is_outdated(READ, never, 1000.0)
+    assert not changes.is_outdated(READ, never, 3000.0)
 
 
 @given(

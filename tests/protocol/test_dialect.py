@@ -250,44 +250,17 @@ def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str)
 
 
 @pytest.mark.requirement("HTM-05", "HTM-06", "TSX-06")
-@pytest.mark.parametrize(
-    ("name", "header"),
-    [
-        ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="),
-        ("a\r\nCookie: b", "=?base64?YQ0KQ29va2llOiBi?="),
-        ("a\x00b", "=?base64?YQBi?="),
-        ("a\tb", "=?base64?YQli?="),
-        ("\x7f", "=?base64?fw==?="),
-        (" a", "=?base64?IGE=?="),
-        ("a ", "=?base64?YSA=?="),
-        (" ", "=?base64?IA==?="),
-        ("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?="),
-        ("=?base64?not really?=", "=?base64?PT9iYXNlNjQ/bm90IHJlYWxseT89?="),
-        ("file:///a b/%20?c=d#e", "file:///a b/%20?c=d#e"),
-        ("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="),
-        ("", ""),
-    ],
-    ids=[
-        "letters", "line break", "zero", "tab", "delete", "blank before", "blank behind", "blank",
-        "marker", "odd marker", "URI", "URI with a letter", "empty",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    ("method", "key"),
-    [
-        ("tools/call", "name"),
-        ("prompts/get", "name"),
-        ("resources/read", "uri"),
-        ("tasks/get", "taskId"),
-        ("tasks/update", "taskId"),
-        ("tasks/cancel", "taskId"),
-    ],
-)
-def test_a_name_that_a_header_cannot_hold_is_encoded(
-    method: str, key: str, name: str, header: str
-) -> None:
-    headers = speaking(NEWEST).headers(method, {key: name})
-    assert headers["Mcp-Name"] == header
+def test_a_name_that_a_header_cannot_hold_is_encoded() -> None:
+    headers = speaking(NEWEST).headers
+    keys = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+    keys |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
+    for method, key in keys.items():
+        for name, header in (
+            ("file:///a b/%20?c=d#e", "file:///a b/%20?c=d#e"),
+            ("grüße\r\n", "=?base64?Z3LDvMOfZQ0K?="),
+            ("", ""),
+        ):
+            assert headers(method, {key: name})["Mcp-Name"] == header
 
 
 @pytest.mark.requirement("HTL-14", "HTM-11")

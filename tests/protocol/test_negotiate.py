@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from syncmcp._protocol.negotiate import (
     EffectOutcome,
     LateProbeAnswer,
     Negotiated,
-    NegotiationEffect,
     ProbeTimedOut,
     Restart,
     SendNotification,
@@ -48,24 +46,25 @@ from syncmcp.errors import (
     UnsupportedVersion,
     UsageError,
 )
+from tests.protocol.negotiating import (
+    DISCOVER,
+    HELLO,
+    INITIALIZE,
+    INITIALIZED,
+    NEWEST,
+    PROBE,
+    RESTART,
+    Played,
+    agrees,
+    gives_up,
+    initialized,
+)
 
 OFFERS = st.builds(OfferedCapabilities, *[st.booleans()] * len(OfferedCapabilities._fields))
-HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities(roots=True))
-NEWEST = "2026-07-28"
-
-PROBE = "server/discover 2026-07-28, as a probe"
-DISCOVER = "server/discover 2026-07-28"
-INITIALIZE = "initialize 2025-11-25"
-INITIALIZED = "notifications/initialized"
-RESTART = "restart"
 
 
 def discovered(*versions: Any) -> dict[str, Any]:
     return {"resultType": "complete", "supportedVersions": list(versions), "capabilities": {}}
-
-
-def initialized(revision: Any = "2025-11-25") -> dict[str, Any]:
-    return {"protocolVersion": revision, "capabilities": {}, "serverInfo": {"name": "s"}}
 
 
 def unsupported(data: Any) -> UnsupportedVersion:
@@ -74,69 +73,6 @@ def unsupported(data: Any) -> UnsupportedVersion:
 
 def died() -> ServerExited:
     return ServerExited(ConnectionLost("the server ended", exit_code=1, stderr_tail="Traceback"))
-
-
-def agrees(
-    said: Sequence[str], revision: str, *outcomes: EffectOutcome, **options: Any
-) -> Negotiated:
-    """Play a negotiation that says this and agrees on that revision."""
-    played = Played(*outcomes, **options)
-    negotiated = played.run()
-    assert negotiated.dialect.revision == revision
-    assert played.said == list(said)
-    return negotiated
-
-
-def gives_up(said: Sequence[str], *outcomes: EffectOutcome, **options: Any) -> McpError:
-    """Play a negotiation that says this, and raises what it was told last."""
-    played = Played(*outcomes, **options)
-    last = outcomes[-1]
-    error = played.fail()
-    assert error is (last.error if isinstance(last, ServerExited) else last)
-    assert played.said == list(said)
-    return error
-
-
-class Played:
-    """A negotiation whose questions get these answers, in this order."""
-
-    def __init__(
-        self,
-        *outcomes: EffectOutcome,
-        mode: str = "auto",
-        known: str | None = None,
-        hello: ClientHello = HELLO,
-    ) -> None:
-        self.effects: list[NegotiationEffect] = []
-        self.said: list[str] = []
-        self._outcomes = list(outcomes)
-        self._steps = negotiate(mode, hello, known)
-
-    def run(self) -> Negotiated:
-        outcome: EffectOutcome = None
-        while True:
-            try:
-                effect = self._steps.send(outcome)
-            except StopIteration as stop:
-                assert not self._outcomes, "not every answer was asked for"
-                negotiated: Negotiated = stop.value
-                return negotiated
-            self.effects.append(effect)
-            self.said.append(in_words(effect))
-            outcome = self._outcomes.pop(0) if isinstance(effect, SendRequest) else None
-
-    def fail(self) -> McpError:
-        with pytest.raises(McpError) as caught:
-            self.run()
-        assert not self._outcomes, "not every answer was asked for"
-        return caught.value
-
-
-def in_words(effect: NegotiationEffect) -> str:
-    if isinstance(effect, SendRequest):
-        words = f"{effect.method} {effect.dialect.revision}"
-        return f"{words}, as a probe" if effect.probe else words
-    return effect.method if isinstance(effect, SendNotification) else "restart"
 
 
 # -- the probe and its verdict ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a client declares: what somebody is there to answer, in the words of each revision."""
+"""What a client declares, in the words of each revision, and what cannot be asked of a server."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
-from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for, session_capabilities
+from syncmcp._protocol.capabilities import (
+    NO_OFFER,
+    OfferedCapabilities,
+    Unavailable,
+    check_extensions,
+)
+from syncmcp._protocol.negotiate import ClientHello
+from syncmcp._protocol.revisions import (
+    KNOWN_REQUESTS,
+    REVISIONS,
+    STATEFUL,
+    dialect_for,
+    every_capability,
+    session_capabilities,
+    unavailable_requests,
+    undeclared_offer,
+)
+from syncmcp.errors import UsageError
 
 EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
-
 NEWEST = "2026-07-28"
-WITH_MODES = (NEWEST, "2025-11-25")
-"""The revisions in which elicitation has modes and models may use tools."""
-WITHOUT_ELICITATION = ("2025-03-26", "2024-11-05")
-
-OFFERS = st.builds(OfferedCapabilities, *[st.booleans()] * len(OfferedCapabilities._fields))
-"""Every offer there can be, the ones that contradict themselves included."""
 
 
-def declared(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
+def declared(
+    revision: str, offer: OfferedCapabilities, extensions: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The capabilities that reach a server: in the handshake, or in each request."""
+    hello = ClientHello(None, offer, extensions or {})
     if revision in STATEFUL:
-        return session_capabilities(revision, offer)
-    made = dialect_for(revision, None).request_params("tools/list", None, 7, None, None, offer)
+        return session_capabilities(revision, offer, hello.extensions)
+    made = hello.dialect(revision).request_params("tools/list", None, 7, None, None, offer)
     assert made is not None
     capabilities: dict[str, Any] = made["_meta"]["io.modelcontextprotocol/clientCapabilities"]
     return capabilities
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_who_offers_nothing_declares_nothing(revision: str) -> None:
-    assert not any(NO_OFFER)
-    assert declared(revision, NO_OFFER) == {}
+# -- what is declared ------------------------------------------------------------------------
 
-
-EVERYTHING_DECLARED = {
+EVERYTHING_DECLARED: dict[str, dict[str, dict[str, Any]]] = {
     "2026-07-28": {
         "roots": {},
         "sampling": {"tools": {}, "context": {}},
@@ -56,91 +62,40 @@ EVERYTHING_DECLARED = {
 }
 
 
-@pytest.mark.requirement("ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_who_offers_everything_declares_what_the_revision_has(revision: str) -> None:
-    assert all(EVERYTHING)
-    assert declared(revision, EVERYTHING) == EVERYTHING_DECLARED[revision]
-
-
-@pytest.mark.requirement("SAMP-01")
-@pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize(("tools", "context"), list(product([False, True], repeat=2)))
-def test_sampling_is_declared_with_its_parts_where_it_has_parts(
-    revision: str, tools: bool, context: bool
-) -> None:
-    offer = OfferedCapabilities(sampling=True, sampling_tools=tools, sampling_context=context)
-    parts: dict[str, Any] = {}
-    if tools and revision in WITH_MODES:
-        parts["tools"] = {}
-    if context and revision in WITH_MODES:
-        parts["context"] = {}
-    assert declared(revision, offer) == {"sampling": parts}
-
-
-@pytest.mark.requirement("SAMP-01")
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_tools_of_a_model_without_the_model_are_no_capability(revision: str) -> None:
-    assert declared(revision, OfferedCapabilities(sampling_tools=True, sampling_context=True)) == {}
-
-
-@pytest.mark.requirement("ELI-01", "ELI-02")
-@pytest.mark.parametrize("revision", WITH_MODES)
-def test_each_mode_of_elicitation_is_declared_by_itself(revision: str) -> None:
-    assert declared(revision, OfferedCapabilities(form=True)) == {"elicitation": {"form": {}}}
-    assert declared(revision, OfferedCapabilities(url=True)) == {"elicitation": {"url": {}}}
-    assert declared(revision, OfferedCapabilities(form=True, url=True)) == {
-        "elicitation": {"form": {}, "url": {}}
+def to_declare(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
+    """What is declared of everything when only this is offered."""
+    capabilities = EVERYTHING_DECLARED[revision]
+    offered = {
+        "roots": offer.roots,
+        "sampling": offer.sampling,
+        "tools": offer.sampling_tools,
+        "context": offer.sampling_context,
+        # Before there were modes, elicitation meant forms.
+        "elicitation": offer.form or (offer.url and bool(capabilities.get("elicitation"))),
+        "form": offer.form,
+        "url": offer.url,
+        "listChanged": True,
+    }
+    return {
+        name: {part: value for part, value in parts.items() if offered[part]}
+        for name, parts in capabilities.items()
+        if offered[name]
     }
 
 
-@pytest.mark.requirement("ELI-01")
-def test_before_there_were_modes_elicitation_means_forms() -> None:
-    assert declared("2025-06-18", OfferedCapabilities(form=True)) == {"elicitation": {}}
-    assert declared("2025-06-18", OfferedCapabilities(form=True, url=True)) == {"elicitation": {}}
-    assert declared("2025-06-18", OfferedCapabilities(url=True)) == {}
-
-
-@pytest.mark.requirement("ELI-01")
-@pytest.mark.parametrize("revision", WITHOUT_ELICITATION)
-def test_before_there_was_elicitation_none_is_declared(revision: str) -> None:
-    assert declared(revision, OfferedCapabilities(form=True, url=True)) == {}
-
-
-@pytest.mark.requirement("ROOT-01")
-def test_changes_of_the_roots_are_announced_only_where_there_is_a_session() -> None:
-    offer = OfferedCapabilities(roots=True)
-    for revision in STATEFUL:
-        assert declared(revision, offer) == {"roots": {"listChanged": True}}
-    assert declared(NEWEST, offer) == {"roots": {}}
-
-
-@pytest.mark.requirement("ROOT-01", "SAMP-01", "ELI-01")
-@given(OFFERS, st.sampled_from(REVISIONS))
-def test_nothing_is_declared_that_was_not_offered(
-    offer: OfferedCapabilities, revision: str
-) -> None:
-    capabilities = declared(revision, offer)
-    assert ("roots" in capabilities) is offer.roots
-    assert ("sampling" in capabilities) is offer.sampling
-    sampling = capabilities.get("sampling", {})
-    assert "tools" not in sampling or offer.sampling_tools
-    assert "context" not in sampling or offer.sampling_context
-    elicitation = capabilities.get("elicitation")
-    assert elicitation is None or offer.form or (offer.url and elicitation == {"url": {}})
-    assert "form" not in (elicitation or {}) or offer.form
-    assert "url" not in (elicitation or {}) or offer.url
-    assert set(capabilities) <= {"roots", "sampling", "elicitation"}
-
-
-@given(OFFERS, st.sampled_from(REVISIONS))
-def test_only_what_is_left_of_an_offer_in_a_revision_is_declared_there(
-    offer: OfferedCapabilities, revision: str
-) -> None:
-    left = dialect_for(revision, None).supported_part(offer)
-    assert declared(revision, left) == declared(revision, offer)
-    assert all(had or not has for has, had in zip(left, offer, strict=True))
-    assert dialect_for(revision, None).supported_part(left) == left
+@pytest.mark.requirement("ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_what_is_offered_is_declared_where_the_revision_has_it(revision: str) -> None:
+    dialect = dialect_for(revision, None)
+    assert declared(revision, EVERYTHING) == EVERYTHING_DECLARED[revision]
+    assert declared(revision, NO_OFFER) == {}
+    for fields in product([False, True], repeat=len(EVERYTHING)):
+        offer = OfferedCapabilities(*fields)
+        assert declared(revision, offer) == to_declare(revision, offer)
+        left = dialect.supported_part(offer)
+        assert declared(revision, left) == declared(revision, offer)
+        assert all(had or not has for has, had in zip(left, offer, strict=True))
+        assert dialect.supported_part(left) == left
 
 
 @pytest.mark.parametrize(
@@ -159,36 +114,140 @@ def test_an_offer_shrinks_to_what_the_revision_has(
     assert dialect_for(revision, None).supported_part(EVERYTHING) == left
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_capabilities_are_objects_all_the_way_but_for_one_switch(revision: str) -> None:
-    for name, capability in declared(revision, EVERYTHING).items():
-        assert type(capability) is dict
-        parts = {key: part for key, part in capability.items() if key != "listChanged"}
-        assert all(part == {} and type(part) is dict for part in parts.values()), name
-
-
 @pytest.mark.requirement("VER-09")
-def test_each_stateless_request_declares_its_own_offer() -> None:
-    dialect = dialect_for(NEWEST, None)
-    offers = [
-        NO_OFFER,
-        OfferedCapabilities(form=True),
-        EVERYTHING,
-        OfferedCapabilities(form=True),
-        NO_OFFER,
-    ]
-    made = [dialect.request_params("tools/call", None, 7, None, None, offer) for offer in offers]
-    said = [
-        one["_meta"]["io.modelcontextprotocol/clientCapabilities"]
-        for one in made
-        if one is not None
-    ]
-    assert said == [declared(NEWEST, offer) for offer in offers]
+def test_each_stateless_request_declares_its_own_offer_and_a_stateful_one_none() -> None:
+    offers = [NO_OFFER, OfferedCapabilities(form=True), EVERYTHING, NO_OFFER]
+    for revision in REVISIONS:
+        dialect = dialect_for(revision, None)
+        for offer in offers:
+            made = dialect.request_params("tools/call", {"name": "x"}, 7, None, None, offer)
+            assert made is not None
+            meta = made["_meta"]
+            said = meta.get("io.modelcontextprotocol/clientCapabilities")
+            if revision == NEWEST:
+                assert said == declared(NEWEST, offer)
+            else:
+                assert made == {"name": "x", "_meta": {"progressToken": 7}}
 
 
-@pytest.mark.parametrize("revision", STATEFUL)
-def test_a_stateful_request_says_nothing_of_an_offer(revision: str) -> None:
+def test_a_handshake_is_asked_for_what_it_did_not_offer() -> None:
+    form, both = OfferedCapabilities(form=True), OfferedCapabilities(form=True, url=True)
+    model = OfferedCapabilities(sampling=True)
+    dialect = dialect_for("2025-11-25", None)
+    for offer, then, lacking in (
+        (form, both, None),
+        (both, form, "url"),
+        (model._replace(sampling_tools=True), model, "sampling tools"),
+        (form, None, None),
+    ):
+        assert undeclared_offer(dialect, offer, then) == lacking
+    # Without a handshake everything can be offered later.
+    assert undeclared_offer(None, form, NO_OFFER) is None
+    assert undeclared_offer(dialect_for(NEWEST, None), form, NO_OFFER) is None
+
+
+# -- extensions ------------------------------------------------------------------------------
+
+MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
+
+
+@pytest.mark.requirement("VER-17")
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        *(
+            ({identifier: {}}, "no identifier of an extension")
+            for identifier in (
+                *("maps", "/maps", "com.example/", "com..example/maps", "1com/maps"),
+                *("a/b/c", "a b/c", "", 3),
+            )
+        ),
+        *((given, "extensions is a mapping") for given in (["com.example/maps"], "a.b/c", 3)),
+        *(
+            ({"com.example/maps": settings}, r"settings of com\.example/maps are a mapping")
+            for settings in (None, True, "x", [1])
+        ),
+    ],
+)
+def test_extensions_are_settings_by_identifiers_with_a_prefix(given: object, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_extensions(given)
+
+
+def test_extensions_that_were_checked_are_a_copy() -> None:
+    settings = {"scale": 3}
+    given = {"com.example/maps": settings}
+    checked = check_extensions(given)
+    given.clear()
+    settings.clear()
+    assert checked == MAPS
+
+
+@pytest.mark.requirement("VER-20")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_extension_is_declared_when_it_is_switched_on_and_not_otherwise(revision: str) -> None:
+    for extensions in ({}, MAPS):
+        assert declared(revision, NO_OFFER, extensions).get("extensions", {}) == extensions
+
+
+# -- what cannot be asked of a server --------------------------------------------------------
+
+ALL_DECLARED: dict[str, Any] = {
+    "completions": {},
+    "logging": {},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True},
+    "tasks": {"list": {}, "cancel": {}},
+    "tools": {},
+}
+
+
+def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, Unavailable]:
+    return unavailable_requests(dialect_for(revision, None), capabilities)
+
+
+@pytest.mark.requirement("VER-06")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: str) -> None:
     dialect = dialect_for(revision, None)
-    with_offer = dialect.request_params("tools/call", {"name": "x"}, 7, None, None, EVERYTHING)
-    assert with_offer == dialect.request_params("tools/call", {"name": "x"}, 7, None, None)
-    assert with_offer == {"name": "x", "_meta": {"progressToken": 7}}
+    needs = {method: dialect.required_capability(method) for method in KNOWN_REQUESTS}
+    gated = closed(revision, ALL_DECLARED)
+    assert gated.keys() == {method for method, path in needs.items() if path is None}
+    for method, (reason, undeclared) in gated.items():
+        assert not undeclared
+        if revision == NEWEST and method in ("tasks/cancel", "tasks/get", "tasks/update"):
+            assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
+        else:
+            assert reason == f"revision {revision} has no such request"
+    # A server of which nothing is known may have everything.
+    assert closed(revision, every_capability(dialect)) == gated
+    # Of a server that declares nothing can be asked what needs nothing.
+    gated = closed(revision, {})
+    assert KNOWN_REQUESTS - gated.keys() == {m for m, path in needs.items() if path == ()}
+    assert {m for m, gate in gated.items() if gate.undeclared} == {m for m in needs if needs[m]}
+
+
+@pytest.mark.requirement("VER-06")
+def test_the_whole_name_of_a_missing_capability_is_said() -> None:
+    reasons = closed("2025-11-25", {"tools": {}, "resources": {}})
+    assert not reasons.keys() & {"tools/call", "resources/read"}
+    for method, name in (
+        ("prompts/get", "prompts"),
+        ("resources/subscribe", "resources.subscribe"),
+    ):
+        assert reasons[method].reason == (
+            f"the server does not declare the capability {name}"
+            ' (undeclared="try" asks for it all the same)'
+        )
+
+
+def test_whatever_a_server_writes_for_yes_or_no_is_one() -> None:
+    yes: tuple[Any, ...] = ({}, {"x": 1}, True, "yes", 1)
+    for said in yes:
+        assert "tools/call" not in closed("2025-11-25", {"tools": said})
+    for said in (None, False):
+        assert "tools/call" in closed("2025-11-25", {"tools": said})
+        assert "resources/subscribe" in closed("2025-11-25", {"resources": {"subscribe": said}})
+    partless: tuple[Any, ...] = (True, "subscribe", ["subscribe"], 5, None)
+    for said in partless:
+        assert "resources/subscribe" in closed("2025-11-25", {"resources": said})

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from syncmcp._protocol.capabilities import OfferedCapabilities
-from syncmcp._protocol.negotiate import (
-    ClientHello,
-    EffectOutcome,
-    SendRequest,
-    UseLegacySse,
-    negotiate,
-)
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -24,13 +14,20 @@ from syncmcp.errors import (
     ServerError,
     SessionLost,
 )
+from tests.protocol.negotiating import (
+    DISCOVER,
+    INITIALIZE,
+    INITIALIZED,
+    NEWEST,
+    OLDER_TRANSPORT,
+    PROBE,
+    Played,
+    agrees,
+    gives_up,
+    initialized,
+)
 
-HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities())
-OLD_ANSWER: dict[str, Any] = {
-    "protocolVersion": "2024-11-05",
-    "capabilities": {},
-    "serverInfo": {"name": "s"},
-}
+OLD = "2024-11-05"
 
 
 def refused(status: int, kind: type[ServerError] | type[HttpError] = HttpError) -> McpError:
@@ -39,63 +36,34 @@ def refused(status: int, kind: type[ServerError] | type[HttpError] = HttpError) 
     return error
 
 
-def drive(steps: Any, *outcomes: EffectOutcome) -> tuple[list[str], Any]:
-    """Play a negotiation; return what it did, and its result or error."""
-    left, did = list(outcomes), []
-    outcome: EffectOutcome = None
-    try:
-        while True:
-            effect = steps.send(outcome)
-            did.append(effect.method if hasattr(effect, "method") else type(effect).__name__)
-            outcome = left.pop(0) if isinstance(effect, SendRequest | UseLegacySse) else None
-    except StopIteration as stop:
-        assert not left
-        return did, stop.value
-    except McpError as error:
-        assert not left
-        return did, error
-
-
 @pytest.mark.requirement("HTL-16")
 @pytest.mark.parametrize("status", [400, 404, 405])
-@pytest.mark.parametrize("mode", ["legacy", "2024-11-05"])
+@pytest.mark.parametrize("mode", ["legacy", OLD])
 def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
     mode: str, status: int
 ) -> None:
-    steps = negotiate(mode, HELLO, sse_fallback=True)
-    did, negotiated = drive(steps, refused(status), None, OLD_ANSWER)
-    assert did == ["initialize", "UseLegacySse", "initialize", "notifications/initialized"]
-    assert negotiated.dialect.revision == "2024-11-05"
+    ask = INITIALIZE if mode == "legacy" else f"initialize {OLD}"
+    said = [ask, OLDER_TRANSPORT, ask, INITIALIZED]
+    outcomes = [refused(status), None, initialized(OLD)]
+    agrees(said, OLD, *outcomes, mode=mode, sse_fallback=True)
+    if mode == "legacy":  # after a probe there is no second one
+        agrees([PROBE, *said], OLD, refused(404), *outcomes, sse_fallback=True)
 
 
 @pytest.mark.requirement("HTL-16")
-def test_after_a_probe_the_older_transport_gets_no_second_one() -> None:
-    steps = negotiate("auto", HELLO, sse_fallback=True)
-    did, negotiated = drive(steps, refused(404), refused(404), None, OLD_ANSWER)
-    assert did[0] == "server/discover"
-    assert did[1:4] == ["initialize", "UseLegacySse", "initialize"]
-    assert negotiated.dialect.revision == "2024-11-05"
-
-
-@pytest.mark.requirement("HTL-16")
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_any_other_refusal_is_the_end() -> None:
+    for error in (
         refused(500),
         refused(401, AuthError),
         refused(404, MethodNotFound),
-        pytest.param(HttpError("refused", status=404), id="not of initialize"),
-    ],
-)
-def test_any_other_refusal_is_the_end(error: McpError) -> None:
-    did, raised = drive(negotiate("legacy", HELLO, sse_fallback=True), error)
-    assert (did, raised) == (["initialize"], error)
-
-
-@pytest.mark.requirement("HTL-16")
-def test_where_there_is_no_older_transport_none_is_tried() -> None:
-    error = refused(404)
-    assert drive(negotiate("legacy", HELLO), error) == (["initialize"], error)
+        HttpError("not of initialize", status=404),
+    ):
+        gives_up([INITIALIZE], error, mode="legacy", sse_fallback=True)
+    gives_up([INITIALIZE], refused(404), mode="legacy")  # there is no older transport
+    # A sign-in that fails on the older way is what the caller sees.
+    denied = AuthError("no", status=401)
+    said = [INITIALIZE, OLDER_TRANSPORT]
+    gives_up(said, refused(404), denied, mode="legacy", sse_fallback=True)
 
 
 @pytest.mark.requirement("HTL-16")
@@ -108,20 +76,13 @@ def test_where_there_is_no_older_transport_none_is_tried() -> None:
     ],
 )
 def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told: str) -> None:
-    first = refused(405, InvalidRequest)
-    did, error = drive(negotiate("legacy", HELLO, sse_fallback=True), first, failure)
-    assert did == ["initialize", "UseLegacySse"]
+    played = Played(refused(405, InvalidRequest), failure, mode="legacy", sse_fallback=True)
+    error = played.fail()
+    assert played.said == [INITIALIZE, OLDER_TRANSPORT]
     assert type(error) is InvalidRequest
     assert error.status == 405
-    assert "refused" in error.message
-    assert told in error.message
+    assert error.message == (f"refused; nor is it an older server (GET for HTTP+SSE: {told})")
     assert error.__cause__ is failure
-
-
-def test_a_sign_in_that_fails_on_the_older_way_is_what_the_caller_sees() -> None:
-    denied = AuthError("no", status=401)
-    _, error = drive(negotiate("legacy", HELLO, sse_fallback=True), refused(404), denied)
-    assert error is denied
 
 
 # -- somebody's session
@@ -133,25 +94,20 @@ def test_a_sign_in_that_fails_on_the_older_way_is_what_the_caller_sees() -> None
     [("auto", "2025-11-25"), ("legacy", "2025-11-25"), ("2025-03-26", "2025-03-26")],
 )
 def test_a_session_that_answers_is_gone_on_with(mode: str, revision: str) -> None:
-    did, negotiated = drive(negotiate(mode, HELLO, resume=True), {})
-    assert (did, negotiated.dialect.revision) == (["ping"], revision)
-    assert negotiated.resumed
+    ping = f"ping {revision}"
+    assert agrees([ping], revision, {}, mode=mode, resume=True).resumed
+    away = ConnectFailed("nobody is there")
+    gives_up([ping], away, mode=mode, resume=True)
 
 
 @pytest.mark.requirement("M-34")
 @pytest.mark.parametrize("gone", [SessionLost("gone"), MethodNotFound("no ping")])
 def test_where_a_session_is_gone_another_one_begins(gone: McpError) -> None:
-    did, negotiated = drive(negotiate("legacy", HELLO, resume=True), gone, OLD_ANSWER)
-    assert did == ["ping", "initialize", "notifications/initialized"]
-    assert not negotiated.resumed
+    said = ["ping 2025-11-25", INITIALIZE, INITIALIZED]
+    played = agrees(said, OLD, gone, initialized(OLD), mode="legacy", resume=True)
+    assert not played.resumed
 
 
 def test_where_there_are_no_sessions_there_is_none_to_go_on_with() -> None:
-    answer = {"supportedVersions": ["2026-07-28"]}
-    did, negotiated = drive(negotiate("2026-07-28", HELLO, resume=True), answer)
-    assert (did, negotiated.resumed) == (["server/discover"], False)
-
-
-def test_a_server_that_cannot_be_asked_for_its_session_is_an_error() -> None:
-    away = ConnectFailed("nobody is there")
-    assert drive(negotiate("auto", HELLO, resume=True), away) == (["ping"], away)
+    answer = {"supportedVersions": [NEWEST]}
+    assert not agrees([DISCOVER], NEWEST, answer, mode=NEWEST, resume=True).resumed
