@@ -25,9 +25,9 @@ from tests.support.stage import (
     WIRES,
     Stage,
     Wire,
-    every_wire,
     in_threads,
     nervous,
+    rotated,
 )
 
 MEMORY = Wire("memory", STATEFUL)
@@ -35,7 +35,7 @@ MEMORY = Wire("memory", STATEFUL)
 _NEVER_FOR_USERS = ("syncmcp-read", "syncmcp-write", "syncmcp-timer")
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_wait_and_as_completed_see_results_errors_and_cancels(wire: Wire) -> None:
     stage = Stage()
@@ -100,7 +100,7 @@ def test_result_with_a_timeout_only_waits_and_the_call_goes_on() -> None:
 # -- done callbacks
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: Wire) -> None:
     stage = Stage()
@@ -129,7 +129,7 @@ def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: W
         assert not name.startswith(_NEVER_FOR_USERS)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_a_done_callback_that_blocks_delays_no_other_call(wire: Wire) -> None:
     stage = Stage()
@@ -155,7 +155,7 @@ def test_a_done_callback_that_blocks_delays_no_other_call(wire: Wire) -> None:
         gate.set()
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_a_done_callback_may_call_the_client_and_wait(wire: Wire) -> None:
     stage = Stage()
@@ -190,7 +190,7 @@ def test_done_callbacks_run_on_a_pool_thread_when_a_clock_or_a_token_ends_the_ca
 # -- progress as an iterator
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-16", "PRG-01", "M-23")
 def test_progress_of_a_future_is_iterated_in_order_and_ends_with_the_call(wire: Wire) -> None:
     stage = Stage()
@@ -277,7 +277,7 @@ def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) 
         assert client.call_tool("echo", {"text": "again"}).text == "again"
 
 
-@every_wire
+@rotated
 def test_a_draining_close_lets_the_calls_in_flight_end(wire: Wire) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
@@ -324,7 +324,7 @@ def test_a_future_whose_next_page_meets_a_close_still_ends() -> None:
             assert error is None or isinstance(error, syncmcp.ClosedError)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_futures_made_while_the_client_closes_all_end(wire: Wire) -> None:
     stage = Stage()
@@ -406,7 +406,7 @@ def test_a_future_that_is_done_keeps_no_client() -> None:
     assert alive() is None
 
 
-@every_wire
+@rotated
 def test_a_result_is_freed_with_its_future_and_not_by_the_garbage_collector(wire: Wire) -> None:
     freed = threading.Event()
     with wire.connect(Stage().server) as client:

@@ -12,7 +12,7 @@ import pytest
 import syncmcp
 from syncmcp.testing import ToolContext
 from tests.support.moved_time import MovedTime
-from tests.support.stage import PATIENCE, Stage, Wire, every_wire
+from tests.support.stage import PATIENCE, Stage, Wire, every_wire, rotated_ways
 
 LIMIT = 600.0
 
@@ -39,8 +39,7 @@ def test_a_call_ends_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> Non
     assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 @pytest.mark.pitfall("4", "20")
 def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
@@ -68,8 +67,7 @@ def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime
     assert (error.kind, error.seconds) == ("idle", LIMIT)
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_in_line_ends_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
     stage = Stage()

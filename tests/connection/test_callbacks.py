@@ -22,7 +22,9 @@ from tests.support.stage import (
     every_wire,
     in_threads,
     nervous,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
+    rotated_ways,
 )
 
 MEMORY = Wire("memory", STATEFUL)
@@ -45,7 +47,7 @@ def test_progress_comes_in_order_and_before_the_result(wire: Wire) -> None:
             assert heard == [(step, 200, f"step {step}") for step in range(1, 201)]
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-23")
 @pytest.mark.pitfall("30")
 def test_a_thousand_reports_come_in_order_and_before_the_result(
@@ -62,7 +64,7 @@ def test_a_thousand_reports_come_in_order_and_before_the_result(
     assert come == list(range(1, 1001))
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-23")
 def test_each_call_hears_its_own_progress_and_the_client_hears_all(wire: Wire) -> None:
     stage = Stage()
@@ -114,7 +116,7 @@ def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
     assert heard == [6]
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("PRG-02")
 def test_no_two_open_requests_share_a_progress_token(wire: Wire) -> None:
     stage = Stage()
@@ -131,7 +133,7 @@ def test_no_two_open_requests_share_a_progress_token(wire: Wire) -> None:
 # -- callbacks that take their time
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-01")
 def test_a_blocked_callback_of_one_call_delays_no_other_call(wire: Wire) -> None:
     stage = Stage()
@@ -155,8 +157,7 @@ def test_a_blocked_callback_of_one_call_delays_no_other_call(wire: Wire) -> None
         assert slow.result(PATIENCE).text == "counted"
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 @pytest.mark.pitfall("4")
 def test_a_callback_that_never_returns_costs_the_call_its_time_but_not_its_result(
@@ -182,7 +183,7 @@ def test_a_callback_that_never_returns_costs_the_call_its_time_but_not_its_resul
         assert stats.cancels == []
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-23", "PRG-04")
 def test_newer_progress_replaces_older_when_a_callback_is_slow(wire: Wire) -> None:
     stage = Stage()
@@ -256,7 +257,7 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
 # -- what callbacks may do
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-23")
 @pytest.mark.pitfall("31")
 def test_callbacks_of_a_call_see_the_context_variables_of_its_caller(wire: Wire) -> None:
@@ -284,7 +285,7 @@ def test_callbacks_of_a_call_see_the_context_variables_of_its_caller(wire: Wire)
     assert heard == {"a": {"a"}, "b": {"b"}, "future": {"future"}}
 
 
-@every_wire
+@rotated
 def test_a_progress_callback_may_call_the_client_and_wait(wire: Wire) -> None:
     stage = Stage()
     heard: list[str | None] = []
@@ -297,7 +298,7 @@ def test_a_progress_callback_may_call_the_client_and_wait(wire: Wire) -> None:
     assert heard == ["inner", "inner"]
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3)], ids=["error", "exit"])
 def test_a_callback_that_fails_is_logged_and_the_call_goes_on(
     wire: Wire, error: BaseException, caplog: pytest.LogCaptureFixture
@@ -350,7 +351,7 @@ def test_a_coroutine_function_is_refused_where_it_is_given() -> None:
         syncmcp.Roots().on_change(listen)
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.pitfall("30")
 def test_notifications_between_calls_come_in_order(wire: Wire) -> None:
     stage = Stage()

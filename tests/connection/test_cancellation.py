@@ -30,7 +30,8 @@ from tests.support.stage import (
     interrupted,
     nervous,
     relayed,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
 )
 
 # -- tokens alone
@@ -219,7 +220,7 @@ def test_cancelling_a_future_tells_the_server_once(wire: Wire) -> None:
         assert _told(stage, wire, 1)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-02")
 def test_one_token_ends_many_calls_of_both_kinds(wire: Wire) -> None:
     stage, token = Stage(), CancelToken()
@@ -242,7 +243,7 @@ def test_one_token_ends_many_calls_of_both_kinds(wire: Wire) -> None:
         assert _told(stage, wire, 6)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-02")
 def test_a_plain_event_ends_a_call(wire: Wire) -> None:
     stage, event = Stage(), threading.Event()
@@ -258,7 +259,7 @@ def test_a_plain_event_ends_a_call(wire: Wire) -> None:
         assert _told(stage, wire, 1)
 
 
-@every_wire
+@rotated
 def test_a_token_cancelled_before_the_call_keeps_it_from_being_sent(wire: Wire) -> None:
     stage, token = Stage(), CancelToken()
     token.cancel("before")
@@ -275,7 +276,7 @@ def test_a_token_cancelled_before_the_call_keeps_it_from_being_sent(wire: Wire) 
         assert stats.cancels == []
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("CAN-05")
 @pytest.mark.pitfall("14")
 def test_a_token_cancelled_after_the_answer_says_nothing(wire: Wire) -> None:
@@ -389,7 +390,7 @@ def test_a_cancel_and_an_answer_that_meet_have_one_winner(wire: Wire) -> None:
 
 
 @pytest.mark.requirement("M-01", "CAN-04")
-@every_wire
+@rotated
 def test_two_threads_that_cancel_one_future_both_learn_that_it_is_cancelled(wire: Wire) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
@@ -431,7 +432,7 @@ def test_ctrl_c_in_a_blocking_call_tells_the_server_and_leaves_the_client_usable
         signal.signal(signal.SIGINT, before)
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("CAN-01")
 def test_the_reason_of_a_parent_token_travels_to_the_server(wire: Wire) -> None:
     stage, parent = Stage(), CancelToken()
@@ -444,7 +445,7 @@ def test_the_reason_of_a_parent_token_travels_to_the_server(wire: Wire) -> None:
         assert context.cancel_reason == "the window was closed"
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-02")
 def test_a_token_ends_calls_that_stand_in_line_and_they_are_never_sent(wire: Wire) -> None:
     stage, token = Stage(), CancelToken()

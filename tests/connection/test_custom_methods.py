@@ -16,7 +16,7 @@ from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening, talk
 
 
 class Stock(BaseModel):
@@ -65,7 +65,7 @@ def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: Mo
 @pytest.mark.requirement("M-31", "RPC-09")
 def test_a_custom_request_has_id_token_and_meta_and_a_notification_has_no_id(wire: str) -> None:
     script = [*opening(), s.expect("acme/tell"), s.expect("acme/count"), s.reply({"pieces": 1})]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+    with talk(script, wire) as (peer, client):
         client.notify("acme/tell", {"a": 1})
         client.request("acme/count", {"item": "x"}, meta={"acme.example/k": 1})
         assert peer.requests("acme/tell") == [

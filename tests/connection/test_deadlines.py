@@ -27,9 +27,10 @@ from tests.support.stage import (
     Clock,
     Stage,
     Wire,
-    every_wire,
     in_threads,
     relayed,
+    rotated,
+    rotated_ways,
     tick,
 )
 
@@ -57,8 +58,7 @@ def at_most(seconds: float) -> Iterator[None]:
     assert time.monotonic() - begun < seconds
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01", "TMO-02", "CAN-01", "M-01")
 @pytest.mark.pitfall("4", "14")
 def test_a_call_that_is_not_answered_ends_by_its_limit_and_the_server_is_told_once(
@@ -80,7 +80,7 @@ def test_a_call_that_is_not_answered_ends_by_its_limit_and_the_server_is_told_on
             assert stats.cancelled == 1
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("TMO-01")
 def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire) -> None:
     stage = Stage()
@@ -106,8 +106,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     return counted
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_silence_before_the_first_sign_of_life_is_not_idleness(
     wire: Wire, way: str, looks: threading.Semaphore
@@ -126,8 +125,7 @@ def test_silence_before_the_first_sign_of_life_is_not_idleness(
         assert result.text == "a"
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01", "TMO-02")
 @pytest.mark.pitfall("4", "20")
 def test_silence_after_a_sign_of_life_ends_the_call(wire: Wire, way: str) -> None:
@@ -148,8 +146,7 @@ def test_silence_after_a_sign_of_life_ends_the_call(wire: Wire, way: str) -> Non
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-03", "PRG-01")
 @pytest.mark.pitfall("4", "20")
 def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit(
@@ -394,8 +391,7 @@ def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(
         syncmcp.Client(stage.server, **options)
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.parametrize(
     "value", [float("inf"), 1e12, 10**400, None], ids=["inf", "1e12", "int", "none"]
 )
@@ -406,8 +402,7 @@ def test_a_limit_beyond_all_clocks_is_none(wire: Wire, way: str, value: Any) -> 
         assert result.text == "x"
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_without_any_time_nothing_is_sent(wire: Wire, way: str) -> None:
     stage = Stage()
@@ -446,8 +441,7 @@ def test_arguments_that_json_cannot_express_are_refused_and_leave_nothing_open(
 # -- standing in line
 
 
-@every_wire
-@both_ways
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_in_line_ends_by_its_limit_and_was_not_sent(wire: Wire, way: str) -> None:
     stage = Stage()
@@ -466,7 +460,7 @@ def test_a_call_in_line_ends_by_its_limit_and_was_not_sent(wire: Wire, way: str)
         assert stats.cancels == []
 
 
-@every_wire
+@rotated
 @pytest.mark.pitfall("H11")
 def test_threads_in_line_take_their_turn_and_run_only_their_own_calls(wire: Wire) -> None:
     stage = Stage()
@@ -512,7 +506,7 @@ class _SlowMeta(Mapping[str, Any]):
         return True
 
 
-@every_wire
+@rotated
 def test_a_call_whose_turn_comes_while_its_frame_is_being_written_is_sent(wire: Wire) -> None:
     stage = Stage()
     meta = _SlowMeta()
@@ -585,7 +579,7 @@ def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
         assert isinstance(outcome, syncmcp.ClosedError)
 
 
-@every_wire
+@rotated
 def test_more_calls_than_may_be_in_flight_are_all_answered(wire: Wire) -> None:
     stage = Stage()
 

@@ -12,7 +12,7 @@ from syncmcp._protocol import jsonrpc
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from tests.support.scripts import OLD, Scripted, opening
-from tests.support.stage import PATIENCE, Wire, every_wire
+from tests.support.stage import PATIENCE, Wire, every_wire, rotated
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_of_a_batch_of_answers_only_those_that_cannot_be_decoded_fail(wire: str)
                     call.result(PATIENCE)
 
 
-@every_wire
+@rotated
 def test_text_has_one_value_whatever_is_in_it(wire: Wire, few_values: None) -> None:
     with wire.connect(counting()) as client:
         assert client.call_tool("commas", {"count": 10_000}).text == ',[{":' * 10_000

@@ -32,8 +32,8 @@ from tests.support.stage import (
     STATELESS,
     Clock,
     Wire,
-    every_wire,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
 )
 
 INTERNAL_ERROR = -32603
@@ -85,7 +85,7 @@ def asked(client: syncmcp.Client, text: str) -> syncmcp.RequestFuture[CallToolRe
 
 
 @pytest.mark.pitfall("13")
-@every_wire
+@rotated
 def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
     wire: Wire,
 ) -> None:
@@ -112,7 +112,7 @@ def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
 
 
 @pytest.mark.pitfall("13")
-@every_wire
+@rotated
 @pytest.mark.parametrize("kind", ["blocking", "future"])
 def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind: str) -> None:
     def dig(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
@@ -132,7 +132,7 @@ def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind
 
 
 @pytest.mark.pitfall("13")
-@every_wire
+@rotated
 def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
     wire: Wire,
 ) -> None:
@@ -191,7 +191,7 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
 # -- handlers that do not behave -------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 def test_a_handler_that_never_returns_keeps_nobody_else_waiting_once_its_time_is_over(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_handler_that_never_returns_keeps_nobody_else_waiting_once_its_time_is
     assert "(option human_timeout)" in caplog.text
 
 
-@every_wire
+@rotated
 def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wire) -> None:
     free = threading.Event()
     entered = threading.Event()
@@ -260,7 +260,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         until(lambda: pool._threads == len(pool._idle))
 
 
-@every_wire
+@rotated
 def test_sys_exit_in_a_handler_ends_the_answer_and_nothing_else(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,7 +284,7 @@ def test_sys_exit_in_a_handler_ends_the_answer_and_nothing_else(
     assert "for a secret reason" in caplog.text
 
 
-@stateful_wires
+@rotated_stateful
 def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lost(
     wire: Wire, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

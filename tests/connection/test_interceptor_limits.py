@@ -18,10 +18,10 @@ from tests.support.intercepting import (
     Gate,
     Seen,
     block,
-    both_ways,
     call_of,
     future,
     on_call,
+    rotated_asks,
     throws,
 )
 from tests.support.stage import (
@@ -30,16 +30,15 @@ from tests.support.stage import (
     Clock,
     Stage,
     Wire,
-    every_wire,
     in_threads,
+    rotated,
     tick,
 )
 
 # -- what is held up ---------------------------------------------------------------------------
 
 
-@every_wire
-@both_ways
+@rotated_asks
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 def test_a_pause_ends_with_the_call(
     wire: Wire, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
@@ -66,7 +65,7 @@ def test_a_pause_ends_with_the_call(
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 def test_a_cancel_ends_a_pause(wire: Wire, hook: str) -> None:
     token, gate = syncmcp.CancelToken(), threading.Event()
@@ -90,7 +89,7 @@ def close_after(client: Client, gate: threading.Event) -> None:
     client.close()
 
 
-@every_wire
+@rotated
 def test_closing_the_client_ends_a_pause(wire: Wire) -> None:
     gate = threading.Event()
 
@@ -118,7 +117,7 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
         pauses[:] = [-1]
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 @pytest.mark.parametrize("end", ["timeout", "token", "close"])
 def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
@@ -155,7 +154,7 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 def test_a_future_is_cancelled_at_once_though_a_hook_blocks(wire: Wire, hook: str) -> None:
     gate = Gate()
@@ -168,7 +167,7 @@ def test_a_future_is_cancelled_at_once_though_a_hook_blocks(wire: Wire, hook: st
         gate.open.set()
 
 
-@every_wire
+@rotated
 def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_nothing(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +191,7 @@ def let_go_too_late(gate: Gate, clock: Clock) -> None:
     gate.open.set()
 
 
-@every_wire
+@rotated
 def test_calls_of_32_threads_each_have_their_own_way(wire: Wire) -> None:
     seen = Seen()
 
@@ -213,8 +212,7 @@ def test_calls_of_32_threads_each_have_their_own_way(wire: Wire) -> None:
     assert len(calls) == 3 * 64
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
     wire: Wire, ask: Ask
 ) -> None:
@@ -231,8 +229,7 @@ def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
 # -- calls from within -------------------------------------------------------------------------
 
 
-@every_wire
-@both_ways
+@rotated_asks
 @pytest.mark.parametrize("hook", ["outgoing", "incoming", "ended"])
 def test_an_interceptor_may_call_the_client_and_does_not_see_what_it_does(
     wire: Wire, ask: Ask, hook: str

@@ -16,8 +16,8 @@ from tests.support.intercepting import (
     Does,
     Gate,
     Seen,
-    both_ways,
     call_of,
+    rotated_asks,
     throws,
 )
 from tests.support.stage import (
@@ -27,16 +27,15 @@ from tests.support.stage import (
     Clock,
     Stage,
     Wire,
-    every_wire,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
     tick,
 )
 
 # -- notifications -----------------------------------------------------------------------------
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
     wire: Wire, ask: Ask
 ) -> None:
@@ -60,7 +59,7 @@ def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
     }
 
 
-@every_wire
+@rotated
 def test_a_notification_that_is_refused_is_dropped_and_logged(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,7 +78,7 @@ def test_a_notification_that_is_refused_is_dropped_and_logged(
     assert "notifications/progress was dropped" in caplog.text
 
 
-@every_wire
+@rotated
 def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_call(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +121,7 @@ def _decline(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
     return ElicitResult(action="decline")
 
 
-@stateful_wires
+@rotated_stateful
 def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire) -> None:
     seen, asked = Seen(), []
 
@@ -156,7 +155,7 @@ def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire)
     assert hooks == [thread, thread]
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.parametrize("hook", ["incoming", "outgoing"])
 def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: str) -> None:
     server = Server("asking")
@@ -180,7 +179,7 @@ def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: 
     assert said == ["-31999", "-32603", "answered"]
 
 
-@stateful_wires
+@rotated_stateful
 def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> None:
     gate, seen = Gate(), Seen()
     chain = [seen, Does("incoming", "elicitation/create", gate)]
@@ -197,7 +196,7 @@ def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> Non
 # -- what the library says by itself -----------------------------------------------------------
 
 
-@stateful_wires
+@rotated_stateful
 def test_a_ping_is_answered_whatever_the_hooks_do_and_shown_to_them(wire: Wire) -> None:
     server, seen = Server("pinging"), Seen()
 
@@ -222,7 +221,7 @@ def test_a_ping_is_answered_whatever_the_hooks_do_and_shown_to_them(wire: Wire) 
     assert (answer.direction, answer.result, answer.id) == ("outgoing", {}, question.id)
 
 
-@every_wire
+@rotated
 def test_a_cancel_notice_is_shown_and_cannot_be_held_up(wire: Wire) -> None:
     stage, seen = Stage(), Seen()
     stuck: list[type[Exception]] = []
@@ -248,7 +247,7 @@ def test_a_cancel_notice_is_shown_and_cannot_be_held_up(wire: Wire) -> None:
             assert seen.of("notifications/cancelled") == []
 
 
-@stateful_wires
+@rotated_stateful
 def test_what_the_library_refuses_by_itself_is_shown(wire: Wire) -> None:
     server, seen = Server("asking"), Seen()
 
@@ -266,7 +265,7 @@ def test_what_the_library_refuses_by_itself_is_shown(wire: Wire) -> None:
     assert answer.settled
 
 
-@stateful_wires
+@rotated_stateful
 def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
     server, seen = Server("asking"), Seen()
 

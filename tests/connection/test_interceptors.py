@@ -24,6 +24,7 @@ from tests.support.intercepting import (
     call_of,
     future,
     on_call,
+    rotated_asks,
     throws,
 )
 from tests.support.stage import (
@@ -35,7 +36,8 @@ from tests.support.stage import (
     Wire,
     every_wire,
     in_threads,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
     tick,
 )
 
@@ -67,7 +69,7 @@ def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: 
     assert (response.error, end.error) == (None, None)
 
 
-@every_wire
+@rotated
 def test_the_messages_that_open_a_connection_are_seen(wire: Wire) -> None:
     seen = Seen()
     with wire.connect(Stage().server, interceptors=[seen]):
@@ -82,7 +84,7 @@ def test_the_messages_that_open_a_connection_are_seen(wire: Wire) -> None:
     assert told == ([("outgoing", "notification")] if wire.revision == STATEFUL else [])
 
 
-@every_wire
+@rotated
 def test_hooks_of_a_blocking_call_run_on_its_thread_and_those_of_a_future_on_the_pool(
     wire: Wire,
 ) -> None:
@@ -141,7 +143,7 @@ def test_the_hooks_of_a_call_share_the_context_of_its_caller_and_leave_it_alone(
     assert said.get() == "caller"
 
 
-@every_wire
+@rotated
 def test_the_refusal_of_a_server_is_a_response_with_an_error(wire: Wire) -> None:
     seen = Seen()
     with (
@@ -153,8 +155,7 @@ def test_the_refusal_of_a_server_is_a_response_with_an_error(wire: Wire) -> None
     assert [each.error for each in responses] == [caught.value, caught.value]
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
     wire: Wire, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +177,7 @@ def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
     assert end.elapsed is not None
 
 
-@every_wire
+@rotated
 def test_each_page_and_each_round_is_a_request_of_its_own(wire: Wire) -> None:
     server = Server("pages", page_size=1)
     for name in ("a", "b", "c"):
@@ -208,8 +209,7 @@ def _mask(message: Message) -> Message:
     return message.with_result({"content": [{"type": "text", "text": "masked"}]})
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_a_request_and_its_answer_can_be_changed(wire: Wire, ask: Ask) -> None:
     seen = Seen()
     chain = [on_call("incoming", _mask), seen, on_call("outgoing", _shout)]
@@ -222,7 +222,7 @@ def test_a_request_and_its_answer_can_be_changed(wire: Wire, ask: Ask) -> None:
     assert end.result["content"][0]["text"] == "masked"
 
 
-@every_wire
+@rotated
 def test_a_refusal_can_be_made_good(wire: Wire) -> None:
     chain = [on_call("incoming", lambda message: _mask(message) if message.error else None)]
     with wire.connect(Stage().server, interceptors=chain) as client:
@@ -230,7 +230,7 @@ def test_a_refusal_can_be_made_good(wire: Wire) -> None:
         assert block(client, "fine").text == "fine"
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("in_place", [False, True])
 def test_the_protocols_own_keys_cannot_be_taken_away(wire: Wire, in_place: bool) -> None:
     metas: list[dict[str, Any]] = []
@@ -261,7 +261,7 @@ def test_the_protocols_own_keys_cannot_be_taken_away(wire: Wire, in_place: bool)
     assert metas[0].get(protocol) == (STATELESS if wire.revision == STATELESS else None)
 
 
-@stateful_wires
+@rotated_stateful
 def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) -> None:
     stage = Stage()
     chain: list[Interceptor] = [
@@ -279,8 +279,7 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
 # -- what is refused ---------------------------------------------------------------------------
 
 
-@every_wire
-@both_ways
+@rotated_asks
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -313,8 +312,7 @@ def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
     assert stage.stats.requests["tools/call"] == 1
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_an_answer_that_is_refused_ends_the_call_and_the_next_one_works(
     wire: Wire, ask: Ask
 ) -> None:
@@ -330,8 +328,7 @@ def test_an_answer_that_is_refused_ends_the_call_and_the_next_one_works(
     assert stage.stats.requests["tools/call"] == 2
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_what_is_raised_at_the_end_is_logged_and_changes_nothing(
     wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ from syncmcp import CancelToken, Client, Mode, ServerError
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PATIENCE, Held
 from tests.support.programs import CEILING
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
 
 PING = [s.expect("ping"), s.reply({})]
 TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}
@@ -27,7 +27,7 @@ def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(
     identifier: int | str, revision: Mode, wire: str
 ) -> None:
     script = [*opening(revision), s.request("ping", identifier=identifier), s.expect("response")]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=revision):
+    with talk(script, wire, mode=revision) as (peer, _):
         (answer,) = peer.requests("response")
         assert answer == {"jsonrpc": "2.0", "id": identifier, "result": {}}
         assert type(answer["id"]) is type(identifier)
@@ -43,7 +43,7 @@ def test_a_ping_that_comes_before_the_answer_to_initialize_is_answered_too(wire:
         s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}, to="start"),
         s.expect("notifications/initialized"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD):
+    with talk(script, wire) as (peer, _):
         (answer,) = peer.requests("response")
         assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
@@ -64,7 +64,7 @@ def test_a_ping_is_answered_while_every_callback_is_stuck() -> None:
         s.request("ping", identifier=1),
         s.expect("response"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, on_notification=block):
+    with talk(script, on_notification=block) as (peer, _):
         assert stuck.wait(CEILING)
         peer.open("stuck")
         assert peer.requests("response")[0]["result"] == {}
@@ -79,7 +79,7 @@ def test_a_ping_is_answered_while_every_callback_is_stuck() -> None:
 @pytest.mark.requirement("RPC-08", "RPC-19")
 def test_a_request_that_nobody_handles_is_refused_as_unknown(method: str, wire: str) -> None:
     script = [*opening(), s.request(method, {"a": 1}, identifier="q"), s.expect("response")]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD):
+    with talk(script, wire) as (peer, _):
         (answer,) = peer.requests("response")
         assert answer["id"] == "q"
         assert answer["error"]["code"] == -32601
@@ -185,7 +185,7 @@ def test_answers_of_several_calls_may_come_in_one_batch(wire: str) -> None:
         s.expect("tools/call"),
         s.message(both),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode="2025-03-26") as client:
+    with talk(script, wire, mode="2025-03-26") as (peer, client):
         first, second = client.call_tool.future("a"), client.call_tool.future("b")
         sent = [message["id"] for message in peer.requests("tools/call", 2)]
         assert sent == [2, 3]
@@ -197,7 +197,7 @@ def test_answers_of_several_calls_may_come_in_one_batch(wire: str) -> None:
 @pytest.mark.requirement("RPC-14", "RPC-01")
 def test_the_client_itself_sends_no_batches(wire: str) -> None:
     script = [*opening("2025-03-26"), *PING * 5]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode="2025-03-26") as client:
+    with talk(script, wire, mode="2025-03-26") as (peer, client):
         for ping in [client.ping.future() for _ in range(5)]:
             ping.result(CEILING)
         peer.methods(7)
@@ -256,8 +256,7 @@ def test_an_error_that_names_no_request_is_shown_in_the_log(
     script = [*opening(), s.message(error), *PING]
     with (
         caplog.at_level(logging.WARNING, "syncmcp"),
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD) as client,
+        talk(script) as (_, client),
     ):
         client.ping()
     assert "cannot parse that" in caplog.text
@@ -268,7 +267,7 @@ def test_deeply_nested_and_truncated_json_disturbs_nobody(wire: str) -> None:
     deep = b'{"jsonrpc":"2.0","method":"x","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
     script = [*opening(), s.raw(deep + b"\n"), s.raw(b'{"jsonrpc":"2.0","id":2,"res\n')]
     script += [s.raw(b'{"jsonrpc":"2.0","id":99,"result":NaN}\n'), *PING]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+    with talk(script, wire) as (_, client):
         client.ping()
 
 
@@ -283,7 +282,7 @@ def test_deeply_nested_and_truncated_json_disturbs_nobody(wire: str) -> None:
 )
 def test_a_malformed_answer_to_a_request_fails_that_request(answer: object) -> None:
     script = [*opening(), s.expect("ping"), s.message(answer), *PING]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with talk(script) as (_, client):
         with pytest.raises(syncmcp.ProtocolError, match="malformed") as caught:
             client.ping()
         assert caught.value.method == "ping"
@@ -296,7 +295,7 @@ def test_an_id_that_comes_back_as_text_is_still_ours() -> None:
         s.expect("ping"),
         s.message({"jsonrpc": "2.0", "id": "2", "result": {}}),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with talk(script) as (_, client):
         client.ping()
 
 
@@ -369,7 +368,7 @@ def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
 
 def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None:
     script = [*opening(), s.expect("ping"), s.error(7, "odd", [1]), *PING]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+    with talk(script) as (_, client):
         with pytest.raises(ServerError) as caught:
             client.ping()
         assert (caught.value.code, caught.value.data) == (7, [1])

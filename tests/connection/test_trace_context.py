@@ -18,7 +18,13 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
-from tests.support.stage import PATIENCE, STATELESS, Wire, every_wire, stateful_wires
+from tests.support.stage import (
+    PATIENCE,
+    STATELESS,
+    Wire,
+    rotated,
+    rotated_stateful,
+)
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331
@@ -83,7 +89,7 @@ both_ways = pytest.mark.parametrize("call", [blocking, by_future])
 Call = Callable[..., object]
 
 
-@every_wire
+@rotated
 @both_ways
 @pytest.mark.requirement("RPC-22")
 def test_a_request_carries_the_current_span_and_baggage_in_the_formats_of_the_w3c(
@@ -99,7 +105,7 @@ def test_a_request_carries_the_current_span_and_baggage_in_the_formats_of_the_w3
     }
 
 
-@every_wire
+@rotated
 @both_ways
 def test_without_a_span_nothing_is_added(wire: Wire, call: Call) -> None:
     looking = Looking()
@@ -108,7 +114,7 @@ def test_without_a_span_nothing_is_added(wire: Wire, call: Call) -> None:
     assert looking.traced == {}
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
@@ -134,7 +140,7 @@ def test_a_trace_context_of_the_callers_own_is_not_touched(
     assert looking.traced == sent
 
 
-@every_wire
+@rotated
 @both_ways
 @pytest.mark.requirement("RPC-22")
 def test_a_trace_context_of_the_callers_own_that_is_malformed_is_refused(
@@ -162,7 +168,7 @@ class Foreign(TextMapPropagator):
         return set()
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("RPC-22")
 def test_what_another_propagator_writes_stays_here_unless_it_looks_like_trace_context(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +190,7 @@ def current() -> tuple[int, int, object]:
     return span.trace_id, span.span_id, baggage.get_baggage("user")
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize(
     ("meta", "expected"),
     [
@@ -210,7 +216,7 @@ def test_a_handler_runs_in_the_span_of_the_server_that_asks_or_of_the_call(
     assert seen == [expected]
 
 
-@stateful_wires
+@rotated_stateful
 def test_an_interceptor_sees_the_trace_context_and_may_change_it(wire: Wire) -> None:
     looking = Looking()
     found: list[str] = []

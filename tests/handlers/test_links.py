@@ -97,17 +97,12 @@ def test_what_is_no_text_is_refused(value: object) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://user@evil.example/",
-        "https://user:password@evil.example/",
-        "http://user@evil",
-        "https://bank.example@evil.example",
-        "https://bank.example%40evil.example@x",
-        "https://@evil.example/",
-        "https://[::1]@evil.example/",
-        "http://127.0.0.1@evil.example/",
+        "https://user@evil.example/", "https://user:password@evil.example/", "http://user@evil",
+        "https://bank.example@evil.example", "https://bank.example%40evil.example@x",
+        "https://@evil.example/", "https://[::1]@evil.example/", "http://127.0.0.1@evil.example/",
         "http://localhost:80@evil.example/",
     ],
-)
+)  # fmt: skip
 def test_a_user_name_before_the_host_is_refused(url: str) -> None:
     with pytest.raises(UnsafeLink, match="user name"):
         Link.read(url)
@@ -116,33 +111,12 @@ def test_a_user_name_before_the_host_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "character",
     [
-        "\0",
-        "\t",
-        "\n",
-        "\r",
-        "\x1b",
-        "\x7f",
-        "\x85",
-        " ",
-        "\u00a0",
-        "\u00ad",
-        "\u200b",
-        "\u200e",
-        "\u202e",
-        "\u2028",
-        "\u2066",
-        "\u3000",
-        "\ufeff",
-        "\ud800",
-        "\U000e0041",
-        "\\",
-        "<",
-        ">",
-        '"',
-        "`",
+        "\0", "\t", "\n", "\r", "\x1b", "\x7f", "\x85", " ", "\u00a0", "\u00ad", "\u200b", "\u200e",
+        "\u202e", "\u2028", "\u2066", "\u3000", "\ufeff", "\ud800", "\U000e0041", "\\", "<", ">",
+        '"', "`",
     ],
     ids=ascii,
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     "place",
     ["{}https://example.com/", "https://exa{}mple.com/", "https://example.com/{}", "ht{}tps://a.b"],
@@ -163,17 +137,11 @@ def test_letters_beyond_ascii_after_the_host_are_refused(part: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://localhost/",
-        "http://LOCALHOST:3000/callback?x=1",
-        "http://localhost./",
-        "http://127.0.0.1:8080/",
-        "http://127.9.8.7/",
-        "http://[::1]:3000/",
-        "http://[0:0:0:0:0:0:0:1]/",
-        "http://[::ffff:127.0.0.1]/",
-        "https://localhost:8443/",
+        "http://localhost/", "http://LOCALHOST:3000/callback?x=1", "http://localhost./",
+        "http://127.0.0.1:8080/", "http://127.9.8.7/", "http://[::1]:3000/",
+        "http://[0:0:0:0:0:0:0:1]/", "http://[::ffff:127.0.0.1]/", "https://localhost:8443/",
     ],
-)
+)  # fmt: skip
 def test_a_link_to_this_computer_may_be_unencrypted_and_says_so(url: str) -> None:
     assert Link.read(url).warnings == ("It leads to a program on this computer.",)
 
@@ -181,16 +149,11 @@ def test_a_link_to_this_computer_may_be_unencrypted_and_says_so(url: str) -> Non
 @pytest.mark.parametrize(
     "url",
     [
-        "https://foo.localhost/",
-        "https://a.b.LOCALHOST./",
-        "https://localhost.localdomain/",
-        "https://ip6-localhost/",
-        "https://ip6-loopback/",
-        "https://0.0.0.0:8443/",
-        "https://[::]/",
+        "https://foo.localhost/", "https://a.b.LOCALHOST./", "https://localhost.localdomain/",
+        "https://ip6-localhost/", "https://ip6-loopback/", "https://0.0.0.0:8443/", "https://[::]/",
         "https://[::ffff:0.0.0.0]/",
     ],
-)
+)  # fmt: skip
 def test_other_names_of_this_computer_say_so_and_are_encrypted(url: str) -> None:
     assert Link.read(url).warnings == ("It leads to a program on this computer.",)
     with pytest.raises(UnsafeLink, match="not encrypted"):
@@ -200,21 +163,12 @@ def test_other_names_of_this_computer_say_so_and_are_encrypted(url: str) -> None
 @pytest.mark.parametrize(
     "url",
     [
-        "http://example.com/",
-        "http://127.0.0.1.evil.com",
-        "http://localhost.evil.com/",
-        "http://evil.com/?localhost",
-        "http://evil.com#localhost",
-        "http://notlocalhost/",
-        "http://10.0.0.1/",
-        "http://192.168.1.1/",
-        "http://0.0.0.0/",
-        "http://[::]/",
-        "http://[::2]/",
-        "http://[::ffff:10.0.0.1]/",
-        "http://xn--lcalhost-54a/",
+        "http://example.com/", "http://127.0.0.1.evil.com", "http://localhost.evil.com/",
+        "http://evil.com/?localhost", "http://evil.com#localhost", "http://notlocalhost/",
+        "http://10.0.0.1/", "http://192.168.1.1/", "http://0.0.0.0/", "http://[::]/",
+        "http://[::2]/", "http://[::ffff:10.0.0.1]/", "http://xn--lcalhost-54a/",
     ],
-)
+)  # fmt: skip
 def test_an_unencrypted_link_to_anywhere_else_is_refused(url: str) -> None:
     with pytest.raises(UnsafeLink, match="not encrypted"):
         Link.read(url)
@@ -223,19 +177,10 @@ def test_an_unencrypted_link_to_anywhere_else_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.1",
-        "2130706433",
-        "0x7f000001",
-        "0x7f.0.0.1",
-        "0177.0.0.1",
-        "127.0.0.01",
-        "127.0.0.256",
-        "1.2.3.4.5",
-        "evil.com.0x1",
-        "0",
-        "0x",
+        "127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.01",
+        "127.0.0.256", "1.2.3.4.5", "evil.com.0x1", "0", "0x",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_an_address_in_an_unusual_notation_is_refused(scheme: str, host: str) -> None:
     with pytest.raises(UnsafeLink, match="unusual notation"):

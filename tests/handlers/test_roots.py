@@ -124,43 +124,17 @@ def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "https://example.com/",
-        "http://localhost/tmp",
-        "ftp://x/",
-        "git+ssh://x/",
-        "file:",
-        "file:tmp",
-        "file://",
-        "file://host",
-        "file://host/tmp",
-        "file://host@localhost/tmp",
-        "file://localhost:80/tmp",
-        "file://127.0.0.1/tmp",
-        "file://./tmp",
-        "file://../tmp",
-        "file:////host/share",
-        "file://///host/share",
-        "file://%6cocalhost/tmp",
-        "file:///tmp/..",
-        "file:///tmp/../etc",
-        "file:///../etc",
-        "file:///tmp/./x",
-        "file:///tmp/%2e%2e/etc",
-        "file:///tmp/%2E./etc",
-        "file:///tmp/.%2e",
-        "file:///tmp/%2e",
-        "file:///tmp/..%2fetc",
-        "file:///tmp%2Fx",
-        "file:///tmp/%00",
-        "file:///tmp/\0",
-        "file:///tmp/%",
-        "file:///tmp/%2",
-        "file:///tmp/%zz",
-        "file:///tmp?x=1",
-        "file:///tmp#x",
+        "https://example.com/", "http://localhost/tmp", "ftp://x/", "git+ssh://x/", "file:",
+        "file:tmp", "file://", "file://host", "file://host/tmp", "file://host@localhost/tmp",
+        "file://localhost:80/tmp", "file://127.0.0.1/tmp", "file://./tmp", "file://../tmp",
+        "file:////host/share", "file://///host/share", "file://%6cocalhost/tmp", "file:///tmp/..",
+        "file:///tmp/../etc", "file:///../etc", "file:///tmp/./x", "file:///tmp/%2e%2e/etc",
+        "file:///tmp/%2E./etc", "file:///tmp/.%2e", "file:///tmp/%2e", "file:///tmp/..%2fetc",
+        "file:///tmp%2Fx", "file:///tmp/%00", "file:///tmp/\0", "file:///tmp/%", "file:///tmp/%2",
+        "file:///tmp/%zz", "file:///tmp?x=1", "file:///tmp#x",
     ],
     ids=ascii,
-)
+)  # fmt: skip
 def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
     with pytest.raises(UsageError, match=r"root|hexadecimal"):
         to_root(uri)
@@ -235,20 +209,11 @@ def test_windows_paths_of_other_computers_or_without_a_drive_are_refused(path: s
 @pytest.mark.parametrize(
     "uri",
     [
-        "file:///x",
-        "file:///C",
-        "file:///C:x",
-        "file:///C|/x",
-        "file:///CC:/x",
-        "file://C:/x",
-        "file:///C:/a%5c..%5cb",
-        "file:///C:/a\\..\\b",
-        "file:///C:/%2e%2e/x",
-        "file:///C:/..",
-        "file://host/share/x",
-        "file:////host/share/x",
+        "file:///x", "file:///C", "file:///C:x", "file:///C|/x", "file:///CC:/x", "file://C:/x",
+        "file:///C:/a%5c..%5cb", "file:///C:/a\\..\\b", "file:///C:/%2e%2e/x", "file:///C:/..",
+        "file://host/share/x", "file:////host/share/x",
     ],
-)
+)  # fmt: skip
 def test_uris_that_are_no_windows_roots_are_refused(uri: str) -> None:
     with pytest.raises(UsageError, match="root"):
         path_of(uri, PureWindowsPath)

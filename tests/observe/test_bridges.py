@@ -12,7 +12,7 @@ import syncmcp
 from syncmcp.observe.logging import LogRecords, on_bar
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import LoggingMessageNotificationParams
-from tests.support.stage import STATEFUL, Wire, every_wire
+from tests.support.stage import STATEFUL, Wire, rotated
 
 LEVELS = {
     "debug": "DEBUG",
@@ -50,7 +50,7 @@ def said(level: str, data: Any, logger: str | None = None) -> LoggingMessageNoti
     return LoggingMessageNotificationParams(level=level, data=data, logger=logger)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-25")
 def test_what_a_server_logs_is_logged_by_a_logger_of_its_own(
     wire: Wire, caplog: pytest.LogCaptureFixture
@@ -146,7 +146,7 @@ class Described(Plain):
         self.texts.append(text)
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("kind", [Plain, Described])
 @pytest.mark.requirement("M-23")
 def test_the_progress_of_a_call_moves_a_bar(wire: Wire, kind: type[Plain]) -> None:

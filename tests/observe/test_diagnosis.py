@@ -22,7 +22,7 @@ from syncmcp.observe.metrics import Measured
 from syncmcp.observe.tracing import Spans
 from syncmcp.testing import Cut, FaultProxy, ToolContext, serve_http
 from tests.support import programs
-from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, every_wire
+from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, rotated
 
 CANARY = "canary-5f3a9c"
 
@@ -39,7 +39,7 @@ def dumped(client: Client) -> dict[str, Any]:
 # -- dumps -----------------------------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 def test_a_dump_shows_the_calls_in_flight_and_who_waits_for_them(wire: Wire) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
@@ -166,7 +166,7 @@ def test_neither_a_dump_nor_the_log_shows_a_secret(caplog: pytest.LogCaptureFixt
 # -- the log ---------------------------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 def test_the_log_has_every_message_once(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
@@ -205,7 +205,7 @@ class Numbers:
         self.repetitions.append((server, method))
 
 
-@every_wire
+@rotated
 def test_requests_and_bytes_are_counted(wire: Wire) -> None:
     stage, numbers = Stage(), Numbers()
     with wire.connect(stage.server, interceptors=[Measured(numbers)], name="mine") as client:
@@ -287,7 +287,7 @@ def recorder() -> Iterator[Recorder]:
     recorder.provider.shutdown()
 
 
-@every_wire
+@rotated
 def test_a_request_is_a_span_under_that_of_the_program(wire: Wire, recorder: Recorder) -> None:
     stage = Stage()
 

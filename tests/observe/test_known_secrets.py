@@ -262,12 +262,8 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     caplog.set_level(logging.DEBUG)
     tokens = iter([f"rotating-{number}-token" for number in range(9)])
     sent = [
-        "rotating-0-token",
-        "alice-liddell",
-        "Wonder-Land",
-        "session-0123456789",
-        "query-value-1",
-    ]
+        "rotating-0-token", "alice-liddell", "Wonder-Land", "session-0123456789", "query-value-1",
+    ]  # fmt: skip
     words = " and ".join([*sent, quote(sent[2]), base64.b64encode(sent[3].encode()).decode()])
     failure = {"error": {"code": 1, "message": words}}
     status, kind, body = {

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from syncmcp import Client, Interceptor, Message
-from tests.support.stage import PATIENCE, STATEFUL, Wire
+from tests.support.stage import PATIENCE, STATEFUL, Wire, rotated_with
 
 MEMORY = Wire("memory", STATEFUL)
 
@@ -32,6 +32,7 @@ def call_of(client: Client, ask: Ask) -> Callable[..., Any]:
 
 
 both_ways = pytest.mark.parametrize("ask", [block, future])
+rotated_asks = rotated_with("ask", [block, future])
 
 
 class Seen(Interceptor):

@@ -1,12 +1,18 @@
-"""What tests of the start and of single frames share: scripted servers as targets of a client."""
+"""Servers that say exactly what a test wants, frame by frame, as targets of a client.
+
+`Scripted` is one; `opening` are the first steps of its script. ``talk(script, wire, **options)`` is
+one with an open client.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
-from syncmcp import Mode, Stdio
+from syncmcp import Client, Mode, Stdio
 from syncmcp.testing import ScriptedPeer, script
 
 WIRES = pytest.mark.parametrize("wire", ["memory", "stdio"])
@@ -51,3 +57,29 @@ class Scripted(ScriptedPeer):
 def opening(revision: str = OLD) -> list[script.Step]:
     """The steps of a start that offers everything, for a client that names `revision`."""
     return script.handshake(revision, capabilities=EVERYTHING)
+
+
+@contextmanager
+def talk(
+    steps: Sequence[script.Step],
+    wire: str = "memory",
+    *,
+    mode: Mode = OLD,
+    on_request: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Iterator[tuple[Scripted, Client]]:
+    """A server that says this, and an open client of it; the server outlives the client.
+
+    Args:
+        steps: What the server says, from the first message.
+        wire: How the client reaches it, "memory" or "stdio".
+        mode: The revision of the client.
+        on_request: Handlers of methods that the library does not know.
+        options: Of the client.
+    """
+    with Scripted(steps) as peer:
+        client = Client(peer.on(wire), mode=mode, **options)
+        for method, handler in (on_request or {}).items():
+            client.on_request(method, handler)
+        with client:
+            yield peer, client

@@ -10,7 +10,7 @@ There are seven wires. A test has a parameter ``wire`` and one of these decorato
   sees each wire about equally often. `rotated_stateful`: two of the four; `rotated_stateless`: one
   of the three.
 * `rotated_with`, where the test has other parameters: each of their rows runs on one wire or two,
-  in turn.
+  in turn. `rotated_ways` and `rotated_stateful_ways` are that for "blocking" and "future".
 
 The rest is for threads and time: `in_threads`, `elsewhere`, `Clock`, `tick`, `nervous`,
 `interrupted`, `is_gone`, `logged`.
@@ -247,6 +247,8 @@ rotated = Rotation([WIRES[place] for place in (0, 5, 2, 1, 6, 3, 4)], each=3)
 rotated_stateful = Rotation(STATEFUL_WIRES, each=2)
 rotated_stateless = Rotation(STATELESS_WIRES, each=1)
 rotated_with = rotated.with_rows
+rotated_ways = rotated_with("way", ["blocking", "future"])
+rotated_stateful_ways = rotated_stateful.with_rows("way", ["blocking", "future"])
 
 
 @contextmanager

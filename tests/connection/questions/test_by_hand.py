@@ -29,7 +29,7 @@ from tests.connection.questions.asking import (
     reply,
     said,
 )
-from tests.support.scripts import NEW, STATEFUL, WIRES, Scripted, opening
+from tests.support.scripts import NEW, STATEFUL, WIRES, opening, talk
 from tests.support.stage import Wire
 
 NEW_WIRES = pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_the_state_survives_json_exactly_or_stays_absent(state: str | None, wire
     questions = {"a": (ELICITATION, FORM), "b": (SAMPLING, PROMPT)}
     call = s.expect("tools/call")
     asking = [*opening(NEW), call, s.input_required(questions, state)]
-    with Scripted(asking) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
+    with talk(asking, wire, mode=NEW) as (peer, client):
         pending = client.begin_tool("x", {"a": 1}, meta={"acme.example/k": 1})
         assert isinstance(pending, InputRequired)
         (first,) = peer.requests("tools/call")
     again: InputRequired[Any] = InputRequired.from_json(json.loads(json.dumps(pending.to_json())))
     finishing = [*opening(NEW), s.expect("tools/list"), *LISTED, call, s.reply(DONE)]
-    with Scripted(finishing) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
+    with talk(finishing, wire, mode=NEW) as (peer, client):
         client.list_tools()
         client.resume(again, {"a": ElicitResult.decline(), "b": reply()})
         (second,) = peer.requests("tools/call")
@@ -299,8 +299,7 @@ def test_neither_a_pending_call_nor_a_log_shows_the_state(
     script = [*opening(NEW), call, ask, call, s.error(-32603, "no")]
     with (
         caplog.at_level(logging.DEBUG),
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW) as client,
+        talk(script, mode=NEW) as (_, client),
     ):
         pending = client.begin_tool("x")
         assert isinstance(pending, InputRequired)

@@ -26,8 +26,8 @@ from tests.connection.questions.asking import (
     reply,
     through,
 )
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
-from tests.support.stage import Wire, every_wire, stateful_wires
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
+from tests.support.stage import Wire, rotated, rotated_stateful
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
@@ -42,7 +42,7 @@ ways = pytest.mark.parametrize("way", ["future", "token", "event", "Ctrl-C"])
 # -- the server withdraws ------------------------------------------------------------------------
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("CAN-06", "M-02")
 def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire: Wire) -> None:
     handler, server = Obedient(), Server("fickle")
@@ -71,10 +71,7 @@ def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire
 def test_a_late_answer_is_dropped(revision: Mode, wire: str) -> None:
     held = Held()
     script = [*opening(revision), ASK, s.gate("inside"), s.withdraw("q"), s.gate("left"), *AFTER]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=revision, sampling=held) as client,
-    ):
+    with talk(script, wire, mode=revision, sampling=held) as (peer, client):
         context = held.entered()
         peer.open("inside")
         assert context.cancel.wait(PATIENCE)
@@ -97,7 +94,7 @@ def test_a_handler_that_first_looks_when_the_question_is_withdrawn_finds_its_tok
 ):
     held = Held()
     script = [*opening(), ASK, s.gate("inside"), s.withdraw("q", "changed my mind"), *AFTER]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held):
+    with talk(script, sampling=held) as (peer, _):
         context = held.entered()
         peer.open("inside")
         assert peer.requests("response")[0]["id"] == "after"
@@ -132,7 +129,7 @@ def test_a_cancel_that_names_nothing_open_is_ignored(params: Any) -> None:
         *AFTER,
         s.expect("response"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held):
+    with talk(script, sampling=held) as (peer, _):
         context = held.entered()
         peer.open("inside")
         assert peer.requests("response")[0]["id"] == "after"
@@ -158,7 +155,7 @@ def test_a_cancel_that_comes_twice_or_after_the_answer_changes_nothing() -> None
         s.withdraw("after"),
         *AFTER,
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=handler):
+    with talk(script, sampling=handler) as (peer, _):
         handler.entered()
         peer.open("inside")
         assert handler.obeyed() is None
@@ -182,7 +179,7 @@ def test_a_question_that_is_withdrawn_while_it_waits_never_reaches_a_handler() -
         s.expect("response"),
         s.expect("response"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held, max_handlers=1):
+    with talk(script, sampling=held, max_handlers=1) as (peer, _):
         held.entered()
         peer.open("inside")
         peer.requests("response")
@@ -201,7 +198,7 @@ def test_a_question_that_is_withdrawn_before_the_client_is_open_is_never_asked()
         s.expect("notifications/initialized"),
         *AFTER,
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=nobody) as client:
+    with talk(script, sampling=nobody) as (peer, client):
         assert peer.requests("response")[0]["id"] == "after"
         with pytest.raises(syncmcp.RequestTimeout):
             client.ping(timeout=0.05)
@@ -222,7 +219,7 @@ def test_what_hangs_on_the_token_may_block_without_stopping_the_reader() -> None
         return handler(request, context)
 
     script = [*opening(), ASK, s.gate("inside"), s.withdraw("q"), s.expect("ping"), s.reply({})]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
+    with talk(script, sampling=answer) as (peer, client):
         handler.entered()
         peer.open("inside")
         assert inside.wait(PATIENCE)
@@ -294,7 +291,7 @@ class Caller:
         thread.join(PATIENCE)
 
 
-@every_wire
+@rotated
 @ways
 @pytest.mark.requirement("M-02", "CAN-01")
 @pytest.mark.pitfall("14")
@@ -331,10 +328,7 @@ def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(
         s.expect("tools/list"),
         s.reply({"resultType": "complete", "tools": []}),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=handler) as client,
-    ):
+    with talk(script, wire, mode=NEW, sampling=handler) as (peer, client):
         Caller(client, way, "x").run(handler)
         reason = handler.obeyed()
         if way == "token":
@@ -358,10 +352,7 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
         s.expect("response"),
         *AFTER,
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler) as (client),
-    ):
+    with talk(script, wire, sampling=handler) as (peer, client):
         Caller(client, way, "x").run(handler)
         handler.obeyed()
         # It is refused, and not forgotten: it may have been about something else.
@@ -378,7 +369,7 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
 def test_the_end_of_the_connection_stops_the_handler(wire: str) -> None:
     handler = Obedient()
     script = [*opening(), ASK, s.gate("inside"), s.cut()]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler):
+    with talk(script, wire, sampling=handler) as (peer, _):
         handler.entered()
         peer.open("inside")
         assert handler.obeyed()
@@ -396,10 +387,7 @@ def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str, wire: str
         s.gate("inside"),
         s.cut(),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=handler) as client,
-    ):
+    with talk(script, wire, mode=NEW, sampling=handler) as (peer, client):
 
         def when_inside() -> None:
             handler.entered()
@@ -415,7 +403,7 @@ def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str, wire: str
         thread.join(PATIENCE)
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("by", ["test", "handler"])
 @pytest.mark.requirement("M-02")
 def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: Wire) -> None:

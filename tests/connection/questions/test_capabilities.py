@@ -23,7 +23,7 @@ from tests.connection.questions.asking import (
     said,
     visitor,
 )
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, Scripted, opening
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, opening, talk
 from tests.support.stage import Wire, every_wire
 
 MODES = (OLD, NEW)
@@ -115,7 +115,7 @@ def test_in_the_stateless_era_each_request_declares_it_again(kind: str) -> None:
     options, declared = DECLARED[kind]
     listed = s.reply({"resultType": "complete", "tools": []})
     script = [*opening(NEW), s.expect("tools/list"), listed, s.expect("tools/call"), s.reply(DONE)]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, **options) as client:
+    with talk(script, mode=NEW, **options) as (peer, client):
         client.list_tools()
         client.call_tool("x")
         for method in ("server/discover", "tools/list", "tools/call"):

@@ -31,7 +31,7 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import Clock, Wire, every_wire, tick
+from tests.support.stage import Clock, Wire, rotated, rotated_ways, tick
 
 WAYS = pytest.mark.parametrize("way", ["blocking", "future"])
 # Where it is known which call a question belongs to, however many there are.
@@ -91,8 +91,7 @@ def slow_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         over.set()
 
 
-@every_wire
-@WAYS
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_no_clock_stands_still_for_what_the_library_answers_itself(
     way: str, wire: Wire, slow_roots: None, tmp_path: Path
@@ -127,7 +126,7 @@ def test_the_clock_stands_still_where_the_program_has_a_part_in_the_answer(
         assert client.call_tool("x").text == "content"
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("TMO-01", "M-20")
 def test_the_clock_stands_still_for_a_function_that_lists_roots(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -218,8 +217,7 @@ def test_a_hold_begins_once_and_not_after_its_end(ended: bool) -> None:
 # -- how many --------------------------------------------------------------------------------------
 
 
-@every_wire
-@WAYS
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wire) -> None:
     asked = list[HandlerContext]()
@@ -243,7 +241,7 @@ def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wi
             assert inquisitive.refusal == "too many questions for one call"
 
 
-@every_wire
+@rotated
 def test_every_call_may_have_as_many_questions_as_the_bound_says(wire: Wire) -> None:
     server = Inquisitive(4, SAMPLING, PROMPT).server
     with wire.connect(server, sampling=model, max_questions_per_call=4) as client:

@@ -43,9 +43,9 @@ from tests.connection.questions.visiting import (
     elsewhere,
     link,
 )
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
 from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import Clock, Wire, is_gone, stateful_wires
+from tests.support.stage import Clock, Wire, is_gone, rotated_stateful
 from tests.transports.http_peer import Request
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -54,7 +54,7 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 # -- after the consent, before it, and before the question -----------------------------------------
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("ELI-15", "M-07")
 def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(wire: Wire) -> None:
     server, agreeing = Server("links"), Agreeing()
@@ -73,7 +73,7 @@ def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(wire: W
     assert agreeing.contexts[0].wait_completed(0)
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("ELI-15", "M-07")
 def test_a_completion_after_the_call_has_ended_reaches_a_wait_as_well(wire: Wire) -> None:
     server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
@@ -100,10 +100,7 @@ def test_a_completion_before_the_consent_is_there_after_it(wire: str) -> None:
         assert read.wait(PATIENCE)
         return ElicitResult.accept()
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
         assert peer.requests("response")[0]["id"] == "read"
         read.set()
         assert peer.requests("response", 2)[1]["result"] == {"action": "accept"}
@@ -130,10 +127,7 @@ def test_an_id_that_is_completed_stays_so_when_it_is_asked_about_again(wire: str
         outcomes.append(context.wait_completed(0))
         return ElicitResult.accept()
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
         assert [answer["id"] for answer in peer.requests("response", 3)] == [1, 2, 3]
     assert outcomes == [False, True, False]
 
@@ -149,10 +143,7 @@ def test_a_completion_is_kept_for_a_question_that_was_declined() -> None:
         outcomes.append(context.wait_completed(0))
         return ElicitResult.decline()
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
         peer.requests("response", 2)
     assert outcomes == [False, True]
 
@@ -165,8 +156,7 @@ def test_a_completion_that_nobody_was_asked_for_is_ignored(
     agreeing = Agreeing(timeout=0.0)
     with (
         caplog.at_level(logging.DEBUG, "syncmcp.connection"),
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, name="bank", elicitation=agreeing.elicitation),
+        talk(script, name="bank", elicitation=agreeing.elicitation) as (peer, _),
     ):
         peer.requests("response", 2)
         assert agreeing.outcomes() == [False]
@@ -216,10 +206,7 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
         s.reply(RESULT),
     ]
     agreeing = Agreeing()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=agreeing.elicitation) as client,
-    ):
+    with talk(script, wire, elicitation=agreeing.elicitation) as (peer, client):
         future = client.call_tool.future("x")
         agreeing.asked()
         agreeing.asked()
@@ -257,10 +244,7 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
         visits.append((request.url, context))
         return agreeing(request, context)
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=agree)) as client,
-    ):
+    with talk(script, wire, elicitation=Elicitation(url=agree)) as (peer, client):
         call = elsewhere(lambda: through(client, way))
         agreeing.asked()
         agreeing.asked()
@@ -298,11 +282,9 @@ def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wir
         s.reply(RESULT),
     ]
     agreeing = Agreeing()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer.on(wire), mode=OLD, elicitation=agreeing.elicitation, interceptors=[Overtaken()]
-        ) as client,
+    with talk(script, wire, elicitation=agreeing.elicitation, interceptors=[Overtaken()]) as (
+        _,
+        client,
     ):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True]
@@ -322,10 +304,7 @@ def test_an_id_of_the_error_that_was_completed_before_is_not_waited_for_again() 
         s.reply(RESULT),
     ]
     agreeing = Agreeing()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation) as client,
-    ):
+    with talk(script, elicitation=agreeing.elicitation) as (_, client):
         for _ in range(2):
             assert client.call_tool.future("x").result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True, True]
@@ -345,7 +324,7 @@ def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mod
 # -- a callback ------------------------------------------------------------------------------------
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("ELI-15", "M-07")
 def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire) -> None:
     server, told = Server("links"), Future[tuple[bool, str, int]]()
@@ -407,10 +386,7 @@ def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
 
         return callback
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
-    ):
+    with talk(script, elicitation=agreeing.elicitation) as (peer, _):
         context = agreeing.asked()
         take_away = context.on_completed(hear("taken"))
         context.on_completed(hear("kept"))
@@ -445,10 +421,7 @@ def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
     def fail(done: bool) -> None:
         raise RuntimeError("a mistake of the program's")
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
-    ):
+    with talk(script, elicitation=agreeing.elicitation) as (peer, _):
         context = agreeing.asked()
         context.on_completed(fail)
         context.on_completed(told.set_result)
@@ -508,10 +481,7 @@ def test_after_the_consent_a_wait_ends_when_the_session_is_lost() -> None:
 def test_after_the_consent_a_wait_ends_when_the_server_is_gone() -> None:
     script = [*opening(), ask(request=1), s.expect("response"), s.cut()]
     agreeing = Agreeing()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
-    ):
+    with talk(script, elicitation=agreeing.elicitation):
         agreeing.asked()
         assert agreeing.outcomes() == [False]
 
@@ -640,10 +610,7 @@ def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> N
 def test_a_wait_ends_by_its_own_limit_and_may_be_taken_up_again() -> None:
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("waited"), complete()]
     agreeing = Agreeing(timeout=0.05)
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
-    ):
+    with talk(script, elicitation=agreeing.elicitation) as (peer, _):
         context = agreeing.asked()
         assert agreeing.outcomes() == [False]
         peer.open("waited")
@@ -657,10 +624,7 @@ def test_the_time_for_an_answer_is_no_limit_after_the_answer(
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("late"), complete()]
     agreeing = Agreeing(timeout=None)
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation, human_timeout=300.0),
-    ):
+    with talk(script, elicitation=agreeing.elicitation, human_timeout=300.0) as (peer, _):
         context = agreeing.asked()
         peer.requests("response")
         clock.advance(301)
@@ -728,10 +692,7 @@ def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
         script += [ask(name, request=name), s.expect("response")]
     script += [complete("a"), complete("b"), complete("c")]
     agreeing = Agreeing()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
-    ):
+    with talk(script, elicitation=agreeing.elicitation) as (peer, _):
         peer.requests("response", 3)
         assert agreeing.outcomes() == [False, True, True]
         assert agreeing.contexts[0].cancel.wait(PATIENCE)
@@ -750,9 +711,6 @@ def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -
         contexts.append(context)
         return ElicitResult.decline() if len(contexts) % 4 else ElicitResult.accept()
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
         peer.requests("response", 9)
         assert [contexts[number].wait_completed(PATIENCE) for number in (3, 7)] == [True, True]

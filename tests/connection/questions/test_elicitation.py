@@ -26,8 +26,8 @@ from tests.connection.questions.asking import (
     question,
     visitor,
 )
-from tests.support.scripts import NEW, OLD, Scripted, opening
-from tests.support.stage import Wire, every_wire
+from tests.support.scripts import NEW, OLD, opening, talk
+from tests.support.stage import Wire, every_wire, rotated
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 WITH_FORMS = pytest.mark.parametrize("revision", ["2025-06-18", OLD, NEW])
@@ -97,7 +97,7 @@ def test_in_the_stateless_era_another_mode_ends_the_call_and_nothing_is_sent(par
         s.expect("tools/list"),
         s.reply({"resultType": "complete", "tools": []}),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, elicitation=nobody) as client:
+    with talk(script, mode=NEW, elicitation=nobody) as (peer, client):
         with pytest.raises(syncmcp.InvalidQuestion):
             client.call_tool("x")
         client.list_tools()
@@ -122,7 +122,7 @@ def test_a_revision_without_links_refuses_one() -> None:
 # -- accept, decline, cancel -------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 @pytest.mark.requirement("ELI-06", "M-06")
 def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> None:
@@ -168,7 +168,7 @@ def test_what_a_program_answers_is_read_over_and_changed_before_it_is_sent(revis
     assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-06")
 def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> None:
     def refuse(request: Any, context: Any) -> ElicitResult:
@@ -208,7 +208,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("ELI-14", "M-06")
 def test_what_an_accepted_answer_leaves_out_gets_the_default_of_its_field(wire: Wire) -> None:
     server = asking_server()
@@ -305,10 +305,7 @@ def test_in_the_stateless_era_a_bad_answer_is_followed_by_no_retry() -> None:
         s.reply({"resultType": "complete", "tools": []}),
     ]
     bad = ElicitResult.accept({"name": "x"})
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, elicitation=lambda *_: bad) as client,
-    ):
+    with talk(script, mode=NEW, elicitation=lambda *_: bad) as (peer, client):
         with pytest.raises(syncmcp.InvalidAnswer):
             client.call_tool("x")
         client.list_tools()

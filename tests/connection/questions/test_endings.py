@@ -30,7 +30,7 @@ from tests.connection.questions.asking import (
     Obedient,
     model,
 )
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.scripts import NEW, WIRES, opening, talk
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
@@ -69,10 +69,7 @@ def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one
         s.reply({"tools": []}, to="list"),
         s.expect("response"),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
-    ):
+    with talk(script, wire, sampling=held) as (peer, client):
         # It is the only call in flight; what is asked may be about something else all the same.
         assert client.list_tools().tools == []
         assert not held.entered().cancel.cancelled
@@ -107,11 +104,7 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
         s.expect("tools/call"),
         s.reply(DONE),
     ]
-    with (
-        Scripted(script) as peer,
-        # One handler at a time: who was in line before the second has been asked before it.
-        syncmcp.connect(peer, mode=NEW, elicitation=handler, max_handlers=1) as client,
-    ):
+    with talk(script, mode=NEW, elicitation=handler, max_handlers=1) as (_, client):
         future = client.call_tool.future("x")
         assert making.wait(PATIENCE)
         assert future.cancel()
@@ -163,10 +156,7 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
         s.expect("tools/call"),
         s.reply(DONE),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, elicitation=refuse, max_handlers=1) as client,
-    ):
+    with talk(script, mode=NEW, elicitation=refuse, max_handlers=1) as (_, client):
         with pytest.raises(Refused, match="no"):
             client.call_tool.future("x").result(PATIENCE)
         # With one handler at a time, this one comes after whatever is left of the first round.
@@ -210,10 +200,7 @@ def test_an_answer_never_goes_to_another_question_with_the_same_id(
         s.request(ELICITATION, form("B"), identifier="x"),
         s.expect("response"),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=handler, max_handlers=2),
-    ):
+    with talk(script, elicitation=handler, max_handlers=2) as (peer, _):
         assert answered.wait(PATIENCE)
         peer.open("answered")
         assert inside.wait(PATIENCE)
@@ -246,8 +233,7 @@ def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
     script = [*opening(), ASK, s.expect("response")]
     with (
         caplog.at_level(logging.WARNING, "syncmcp"),
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, sampling=model),
+        talk(script, sampling=model) as (peer, _),
     ):
         (answer,) = peer.requests("response")
         assert (answer["id"], answer["error"]["code"]) == ("q", -32603)
@@ -262,7 +248,7 @@ def test_in_the_stateless_era_the_caller_learns_that_no_thread_can_be_had() -> N
         s.expect("tools/call"),
         s.input_required({"q": (SAMPLING, PROMPT)}, "state"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+    with talk(script, mode=NEW, sampling=model) as (_, client):
         with pytest.raises(syncmcp.McpError, match="thread") as caught:
             client.call_tool("x")
         assert not isinstance(caught.value, RequestCancelled)
@@ -285,10 +271,7 @@ def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
         s.expect("tools/call"),
         s.reply(DONE),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, elicitation=handler, human_timeout=0.1) as client,
-    ):
+    with talk(script, mode=NEW, elicitation=handler, human_timeout=0.1) as (peer, client):
         assert client.call_tool.future("x").result(PATIENCE).text == "done"
         handler.obeyed()
         again = peer.requests("tools/call", 2)[1]
@@ -315,10 +298,7 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
         for name in ("a", "b", "c")
         for step in (s.request(SAMPLING, PROMPT, identifier=name), s.expect("response"))
     ]
-    with (
-        Scripted([*opening(), *questions]) as peer,
-        syncmcp.connect(peer, mode=OLD, sampling=model, human_timeout=100.0),
-    ):
+    with talk([*opening(), *questions], sampling=model, human_timeout=100.0) as (peer, _):
         assert len(peer.requests("response", 3)) == 3
     assert len(appointments) == 1
 
@@ -342,10 +322,7 @@ def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
         s.request(ELICITATION, form("second"), identifier="second"),
         s.expect("response"),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=handler, human_timeout=0.1),
-    ):
+    with talk(script, elicitation=handler, human_timeout=0.1) as (peer, _):
         answers = {each["id"]: each["result"]["action"] for each in peer.requests("response", 2)}
         assert answers == {"first": "decline", "second": "cancel"}
         assert first.is_set()
@@ -391,10 +368,7 @@ def test_a_link_that_is_withdrawn_does_not_complete_another_one_of_its_id() -> N
         return ElicitResult.accept()
 
     script = [*opening(), *TWO_LINKS, s.gate("inside"), s.withdraw("a"), s.expect("response")]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=visit)),
-    ):
+    with talk(script, elicitation=Elicitation(url=visit)) as (peer, _):
         visitors.wait_inside()
         peer.open("inside")
         assert visitors.left.wait(PATIENCE)
@@ -424,10 +398,7 @@ def test_a_link_that_is_declined_takes_the_news_from_no_other_one_of_its_id() ->
         *AFTER,
         s.expect("response"),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=visit)),
-    ):
+    with talk(script, elicitation=Elicitation(url=visit)) as (peer, _):
         assert [answer["id"] for answer in peer.requests("response", 2)] == ["a", "after"]
         visitors.gate.set()
         assert peer.requests("response", 3)[2]["id"] == "b"
@@ -449,10 +420,7 @@ def test_withdrawn_questions_take_no_place_in_line() -> None:
         s.request(SAMPLING, PROMPT, identifier=3),
         *AFTER,
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, sampling=held, max_handlers=1, max_questions=1),
-    ):
+    with talk(script, sampling=held, max_handlers=1, max_questions=1) as (peer, _):
         held.entered()
         peer.open("inside")
         assert peer.requests("response")[0]["id"] == "after"
@@ -476,15 +444,9 @@ def test_links_that_are_refused_are_not_remembered() -> None:
         s.request(ELICITATION, link("the id is in use", "refused"), identifier=1),
         *AFTER,
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer,
-            mode=OLD,
-            elicitation=Elicitation(url=held),
-            max_handlers=1,
-            max_questions=1,
-        ),
+    with talk(script, elicitation=Elicitation(url=held), max_handlers=1, max_questions=1) as (
+        peer,
+        _,
     ):
         held.entered()
         peer.open("inside")
@@ -504,7 +466,7 @@ def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
         s.gate("counted"),
         s.reply(DONE, to="call"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=model) as client:
+    with talk(script, sampling=model) as (peer, client):
         future = client.call_tool.future("x")
         assert len(peer.requests("response", 50)) == 50
         # The last one's thread may not have let go of it yet.

@@ -32,8 +32,17 @@ from tests.connection.questions.asking import (
     said,
     through,
 )
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.support.stage import Clock, Wire, every_wire, in_threads, stateful_wires, tick
+from tests.support.scripts import NEW, OLD, WIRES, opening, talk
+from tests.support.stage import (
+    Clock,
+    Wire,
+    every_wire,
+    in_threads,
+    rotated,
+    rotated_stateful,
+    rotated_ways,
+    tick,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -47,7 +56,7 @@ KNOWING = pytest.mark.parametrize(
 # -- who asks, and why -------------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-19", "M-33")
 def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
     held = Held()
@@ -65,7 +74,7 @@ def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
         assert "asking" not in repr(context)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-19")
 def test_the_call_behind_a_question_is_known_when_there_is_but_one(wire: Wire) -> None:
     held = Held()
@@ -122,10 +131,7 @@ def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> N
     ]
     held = Held()
     held.gate.set()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
-    ):
+    with talk(script, wire, sampling=held) as (peer, client):
         peer.requests("response")
         futures = [client.call_tool.future(name) for name in ("a", "b")]
         assert [future.result(PATIENCE).text for future in futures] == ["done"] * 2
@@ -209,7 +215,7 @@ def test_handlers_call_the_client_which_asks_again_at_any_depth(depth: int, wire
     assert levels == list(range(1, depth + 1))
 
 
-@every_wire
+@rotated
 @pytest.mark.pitfall("13")
 def test_more_questions_at_once_than_handlers_may_run_each_calling_back(wire: Wire) -> None:
     count, server = 16, asking_server()
@@ -263,7 +269,7 @@ def test_a_handler_that_never_returns_holds_up_nobody_else(revision: Mode) -> No
 # -- progress of an answer -----------------------------------------------------------------------
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("PRG-03", "M-22", "M-23")
 def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
     server, heard = Server("curious"), list[tuple[float, Any, Any]]()
@@ -301,7 +307,7 @@ def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
     assert (values[0], values[-1]) == (1, 3.5)
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("PRG-04", "PRG-03")
 def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -359,7 +365,7 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
         withdrawn.set()
         return reply()
 
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
+    with talk(script, sampling=answer) as (peer, client):
         assert withdrawn.wait(PATIENCE)
         client.ping()
         reports = peer.methods(2 + _MAX_REPORTS + 1)[2:-1]
@@ -381,7 +387,7 @@ def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
         context.report_progress(1)
         return reply()
 
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer):
+    with talk(script, sampling=answer) as (peer, _):
         (report,) = peer.requests("notifications/progress")
         assert report["params"] == {"progressToken": token, "progress": 1}
         assert type(report["params"]["progressToken"]) is type(token)
@@ -404,10 +410,7 @@ def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
     ]
     own = {"acme.example/k": "v"}
     held = Held(lambda: reply().model_copy(update={"meta": own}))
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held),
-    ):
+    with talk(script, wire, sampling=held) as (peer, _):
         held.entered().report_progress(5, 10, "half")
         reports = peer.requests("notifications/progress", 3)
         held.gate.set()
@@ -428,7 +431,7 @@ def test_without_a_token_nothing_is_reported(meta: Any) -> None:
         context.report_progress(1)
         return reply()
 
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer):
+    with talk(script, sampling=answer) as (peer, _):
         peer.requests("response")
         assert "notifications/progress" not in peer.methods(3)
 
@@ -447,7 +450,7 @@ def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
         context.report_progress(1, 2, "x")
         return reply()
 
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=answer) as client:
+    with talk(script, mode=NEW, sampling=answer) as (peer, client):
         client.call_tool("x")
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/call"]
 
@@ -466,10 +469,7 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
         s.expect("response"),
     ]
     held = Held()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
-    ):
+    with talk(script, wire, sampling=held) as (peer, client):
         held.entered().report_progress(5, 10, "half")
         beats = peer.requests("notifications/progress", 4)
         held.gate.set()
@@ -490,7 +490,7 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
     ("method", "answer"),
     [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)],
 )
-@every_wire
+@rotated
 @pytest.mark.requirement("M-20", "M-02")
 def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
     method: str, answer: Any, wire: Wire, caplog: pytest.LogCaptureFixture
@@ -541,8 +541,7 @@ def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
         assert left is None if limit is None else left is not None and 0 < left <= limit
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_ways
 @pytest.mark.requirement("TMO-01", "M-20")
 def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -577,8 +576,7 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
         thinker.join(PATIENCE)
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_ways
 @pytest.mark.requirement("TMO-01", "TMO-02", "M-20")
 def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -635,10 +633,7 @@ def test_the_clock_does_not_stand_still_for_a_question_of_nobody(wire: str) -> N
         s.request(SAMPLING, PROMPT),
         s.silence(),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler, close_timeout=1.0) as client,
-    ):
+    with talk(script, wire, sampling=handler, close_timeout=1.0) as (_, client):
         futures = [client.call_tool.future(name, timeout=0.5) for name in ("a", "b")]
         handler.entered()
         for future in futures:

@@ -40,7 +40,15 @@ from tests.connection.questions.asking import (
     person,
 )
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import PATIENCE, Clock, Wire, every_wire, is_gone, stateful_wires, tick
+from tests.support.stage import (
+    PATIENCE,
+    Clock,
+    Wire,
+    is_gone,
+    rotated,
+    rotated_stateful,
+    tick,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 
@@ -80,7 +88,7 @@ def leaving(*_: Any) -> NoReturn:
 # -- an answer that does not fit its form ----------------------------------------------------------
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("ELI-14", "M-06")
 def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire) -> None:
     told, server = Told(), asking_server()
@@ -298,7 +306,7 @@ def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
     assert told.errors == []
 
 
-@stateful_wires
+@rotated_stateful
 def test_the_program_is_told_of_handlers_of_its_own_requests(wire: Wire) -> None:
     told = Told()
     with wire.connect(asking_server(), on_handler_error=told) as client:

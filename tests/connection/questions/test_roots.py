@@ -26,8 +26,13 @@ from tests.connection.questions.asking import (
     model,
     said,
 )
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
-from tests.support.stage import Wire, every_wire, in_threads, stateful_wires
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
+from tests.support.stage import (
+    Wire,
+    in_threads,
+    rotated,
+    rotated_stateful,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 CHANGED = "notifications/roots/list_changed"
@@ -59,7 +64,7 @@ def test_roots_are_listed_as_file_uris_with_what_belongs_to_them(
         assert stats.violations == []
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("ROOT-01", "ROOT-03", "M-03")
 def test_a_change_is_seen_at_once_and_announced_where_it_can_be(wire: Wire, tmp_path: Path) -> None:
     server = asking_server()
@@ -77,7 +82,7 @@ def test_a_change_is_seen_at_once_and_announced_where_it_can_be(wire: Wire, tmp_
             assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= 1, PATIENCE)
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("ROOT-03", "M-03")
 def test_a_new_list_as_a_whole_is_announced_once(wire: Wire, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -98,7 +103,7 @@ def test_a_new_list_as_a_whole_is_announced_once(wire: Wire, tmp_path: Path) -> 
         assert stats.notifications[CHANGED] == told
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("ROOT-03")
 def test_a_change_from_any_thread_is_announced_after_it_was_made(
     wire: Wire, tmp_path: Path
@@ -117,10 +122,7 @@ def test_a_change_from_any_thread_is_announced_after_it_was_made(
 @pytest.mark.requirement("ROOT-03")
 def test_a_change_that_changes_nothing_is_not_announced(wire: str, tmp_path: Path) -> None:
     script = [*opening(), s.expect(CHANGED), s.expect("ping"), s.reply({})]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, roots=[tmp_path]) as client,
-    ):
+    with talk(script, wire, roots=[tmp_path]) as (peer, client):
         client.roots.add(tmp_path)
         client.roots.add(tmp_path, name="named")
         peer.requests(CHANGED)
@@ -164,7 +166,7 @@ def test_roots_shared_by_two_clients_tell_both_servers(tmp_path: Path) -> None:
 # -- a function that lists them ------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("ROOT-01")
 def test_a_function_is_asked_each_time_and_sees_who_asks(wire: Wire, tmp_path: Path) -> None:
     contexts: list[syncmcp.HandlerContext] = []
@@ -232,20 +234,11 @@ def test_a_refusal_of_the_function_is_its_own(revision: Mode) -> None:
 @pytest.mark.parametrize(
     "root",
     [
-        "https://example.org/",
-        "file://host/x",
-        "file:relative",
-        "file:///tmp/../etc",
-        "file:///tmp/%2e%2e/etc",
-        "file:///tmp%2f..%2fetc",
-        "file:///tmp/%00",
-        "file:///tmp/%zz",
-        "file:///tmp?x",
-        "/no/such/place/at/all",
-        "",
-        7,
+        "https://example.org/", "file://host/x", "file:relative", "file:///tmp/../etc",
+        "file:///tmp/%2e%2e/etc", "file:///tmp%2f..%2fetc", "file:///tmp/%00", "file:///tmp/%zz",
+        "file:///tmp?x", "/no/such/place/at/all", "", 7,
     ],
-)
+)  # fmt: skip
 @pytest.mark.requirement("ROOT-02", "ROOT-04")
 def test_what_is_no_root_is_refused_where_it_is_given(root: Any) -> None:
     with pytest.raises(UsageError):

@@ -47,9 +47,9 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.connection.questions.visiting import elsewhere
-from tests.support.scripts import NEW, WIRES, Scripted, opening
+from tests.support.scripts import NEW, WIRES, opening, talk
 from tests.support.stage import WIRES as EVERY
-from tests.support.stage import Wire, every_wire
+from tests.support.stage import Wire, rotated
 
 CALL = s.expect("tools/call")
 ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
@@ -86,11 +86,9 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
     }
     script = rounds(CALL, s.input_required(questions, "state"), CALL, s.reply(DONE))
     arguments = {"a": [1, {"b": None}], "requestState": "mine"}
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer.on(wire), mode=NEW, sampling=model, elicitation=person, roots=["/"]
-        ) as client,
+    with talk(script, wire, mode=NEW, sampling=model, elicitation=person, roots=["/"]) as (
+        peer,
+        client,
     ):
         options: dict[str, Any] = {"meta": {"acme.example/k": "v"}}
         if way == "future":
@@ -123,9 +121,9 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
 @pytest.mark.requirement("MRTR-02", "MRTR-04")
 def test_the_state_goes_back_exactly_as_it_came(state: str, wire: str) -> None:
     ask = s.input_required({"q": (SAMPLING, PROMPT)}, state)
-    with (
-        Scripted(rounds(CALL, ask, CALL, s.reply(DONE))) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=model) as client,
+    with talk(rounds(CALL, ask, CALL, s.reply(DONE)), wire, mode=NEW, sampling=model) as (
+        peer,
+        client,
     ):
         assert client.call_tool("x").text == "done"
         assert peer.requests("tools/call", 2)[1]["params"]["requestState"] == state
@@ -146,10 +144,7 @@ def test_only_the_state_and_the_answers_of_the_last_round_are_sent(wire: str) ->
         CALL,
         s.reply(DONE),
     )
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=model) as client,
-    ):
+    with talk(script, wire, mode=NEW, sampling=model) as (peer, client):
         assert client.call_tool("x").text == "done"
         sent = [message["params"] for message in peer.requests("tools/call", 5)]
     answers = [None if "inputResponses" not in p else {*p["inputResponses"]} for p in sent]
@@ -178,7 +173,7 @@ def test_answers_and_state_of_one_call_touch_no_other() -> None:
         s.reply(DONE, to="after"),
     )
     held = Held()
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=held) as client:
+    with talk(script, mode=NEW, sampling=held) as (peer, client):
         waiting = client.call_tool.future("same", {"a": 1})
         held.entered()
         client.call_tool("same", {"a": 1})
@@ -205,7 +200,7 @@ def test_answers_and_state_of_one_call_touch_no_other() -> None:
 def test_prompts_and_resources_may_ask_too(method: str, call: Any) -> None:
     final = {"resultType": "complete", "messages": [], "contents": []}
     script = rounds(s.expect(method), ASK, s.expect(method), s.reply(final))
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+    with talk(script, mode=NEW, sampling=model) as (peer, client):
         call(client)
         again = peer.requests(method, 2)[1]["params"]
     assert again["requestState"] == "state"
@@ -224,11 +219,9 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, 
         return ElicitResult.accept({"name": "Ann"})
 
     script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer.on(wire), mode=NEW, sampling=held, elicitation=fill_in, roots=["/"]
-        ) as client,
+    with talk(script, wire, mode=NEW, sampling=held, elicitation=fill_in, roots=["/"]) as (
+        peer,
+        client,
     ):
         done: list[str] = []
         caller = threading.Thread(target=lambda: done.append(through(client, way).text))
@@ -259,7 +252,7 @@ OTHERS: dict[str, Any] = {
 @pytest.mark.requirement("MRTR-07")
 def test_questions_in_the_result_of_another_method_fail_the_call(method: str) -> None:
     script = rounds(s.expect(method), ASK)
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=nobody) as client:
+    with talk(script, mode=NEW, sampling=nobody) as (peer, client):
         with pytest.raises(ProtocolError):
             OTHERS[method](client)
         assert peer.methods(2).count(method) == 1
@@ -291,10 +284,7 @@ MALFORMED: dict[str, Any] = {
 def test_a_round_that_makes_no_sense_fails_the_call_and_nobody_is_asked(case: str) -> None:
     result = {"resultType": "input_required", **MALFORMED[case]}
     script = rounds(CALL, s.reply(result), *LISTED)
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, sampling=nobody, roots=nobody) as client,
-    ):
+    with talk(script, mode=NEW, sampling=nobody, roots=nobody) as (peer, client):
         with pytest.raises(ProtocolError):
             client.call_tool("x")
         client.list_tools()
@@ -304,10 +294,7 @@ def test_a_round_that_makes_no_sense_fails_the_call_and_nobody_is_asked(case: st
 @pytest.mark.requirement("MRTR-07")
 def test_what_the_handlers_of_the_call_cannot_answer_is_not_asked() -> None:
     script = rounds(CALL, ASK, *LISTED)
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, elicitation=nobody, roots=nobody) as client,
-    ):
+    with talk(script, mode=NEW, elicitation=nobody, roots=nobody) as (peer, client):
         with pytest.raises(syncmcp.InvalidQuestion) as caught:
             client.call_tool("x")
         assert caught.value.method in ("tools/call", SAMPLING)
@@ -326,10 +313,9 @@ def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way:
         asked.append(request.message)
         return ElicitResult.accept()
 
-    with (
-        Scripted(rounds(CALL, again, CALL, s.reply(DONE))) as peer,
-        syncmcp.connect(peer, mode=NEW, elicitation=Elicitation(url=agree)) as client,
-    ):
+    with talk(
+        rounds(CALL, again, CALL, s.reply(DONE)), mode=NEW, elicitation=Elicitation(url=agree)
+    ) as (peer, client):
         assert through(client, way).text == "done"
         answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
     assert answers == {key: {"action": "accept"} for key in "pqr"}
@@ -345,10 +331,7 @@ def test_a_server_that_asks_for_ever_is_stopped(limit: int | None, way: str) -> 
     number = limit or 10
     script = rounds(*[CALL, ASK] * (number + 1), *LISTED)
     options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, name="asker", sampling=model, **options) as client,
-    ):
+    with talk(script, mode=NEW, name="asker", sampling=model, **options) as (peer, client):
         with pytest.raises(TooManyRounds) as caught:
             through(client, way)
         assert (caught.value.rounds, caught.value.server) == (number, "asker")
@@ -359,13 +342,13 @@ def test_a_server_that_asks_for_ever_is_stopped(limit: int | None, way: str) -> 
 def test_rounds_without_a_question_count_as_well() -> None:
     wait = s.input_required(None, "later")
     script = rounds(*[CALL, wait] * 3)
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, max_rounds=2) as client:
+    with talk(script, mode=NEW, max_rounds=2) as (peer, client):
         with pytest.raises(TooManyRounds):
             client.call_tool("x")
         assert len(peer.requests("tools/call", 3)) == 3
 
 
-@every_wire
+@rotated
 def test_a_server_that_only_wants_to_be_asked_again_is(wire: Any) -> None:
     server = Server("patient")
 
@@ -383,7 +366,7 @@ def test_a_server_that_only_wants_to_be_asked_again_is(wire: Any) -> None:
 def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() -> None:
     wait = s.input_required(None, "later")
     script = rounds(s.repeat([CALL, wait]))
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, max_rounds=10_000) as client:
+    with talk(script, mode=NEW, max_rounds=10000) as (_, client):
         with pytest.raises(syncmcp.RequestTimeout) as caught:
             client.call_tool("x", timeout=0.2)
         assert caught.value.kind == "total"
@@ -467,7 +450,7 @@ def test_a_future_between_two_rounds_ends_before_the_connection_is_closed(
 # -- several questions at once ---------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 def test_the_questions_of_one_round_are_answered_side_by_side(wire: Any) -> None:
     barrier = threading.Barrier(3)
 
@@ -512,10 +495,7 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(
         s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state"),
         *LISTED,
     )
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=obedient, elicitation=refuse) as client,
-    ):
+    with talk(script, wire, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
         with pytest.raises(Refused, match="no"):
             through(client, way)
         obedient.obeyed()
@@ -526,10 +506,7 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(
 def test_more_questions_than_handlers_may_run_are_all_answered() -> None:
     questions = {str(number): (SAMPLING, PROMPT) for number in range(20)}
     script = rounds(CALL, s.input_required(questions), CALL, s.reply(DONE))
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, sampling=model, max_handlers=2) as client,
-    ):
+    with talk(script, mode=NEW, sampling=model, max_handlers=2) as (peer, client):
         client.call_tool("x")
         responses = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
         assert responses.keys() == questions.keys()
@@ -554,8 +531,7 @@ def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
     with (
         caplog.at_level(logging.DEBUG),
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, sampling=handler, max_rounds=1) as client,
+        talk(script, mode=NEW, sampling=handler, max_rounds=1) as (_, client),
     ):
         assert client.call_tool("x").text == "done"
         with pytest.raises(TooManyRounds) as many:
@@ -572,7 +548,7 @@ def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 def test_handlers_of_one_call_answer_its_rounds_alone() -> None:
     script = rounds(CALL, ASK, CALL, s.reply(DONE), CALL, ASK, CALL, s.reply(DONE))
     own = Handlers(sampling=lambda *_: reply("own"))
-    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+    with talk(script, mode=NEW, sampling=model) as (peer, client):
         client.call_tool("x", handlers=own)
         client.call_tool("x")
         sent = [message["params"] for message in peer.requests("tools/call", 4)]

@@ -25,8 +25,8 @@ from tests.connection.questions.asking import (
     nobody,
     reply,
 )
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
-from tests.support.stage import Wire, every_wire, stateful_wires
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
+from tests.support.stage import Wire, every_wire, rotated, rotated_stateful
 
 BEFORE = STATEFUL[:-1]
 TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
@@ -223,10 +223,7 @@ def test_in_the_stateless_era_what_may_not_be_asked_ends_the_call_and_nothing_is
         s.expect("tools/list"),
         s.reply({"resultType": "complete", "tools": []}),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, sampling=nobody) as client,
-    ):
+    with talk(script, wire, mode=NEW, sampling=nobody) as (peer, client):
         with pytest.raises(syncmcp.InvalidQuestion) as caught:
             client.call_tool("x")
         assert caught.value.method == "tools/call"
@@ -237,7 +234,7 @@ def test_in_the_stateless_era_what_may_not_be_asked_ends_the_call_and_nothing_is
 # -- how a handler says no ---------------------------------------------------------------------
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("SAMP-06")
 def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> None:
     def refuse(request: Any, context: Any) -> CreateMessageResult:
@@ -262,7 +259,7 @@ def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> 
     [object(), {"why": [float("nan")]}, "\ud800"],
     ids=["object", "nan", "text"],
 )
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("SAMP-06", "SAMP-08")
 def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
     data: Any, wire: Wire, caplog: pytest.LogCaptureFixture
@@ -323,7 +320,7 @@ def _time_out(request: Any, context: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", [_raise, _exit, _stop, _pass_on, _time_out])
-@every_wire
+@rotated
 @pytest.mark.requirement("SAMP-08")
 def test_what_goes_wrong_in_a_handler_is_logged_and_hidden_from_the_server(
     handler: Any, wire: Wire, caplog: pytest.LogCaptureFixture

@@ -32,8 +32,13 @@ from tests.connection.questions.asking import (
     through,
     visitor,
 )
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.support.stage import Wire, every_wire, stateful_wires
+from tests.support.scripts import NEW, OLD, WIRES, opening, talk
+from tests.support.stage import (
+    Wire,
+    rotated,
+    rotated_stateful,
+    rotated_stateful_ways,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 COMPLETE = "notifications/elicitation/complete"
@@ -74,19 +79,10 @@ def test_the_handler_gets_the_whole_url_untouched(url: str, revision: Mode) -> N
 
 
 UNSAFE = [
-    "javascript:alert(1)",
-    "data:text/html,x",
-    "file:///etc/passwd",
-    "ftp://example.org/",
-    "vbscript:x",
-    "http://example.org/",
-    "https://user:pw@example.org/",
-    "https://example.org/\nx",
-    "https:///nowhere",
-    "//example.org/",
-    "example.org",
-    "",
-]
+    "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "ftp://example.org/",
+    "vbscript:x", "http://example.org/", "https://user:pw@example.org/", "https://example.org/\nx",
+    "https:///nowhere", "//example.org/", "example.org", "",
+]  # fmt: skip
 
 
 @BOTH
@@ -122,7 +118,7 @@ def site() -> Iterator[tuple[str, list[str]]]:
         thread.join(PATIENCE)
 
 
-@every_wire
+@rotated
 @pytest.mark.parametrize("result", ["accept", "decline", "cancel"])
 @pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
 def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
@@ -191,7 +187,7 @@ class Waiting(Held):
         return ElicitResult.accept()
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
 def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
     odd = ' "\u00e9"/../1 '
@@ -252,10 +248,7 @@ def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(
         outcomes.append(context.wait_completed(PATIENCE if not outcomes else 0.0))
         return ElicitResult.accept()
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
         assert peer.requests("response")[0]["id"] == "p"
         seen.set()
         assert [answer["id"] for answer in peer.requests("response", 3)] == ["p", "q", "again"]
@@ -277,10 +270,7 @@ def test_a_completion_before_its_question_is_passed_over_and_after_its_end_is_ke
         s.expect("response"),
     ]
     handler = Waiting(timeout=0.0)
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
         answers = peer.requests("response", 2)
     assert [answer["result"] for answer in answers] == [{"action": "accept"}] * 2
     # The first was completed after its consent, so that the second was before it came.
@@ -314,10 +304,7 @@ def test_waiting_for_a_completion_ends_when_the_question_is_withdrawn() -> None:
         ended.set()
         return result
 
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=wait)),
-    ):
+    with talk(script, elicitation=Elicitation(url=wait)) as (peer, _):
         handler.entered()
         peer.open("inside")
         assert ended.wait(PATIENCE)
@@ -352,10 +339,7 @@ def test_two_questions_with_one_id_are_both_told() -> None:
         s.expect("response"),
     ]
     handler = Waiting()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
         handler.entered()
         handler.entered()
         peer.open("inside")
@@ -374,10 +358,7 @@ def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> Non
         s.expect("response"),
     ]
     handler = Waiting()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
-    ):
+    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
         handler.entered()
         handler.entered()
         peer.open("inside")
@@ -415,8 +396,7 @@ def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, l
     return server, calls
 
 
-@stateful_wires
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_stateful_ways
 @pytest.mark.requirement("ELI-18", "M-07")
 def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     way: str, wire: Wire
@@ -463,10 +443,7 @@ def test_the_call_is_made_again_with_a_new_id_and_the_same_parameters(wire: str)
         s.reply(RESULT),
     ]
     handler = Waiting()
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)) as client,
-    ):
+    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, client):
         future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
         handler.entered()
         peer.open("asked")
@@ -478,7 +455,7 @@ def test_the_call_is_made_again_with_a_new_id_and_the_same_parameters(wire: str)
     assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 @pytest.mark.requirement("ELI-18", "ELI-10")
 def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire) -> None:
@@ -492,7 +469,7 @@ def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire
     assert len(calls) == 1
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.parametrize("given", [None, person], ids=["nobody", "forms"])
 @pytest.mark.requirement("ELI-18")
 def test_without_anybody_to_go_there_the_error_is_the_callers(given: Any, wire: Wire) -> None:
@@ -516,8 +493,7 @@ UNREADABLE: dict[str, Any] = {
 def test_an_error_without_readable_links_is_the_callers(case: str) -> None:
     script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", UNREADABLE[case])]
     with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        talk(script, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(UrlElicitationRequired),
     ):
         client.call_tool("x")
@@ -535,8 +511,7 @@ def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers
     data = {"elicitations": [{**link(), **changed}]}
     script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        talk(script, wire, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(syncmcp.InvalidQuestion, match=why) as caught,
     ):
         through(client, way)
@@ -551,8 +526,7 @@ def test_in_the_stateless_era_it_is_an_error_like_any_other(wire: str) -> None:
     error = s.error(-32042, "visit", {"elicitations": [link()]})
     script = [*opening(NEW), s.expect("tools/call"), error]
     with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=nobody)) as client,
+        talk(script, wire, mode=NEW, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(UrlElicitationRequired),
     ):
         client.call_tool("x")
@@ -563,12 +537,7 @@ def test_if_no_completion_ever_comes_the_call_is_made_again_when_the_time_is_ove
     error = s.error(-32042, "visit", {"elicitations": [link()]})
     script = [*opening(), s.expect("tools/call"), error, s.expect("tools/call"), s.reply(RESULT)]
     for _ in range(10):
-        with (
-            Scripted(script) as peer,
-            syncmcp.connect(
-                peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
-            ) as client,
-        ):
+        with talk(script, elicitation=Elicitation(url=visitor), human_timeout=0.05) as (_, client):
             assert client.call_tool("x").text == "done"
 
 
@@ -583,11 +552,9 @@ def test_a_server_that_sends_people_there_for_ever_is_stopped() -> None:
         )
     ]
 
-    with (
-        Scripted([*opening(), *steps]) as peer,
-        syncmcp.connect(
-            peer, mode=OLD, elicitation=Elicitation(url=prompt_visitor), max_rounds=3
-        ) as client,
+    with talk([*opening(), *steps], elicitation=Elicitation(url=prompt_visitor), max_rounds=3) as (
+        peer,
+        client,
     ):
         with pytest.raises(syncmcp.TooManyRounds) as caught:
             client.call_tool("x")
@@ -618,8 +585,7 @@ class Sent:
         return prompt_visitor(request, context)
 
 
-@stateful_wires
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_stateful_ways
 @pytest.mark.requirement("ELI-18", "M-07", "M-20")
 def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
     server, ids, sent = Server("greedy"), list[str](), Sent()
@@ -637,8 +603,7 @@ def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wir
     assert len(ids) == 2
 
 
-@stateful_wires
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_stateful_ways
 @pytest.mark.requirement("ELI-18", "M-07")
 def test_a_server_may_need_one_visit_after_another(way: str, wire: Wire) -> None:
     server, sent, calls = Server("thorough"), Sent(), list[Any]()
@@ -661,18 +626,14 @@ def test_where_nobody_says_that_it_is_done_the_second_error_ends_the_call() -> N
     error = s.error(-32042, "visit", {"elicitations": [link()]})
     script = [*opening(), *[s.expect("tools/call"), error] * 2]
     with (
-        Scripted(script) as peer,
-        syncmcp.connect(
-            peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
-        ) as client,
+        talk(script, elicitation=Elicitation(url=visitor), human_timeout=0.05) as (_, client),
         pytest.raises(UrlElicitationRequired) as caught,
     ):
         client.call_tool("x", timeout=PATIENCE)
     assert caught.value.data == {"elicitations": [link()]}
 
 
-@stateful_wires
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_stateful_ways
 @pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
 def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -717,10 +678,7 @@ def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(
         s.expect("tools/call"),
         s.reply(DONE),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=sent)) as client,
-    ):
+    with talk(script, wire, mode=NEW, elicitation=Elicitation(url=sent)) as (peer, client):
         assert through(client, way).text == "done"
         last = peer.requests("tools/call", 3)[2]["params"]
     assert sent.urls == [URL["url"]]

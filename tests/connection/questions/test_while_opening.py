@@ -14,7 +14,7 @@ from syncmcp._connection.questions import InboundRequest
 from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PATIENCE, PROMPT, SAMPLING, model, nobody
-from tests.support.scripts import NEW, OLD, WIRES, Scripted
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, talk
 from tests.support.stage import in_threads
 
 OPENED: dict[str, Any] = {
@@ -54,7 +54,7 @@ def test_a_question_that_comes_before_the_answer_to_initialize_is_answered(wire:
         s.expect("notifications/initialized"),
         s.expect("response"),
     ]
-    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD, sampling=model):
+    with talk(script, wire, sampling=model) as (peer, _):
         (answer,) = peer.requests("response")
         assert (answer["id"], answer["result"]["model"]) == ("early", "double")
 
@@ -105,10 +105,7 @@ def test_so_many_questions_may_wait_for_the_client_to_open_as_for_a_handler() ->
         s.expect("response"),
         s.expect("response"),
     ]
-    with (
-        Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, sampling=model, max_questions=2),
-    ):
+    with talk(script, sampling=model, max_questions=2) as (peer, _):
         first, *others = peer.requests("response", 3)
         assert (first["id"], first["error"]["code"]) == ("2", -32603)
         assert {other["id"] for other in others} == {"0", "1"}
