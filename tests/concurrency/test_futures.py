@@ -357,23 +357,6 @@ def test_futures_made_while_the_client_closes_all_end(wire: Wire) -> None:
             close_under(client)
 
 
-def test_a_result_held_up_by_a_callback_comes_out_after_the_close() -> None:
-    stage = Stage()
-    inside, gate = threading.Event(), threading.Event()
-
-    def block(*_: object) -> None:
-        inside.set()
-        assert gate.wait(PATIENCE)
-
-    with MEMORY.connect(stage.server) as client:
-        future = client.call_tool.future("count", {"steps": 1}, on_progress=block)
-        assert inside.wait(PATIENCE)
-        client.close()
-        gate.set()
-        concurrent.futures.wait([future], PATIENCE)
-        assert future.done()
-
-
 def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> None:
     stage = Stage()
     inside, gate = threading.Event(), threading.Event()
@@ -446,25 +429,3 @@ def test_an_error_of_the_callers_in_a_later_request_ends_the_future_and_nothing_
         future = client.list_tools.future(meta=_Fragile())
         assert isinstance(future.exception(PATIENCE), ZeroDivisionError)
         assert len(client.list_tools().tools) == 3
-
-
-@pytest.mark.requirement("M-01")
-def test_done_callbacks_that_block_hold_up_neither_other_callbacks_nor_calls() -> None:
-    stage = Stage()
-    release = threading.Event()
-    blocked = threading.Semaphore(0)
-
-    def block(_: object) -> None:
-        blocked.release()
-        release.wait(30)
-
-    with syncmcp.connect(stage.server, max_in_flight=1) as client:
-        for key in map(str, range(20)):
-            stage.let_go(key)
-            client.call_tool.future("hold", {"key": key}).add_done_callback(block)
-        for _ in range(20):
-            assert blocked.acquire(timeout=10)
-        heard: list[float] = []
-        client.call_tool("count", {"steps": 3}, on_progress=lambda done, *_: heard.append(done))
-        assert heard == [1, 2, 3]
-        release.set()

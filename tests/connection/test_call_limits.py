@@ -12,11 +12,10 @@ import pytest
 import syncmcp
 from syncmcp.testing import ToolContext
 from tests.support.moved_time import MovedTime
-from tests.support.stage import PATIENCE, Stage, Wire, every_wire, rotated_ways
+from tests.support.shops import known
+from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, every_wire, rotated, rotated_ways
 
 LIMIT = 600.0
-
-both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
 
 def calling(client: syncmcp.Client, way: str, name: str, **options: Any) -> Callable[[], Any]:
@@ -26,21 +25,50 @@ def calling(client: syncmcp.Client, way: str, name: str, **options: Any) -> Call
     return lambda: client.call_tool.future(name, {}, **options).exception()
 
 
+def told_once(stage: Stage, wire: Wire) -> None:
+    """The server has heard once that a call is over, and the next one is answered."""
+    assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+    assert len(stage.stats.cancels) == (1 if wire.announces else 0)
+
+
 @every_wire
-@both_ways
-@pytest.mark.requirement("TMO-01", "M-01")
-@pytest.mark.pitfall("4")
-def test_a_call_ends_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("TMO-01", "TMO-02", "CAN-01", "M-01")
+@pytest.mark.pitfall("4", "14")
+def test_a_call_ends_at_its_limit_and_the_server_is_told_once(
+    wire: Wire, way: str, moved: MovedTime
+) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:
         call = calling(client, way, "hold", timeout=LIMIT)
         error = moved.ending(LIMIT, call, partial(stage.inside, ""))
+        told_once(stage, wire)
+        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+        told_once(stage, wire)
     assert isinstance(error, syncmcp.RequestTimeout)
+    assert isinstance(error, TimeoutError)
     assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
+    assert error.method == "tools/call"
+    assert error.server
 
 
-@rotated_ways
+@rotated
 @pytest.mark.requirement("TMO-01")
+def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire, moved: MovedTime) -> None:
+    stage = Stage()
+    with wire.connect(stage.server, timeout=LIMIT) as client:
+        error = moved.ending(LIMIT, calling(client, "blocking", "hold"), partial(stage.inside, ""))
+        assert isinstance(error, syncmcp.RequestTimeout)
+        unlimited = client.call_tool.future("hold", {"key": "b"}, timeout=None)
+        stage.inside("b")
+        moved.advance(10 * LIMIT)
+        stage.let_go("b")
+        assert unlimited.result(PATIENCE).text == "b"
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("TMO-01", "TMO-02")
 @pytest.mark.pitfall("4", "20")
 def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
     stage = Stage()
@@ -53,23 +81,44 @@ def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime
         return "late"
 
     heard = threading.Event()
+    options: dict[str, Any] = {"timeout": None, "idle_timeout": LIMIT}
     with wire.connect(stage.server) as client:
-        call = calling(
-            client,
-            way,
-            "begin",
-            timeout=None,
-            idle_timeout=LIMIT,
-            on_progress=lambda *_: heard.set(),
-        )
+        call = calling(client, way, "begin", on_progress=lambda *_: heard.set(), **options)
         error = moved.ending(LIMIT, call, lambda: heard.wait(PATIENCE))
+        told_once(stage, wire)
     assert isinstance(error, syncmcp.RequestTimeout)
     assert (error.kind, error.seconds) == ("idle", LIMIT)
 
 
 @rotated_ways
+@pytest.mark.requirement("TMO-03", "PRG-01")
+@pytest.mark.pitfall("4", "20")
+def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit(
+    wire: Wire, way: str, moved: MovedTime
+) -> None:
+    stage, silence = Stage(), LIMIT / 2
+    with wire.connect(stage.server) as client:
+        call = calling(client, way, "hold", timeout=LIMIT, idle_timeout=silence)
+
+        def report_in_time() -> None:
+            (context,) = stage.inside("")
+            assert "progressToken" in context.meta
+            for _ in range(3):
+                context.report_progress(1)
+                known(lambda: client.dump().facts["calls"][0]["silent"] == 0)
+                moved.advance(silence - 100)
+
+        error = moved.ending(LIMIT, call, report_in_time, passed=3 * (silence - 100))
+        told_once(stage, wire)
+    assert isinstance(error, syncmcp.RequestTimeout)
+    assert (error.kind, error.seconds) == ("total", LIMIT)
+
+
+@rotated_ways
 @pytest.mark.requirement("TMO-01")
-def test_a_call_in_line_ends_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:
+def test_a_call_in_line_ends_at_its_limit_and_was_not_sent(
+    wire: Wire, way: str, moved: MovedTime
+) -> None:
     stage = Stage()
     with wire.connect(stage.server, max_in_flight=1, timeout=None, idle_timeout=None) as client:
         first = client.call_tool.future("hold", {"key": "first"})
@@ -78,5 +127,26 @@ def test_a_call_in_line_ends_at_its_limit(wire: Wire, way: str, moved: MovedTime
         error = moved.ending(LIMIT, call, partial(moved.waits_for, LIMIT))
         stage.gate.set()
         assert first.result(PATIENCE).text == "first"
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
     assert isinstance(error, syncmcp.RequestTimeout)
     assert error.delivery == "not_sent"
+    with stage.stats as stats:
+        assert (stats.requests["tools/call"], stats.cancels) == (2, [])
+
+
+@pytest.mark.requirement("TMO-01")
+def test_the_limit_of_a_list_is_for_all_its_pages(moved: MovedTime) -> None:
+    stage, pages = Stage(), 0
+
+    def page(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        nonlocal pages
+        pages += 1
+        moved.advance(100.0)
+        return {"tools": [], "nextCursor": str(pages)}
+
+    stage.server.on_request("tools/list", page)
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            client.list_tools(timeout=LIMIT)
+        assert caught.value.seconds == LIMIT
+    assert pages == 6

@@ -332,25 +332,6 @@ def test_a_callback_may_close_the_client() -> None:
         assert isinstance(future.exception(PATIENCE), syncmcp.ClosedError)
 
 
-def test_a_coroutine_function_is_refused_where_it_is_given() -> None:
-    stage = Stage()
-
-    async def listen(*_: object) -> None:
-        """Never awaited by anybody."""
-
-    with MEMORY.connect(stage.server) as client:
-        with pytest.raises(syncmcp.UsageError):
-            client.call_tool("echo", {"text": "x"}, on_progress=listen)
-        with pytest.raises(syncmcp.UsageError):
-            syncmcp.Client(stage.server, on_log=listen)
-        with pytest.raises(syncmcp.UsageError):
-            client.on_notification("notifications/x", listen)
-    with pytest.raises(syncmcp.UsageError):
-        syncmcp.CancelToken().on_cancel(listen)  # type: ignore[arg-type]
-    with pytest.raises(syncmcp.UsageError):
-        syncmcp.Roots().on_change(listen)
-
-
 @rotated_stateful
 @pytest.mark.pitfall("30")
 def test_notifications_between_calls_come_in_order(wire: Wire) -> None:

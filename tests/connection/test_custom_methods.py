@@ -16,7 +16,7 @@ from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening, talk
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, opening, talk
 
 
 class Stock(BaseModel):
@@ -188,85 +188,6 @@ def test_a_handler_refuses_with_an_error_of_its_own() -> None:
         assert asked(client, door=7) == {"error": [418, "not my door", {"door": 7}]}
 
 
-@pytest.mark.requirement("RPC-08")
-def test_what_goes_wrong_in_a_handler_is_logged_here_and_hidden_from_the_server(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def fail(params: dict[str, Any], context: HandlerContext) -> Any:
-        if params["odd"]:
-            return "no object"
-        raise RuntimeError("the password is swordfish")
-
-    client = Client(warehouse(), mode=OLD)
-    client.on_request("acme/question", fail)
-    with client, caplog.at_level(logging.ERROR, "syncmcp"):
-        for odd in (False, True):
-            code, message, data = asked(client, odd=odd)["error"]
-            assert code == -32603
-            assert "swordfish" not in message
-            assert data is None
-    assert "swordfish" in caplog.text
-    assert "acme/question" in caplog.text
-
-
-@pytest.mark.requirement("M-31")
-def test_a_server_withdraws_its_request_and_the_handler_is_told() -> None:
-    told = threading.Event()
-    reason: list[str | None] = []
-
-    def wait(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
-        context.cancel.wait(CEILING)
-        reason.append(context.cancel.reason)
-        told.set()
-        return {"too": "late"}
-
-    script = [
-        *opening(),
-        s.request("acme/question", identifier="q-1"),
-        s.notify("notifications/cancelled", {"requestId": "q-1", "reason": "changed my mind"}),
-        s.gate("told"),
-        s.request("ping", identifier="after"),
-        s.expect("response"),
-    ]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD)
-        client.on_request("acme/question", wait)
-        with client:
-            assert told.wait(CEILING)
-            peer.open("told")
-            answers = peer.requests("response")
-        assert reason == ["changed my mind"]
-        assert [answer["id"] for answer in answers] == ["after"]  # the late one is not sent
-
-
-@pytest.mark.requirement("M-31")
-def test_the_end_of_the_connection_cancels_what_a_handler_is_doing() -> None:
-    inside = threading.Event()
-    told = threading.Event()
-
-    def wait(params: dict[str, Any], context: HandlerContext) -> None:
-        inside.set()
-        if context.cancel.wait(CEILING):
-            told.set()
-
-    with Scripted([*opening(), s.request("acme/question")]) as peer:
-        client = Client(peer, mode=OLD)
-        client.on_request("acme/question", wait)
-        with client:
-            assert inside.wait(CEILING)
-        assert told.wait(CEILING)
-
-
-def test_a_handler_may_call_the_client_back() -> None:
-    client = Client(warehouse(), mode=OLD)
-    client.on_request(
-        "acme/question",
-        lambda params, context: context.client.request("acme/count", {"item": "lamp"}),
-    )
-    with client:
-        assert asked(client)["result"]["pieces"] == 3
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
 def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode) -> None:
@@ -312,27 +233,3 @@ def test_what_the_library_answers_itself_is_no_custom_method(method: str) -> Non
     client = Client(warehouse())
     with pytest.raises(UsageError, match=method):
         client.on_request(method, lambda params, context: None)
-
-
-def test_coroutine_functions_are_refused_where_they_are_given() -> None:
-    async def later(*_: Any) -> None: ...
-
-    class Later:
-        async def __call__(self, *_: Any) -> None: ...
-
-    client = Client(warehouse())
-    function: Any
-    for function in (later, Later()):
-        with pytest.raises(UsageError, match="coroutine"):
-            client.on_request("acme/x", function)
-        with pytest.raises(UsageError, match="coroutine"):
-            client.on_notification("acme/x", function)
-        for option in ("on_log", "on_progress", "on_notification", "on_handler_error"):
-            options: dict[str, Any] = {option: function}
-            with pytest.raises(UsageError, match=option):
-                Client(warehouse(), **options)
-    with client, pytest.raises(UsageError, match="on_progress"):
-        client.call_tool("ask", on_progress=later)
-    nothing: Any = "no function"
-    with pytest.raises(UsageError, match="not callable"):
-        client.on_request("acme/x", nothing)

@@ -58,39 +58,6 @@ def at_most(seconds: float) -> Iterator[None]:
     assert time.monotonic() - begun < seconds
 
 
-@rotated_ways
-@pytest.mark.requirement("TMO-01", "TMO-02", "CAN-01", "M-01")
-@pytest.mark.pitfall("4", "14")
-def test_a_call_that_is_not_answered_ends_by_its_limit_and_the_server_is_told_once(
-    wire: Wire, way: str
-) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        with at_most(CEILING):
-            error = call(client, way, "hold", {"key": "a"}, timeout=LIMIT)
-        assert isinstance(error, syncmcp.RequestTimeout)
-        assert isinstance(error, TimeoutError)
-        assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
-        assert error.method == "tools/call"
-        assert error.server
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
-        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
-        with stage.stats as stats:
-            assert len(stats.cancels) == (1 if wire.announces else 0)
-            assert stats.cancelled == 1
-
-
-@rotated
-@pytest.mark.requirement("TMO-01")
-def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server, timeout=LIMIT) as client:
-        with at_most(CEILING), pytest.raises(syncmcp.RequestTimeout):
-            client.call_tool("hold", {"key": "a"})
-        stage.let_go("b")
-        assert client.call_tool("hold", {"key": "b"}, timeout=None).text == "b"
-
-
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Is released each time the library looks whether a call is out of time."""
@@ -123,54 +90,6 @@ def test_silence_before_the_first_sign_of_life_is_not_idleness(
             lambda: call(client, way, "hold", {"key": "a"}, idle_timeout=0.02), watch
         )
         assert result.text == "a"
-
-
-@rotated_ways
-@pytest.mark.requirement("TMO-01", "TMO-02")
-@pytest.mark.pitfall("4", "20")
-def test_silence_after_a_sign_of_life_ends_the_call(wire: Wire, way: str) -> None:
-    stage = Stage()
-
-    @stage.server.tool()
-    def begin(context: ToolContext) -> str:
-        """Report once, then say nothing."""
-        context.report_progress(1)
-        context.cancelled.wait(PATIENCE)
-        return "late"
-
-    with wire.connect(stage.server) as client:
-        with at_most(CEILING):
-            error = call(client, way, "begin", {}, idle_timeout=LIMIT)
-        assert isinstance(error, syncmcp.RequestTimeout)
-        assert (error.kind, error.seconds) == ("idle", LIMIT)
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
-
-
-@rotated_ways
-@pytest.mark.requirement("TMO-03", "PRG-01")
-@pytest.mark.pitfall("4", "20")
-def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit(
-    wire: Wire, way: str
-) -> None:
-    stage = Stage()
-    steps: list[int] = []
-
-    @stage.server.tool()
-    def work(context: ToolContext) -> str:
-        """Report progress for ever."""
-        assert "progressToken" in context.meta
-        while not context.cancelled.wait(0.03):
-            steps.append(len(steps))
-            context.report_progress(len(steps))
-        return "late"
-
-    with wire.connect(stage.server) as client:
-        with at_most(CEILING):
-            error = call(client, way, "work", {}, timeout=1.6, idle_timeout=1.0)
-        assert isinstance(error, syncmcp.RequestTimeout)
-        assert (error.kind, error.seconds) == ("total", 1.6)
-        assert steps
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
 
 
 @both_ways
@@ -331,21 +250,6 @@ def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_on
             assert small.delivery == "not_sent"
 
 
-@pytest.mark.requirement("TMO-01")
-def test_the_limit_of_a_list_is_for_all_its_pages() -> None:
-    stage = Stage()
-
-    def page(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        context.cancelled.wait(0.02)
-        return {"tools": [], "nextCursor": str(int(params.get("cursor", "0")) + 1)}
-
-    stage.server.on_request("tools/list", page)
-    with Wire("memory", STATEFUL).connect(stage.server) as client:
-        with at_most(CEILING), pytest.raises(syncmcp.RequestTimeout) as caught:
-            client.list_tools(timeout=LIMIT)
-        assert caught.value.seconds == LIMIT
-
-
 @pytest.mark.pitfall("21")
 def test_a_server_that_never_answers_the_farewell_does_not_hold_close() -> None:
     opened = {
@@ -439,25 +343,6 @@ def test_arguments_that_json_cannot_express_are_refused_and_leave_nothing_open(
 
 
 # -- standing in line
-
-
-@rotated_ways
-@pytest.mark.requirement("TMO-01")
-def test_a_call_in_line_ends_by_its_limit_and_was_not_sent(wire: Wire, way: str) -> None:
-    stage = Stage()
-    with wire.connect(stage.server, max_in_flight=1) as client:
-        first = client.call_tool.future("hold", {"key": "first"})
-        stage.inside("first")
-        with at_most(CEILING):
-            error = call(client, way, "echo", {"text": "x"}, timeout=LIMIT)
-        assert isinstance(error, syncmcp.RequestTimeout)
-        assert error.delivery == "not_sent"
-        stage.gate.set()
-        assert first.result(PATIENCE).text == "first"
-        assert client.call_tool("echo", {"text": "y"}).text == "y"
-    with stage.stats as stats:
-        assert stats.requests["tools/call"] == 2
-        assert stats.cancels == []
 
 
 @rotated

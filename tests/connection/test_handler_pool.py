@@ -5,7 +5,6 @@ See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -258,30 +257,6 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         pool = client._core.pools.handlers
         until(lambda: pool._threads == len(pool._idle))
-
-
-@rotated
-def test_sys_exit_in_a_handler_ends_the_answer_and_nothing_else(
-    wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        if heard(request) == "leave":
-            sys.exit("for a secret reason")
-        return said("here")
-
-    with wire.connect(curious(), sampling=answer, max_handlers=1) as client:
-        for _ in range(3):
-            if wire.revision == STATEFUL:
-                told = client.call_tool("ask", {"text": "leave"}).text or ""
-                assert told.startswith(str(INTERNAL_ERROR))
-                assert "secret" not in told
-            else:
-                with pytest.raises(Refused) as caught:
-                    client.call_tool("ask", {"text": "leave"})
-                assert caught.value.code == INTERNAL_ERROR
-                assert isinstance(caught.value.__cause__, SystemExit)
-            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
-    assert "for a secret reason" in caplog.text
 
 
 @rotated_stateful

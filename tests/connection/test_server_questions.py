@@ -208,45 +208,6 @@ def test_the_client_itself_sends_no_batches(wire: str) -> None:
 
 # -- frames that are no messages -----------------------------------------------------------------
 
-BROKEN: dict[str, Any] = {
-    "a number": 7,
-    "a string": "hello",
-    "null": None,
-    "an empty batch": [],
-    "a batch of nothing": [None, 7, "x", []],
-    "an empty object": {},
-    "an id alone": {"jsonrpc": "2.0", "id": 77},
-    "an id that is a list": {"jsonrpc": "2.0", "id": [1], "result": {}},
-    "an id that is true": {"jsonrpc": "2.0", "id": True, "result": {}},
-    "an id that is a float": {"jsonrpc": "2.0", "id": 2.5, "result": {}},
-    "a result for nobody": {"jsonrpc": "2.0", "id": 4711, "result": {}},
-    "a huge id": {"jsonrpc": "2.0", "id": "9" * 5000, "result": {}},
-    "a result without an id": {"jsonrpc": "2.0", "result": {}},
-    "an error without an id": {"jsonrpc": "2.0", "error": {"code": -32700, "message": "what?"}},
-    "an error with a null id": {
-        "jsonrpc": "2.0",
-        "id": None,
-        "error": {"code": -32700, "message": "what?"},
-    },
-    "a request with a null id": {"jsonrpc": "2.0", "id": None, "method": "acme/what"},
-    "a method that is a number": {"jsonrpc": "2.0", "id": 77, "method": 7},
-    "params that are a list": {"jsonrpc": "2.0", "method": "acme/what", "params": [1]},
-}
-
-
-@WIRES
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.requirement("RPC-10")
-@pytest.mark.pitfall("12")
-def test_a_broken_frame_disturbs_nobody(broken: str, wire: str) -> None:
-    script = [*opening(), s.expect("ping"), s.message(BROKEN[broken]), s.reply({}), *PING]
-    with Scripted(script) as peer:
-        with syncmcp.connect(peer.on(wire), mode=OLD) as client:
-            client.ping()
-            client.ping()
-        assert peer.gone()
-        assert "response" not in peer.methods(4)
-
 
 @pytest.mark.requirement("RPC-10")
 def test_an_error_that_names_no_request_is_shown_in_the_log(
@@ -289,16 +250,6 @@ def test_a_malformed_answer_to_a_request_fails_that_request(answer: object) -> N
         client.ping()
 
 
-def test_an_id_that_comes_back_as_text_is_still_ours() -> None:
-    script = [
-        *opening(),
-        s.expect("ping"),
-        s.message({"jsonrpc": "2.0", "id": "2", "result": {}}),
-    ]
-    with talk(script) as (_, client):
-        client.ping()
-
-
 def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
     gate = threading.Event()
     script = [
@@ -324,27 +275,6 @@ def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
             peer.open("go")
             client.ping()
         assert [answer["id"] for answer in peer.requests("response", 2)] == [6, 5]
-
-
-def test_more_questions_than_may_wait_are_refused() -> None:
-    held = Held(dict)
-    numbered = [s.request("acme/question", identifier=number) for number in range(12)]
-    script = [*opening(), numbered[0], s.gate("inside"), *numbered[1:]]
-    script += [s.expect("response")] * 12
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1, max_questions=4)
-        client.on_request("acme/question", held)
-        with client:
-            # One is being answered, four wait for it to end, and there is no room for the rest.
-            held.entered()
-            peer.open("inside")
-            refused = peer.requests("response", 7)
-            assert [answer["id"] for answer in refused] == list(range(5, 12))
-            assert {answer["error"]["code"] for answer in refused} == {-32603}
-            held.gate.set()
-            answered = peer.requests("response", 12)[7:]
-            assert [answer["id"] for answer in answered] == list(range(5))
-            assert all(answer["result"] == {} for answer in answered)
 
 
 def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:

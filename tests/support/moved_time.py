@@ -69,20 +69,28 @@ class MovedTime:
         self._now += seconds
         tick()
 
-    def ending(self, limit: float, job: Callable[[], object], waits: Callable[[], object]) -> Any:
+    def ending(
+        self,
+        limit: float,
+        job: Callable[[], object],
+        waits: Callable[[], object],
+        *,
+        passed: float = 0.0,
+    ) -> Any:
         """Run `job`, which has to end when `limit` seconds have passed, and not before.
 
         Args:
             limit: Seconds from the beginning of the job.
             job: Runs on a thread of its own. A future in it is waited for without a limit.
             waits: Returns once the job waits, so that its limit has begun.
+            passed: By how much `waits` moves the clock, in seconds.
 
         Returns:
             What the job returned or raised.
         """
         ended = self.start(job)
         waits()
-        self.advance(limit - _BEFORE)
+        self.advance(limit - passed - _BEFORE)
         with pytest.raises(Empty):
             ended.get(timeout=2 * _LOOK)
         self.advance(_BEFORE)

@@ -88,21 +88,6 @@ def test_a_late_answer_is_dropped(revision: Mode, wire: str) -> None:
         )
 
 
-@pytest.mark.requirement("CAN-06")
-def test_a_handler_that_first_looks_when_the_question_is_withdrawn_finds_its_token_cancelled() -> (
-    None
-):
-    held = Held()
-    script = [*opening(), ASK, s.gate("inside"), s.withdraw("q", "changed my mind"), *AFTER]
-    with talk(script, sampling=held) as (peer, _):
-        context = held.entered()
-        peer.open("inside")
-        assert peer.requests("response")[0]["id"] == "after"
-        assert context.cancel.wait(PATIENCE)
-        assert context.cancel.reason == "changed my mind"
-        held.leave()
-
-
 @pytest.mark.parametrize(
     "params",
     [

@@ -19,7 +19,6 @@ from syncmcp import (
     Mode,
     NotSupported,
     SubscriptionLost,
-    UsageError,
 )
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
@@ -429,14 +428,6 @@ def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
         assert told.result(PATIENCE)
         assert agreeing.outcomes() == [True]
         assert logged.first.result(PATIENCE) == "a mistake of the program's"
-
-
-def test_a_callback_is_no_coroutine_function() -> None:
-    async def callback(done: bool) -> None: ...
-
-    context = HandlerContext(None, None, ELICITATION)
-    with pytest.raises(UsageError, match="on_completed"):
-        context.on_completed(callback)
 
 
 # -- the end of a wait -----------------------------------------------------------------------------

@@ -251,19 +251,14 @@ GOOD: dict[str, Any] = {
     "yes": False,
 }
 CANARY = "swordfish"
+# What fits a field is in `tests/handlers/test_forms.py`.
 UNFIT: dict[str, dict[str, Any]] = {
     "a required field is missing": {"age": 20},
-    "too short": {"name": "x"},
     "too long": {"name": f"{CANARY} {CANARY}"},
     "no address": {**GOOD, "mail": CANARY},
-    "too small": {**GOOD, "age": 17},
     "not whole": {**GOOD, "age": 18.5},
-    "a truth for a number": {**GOOD, "age": True},
-    "too large": {**GOOD, "half": 0.6},
     "no number": {**GOOD, "half": float("nan")},
-    "a text for a truth": {**GOOD, "yes": CANARY},
     "no option": {**GOOD, "one": CANARY},
-    "no such option": {**GOOD, "many": [CANARY]},
     "too many": {**GOOD, "many": ["a", "a"]},
     "a field that was not asked for": {**GOOD, "password": CANARY},
 }
@@ -321,18 +316,10 @@ def test_content_that_fits_arrives_as_it_was_given(revision: Mode) -> None:
 
 # -- schemas outside the subset --------------------------------------------------------------------
 
+# The rules of forms themselves are in `tests/handlers/test_forms.py`.
 OUTSIDE: dict[str, Any] = {
-    "nested": form({"a": {"type": "object", "properties": {}}}),
-    "a list of numbers": form({"a": {"type": "array", "items": {"type": "number"}}}),
-    "no type": form({"a": {}}),
-    "an odd type": form({"a": {"type": "null"}}),
-    "two types": form({"a": {"type": ["string", "number"]}}),
-    "a reference": form({"a": {"$ref": "#/$defs/x"}}),
+    "nested": form({"address": {"type": "object", "properties": {}}}),
     "no object": {"message": "Please", "requestedSchema": {"type": "array"}},
-    "properties that are none": {
-        "message": "Please",
-        "requestedSchema": {"type": "object", "properties": [1]},
-    },
     "no schema": {"message": "Please"},
     "a schema that is none": {"message": "Please", "requestedSchema": "x"},
     "no message": {"requestedSchema": SCHEMA},
@@ -349,12 +336,4 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(
     with syncmcp.connect(asking_server(), mode=revision, elicitation=handlers) as client:
         code, text = fault(client, ELICITATION, OUTSIDE[case])
         assert code == -32602
-        assert text
-
-
-@BOTH
-@pytest.mark.requirement("M-06")
-def test_the_refusal_of_a_nested_schema_names_the_field(revision: Mode) -> None:
-    params = form({"address": {"type": "object", "properties": {}}})
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=nobody) as client:
-        assert "address" in fault(client, ELICITATION, params)[1]
+        assert ("address" if case == "nested" else "") in text

@@ -36,7 +36,6 @@ from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.stage import (
     Clock,
     Wire,
-    every_wire,
     in_threads,
     rotated,
     rotated_stateful,
@@ -190,31 +189,6 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
 # -- calls back ----------------------------------------------------------------------------------
 
 
-@every_wire
-@pytest.mark.parametrize("depth", [1, 5])
-@pytest.mark.pitfall("13")
-def test_handlers_call_the_client_which_asks_again_at_any_depth(depth: int, wire: Wire) -> None:
-    levels: list[int] = []
-
-    def answer(request: Any, context: HandlerContext) -> Any:
-        level = int(request.messages[0].text)
-        levels.append(level)
-        context.client.list_tools()
-        if level < depth:
-            inner = ask(context.client, level + 1)
-            return reply(f"{level}{inner}")
-        return reply(str(level))
-
-    def ask(client: syncmcp.Client, level: int) -> str:
-        message = {"role": "user", "content": {"type": "text", "text": str(level)}}
-        answer = asked(client, SAMPLING, {**PROMPT, "messages": [message]})
-        return str(answer["result"]["content"]["text"])
-
-    with wire.connect(asking_server(), sampling=answer, max_handlers=1) as client:
-        assert ask(client, 1) == "12345"[:depth]
-    assert levels == list(range(1, depth + 1))
-
-
 @rotated
 @pytest.mark.pitfall("13")
 def test_more_questions_at_once_than_handlers_may_run_each_calling_back(wire: Wire) -> None:
@@ -250,20 +224,6 @@ def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
     ) as client:
         assert asked(client, ELICITATION, FORM)["result"]["content"]["name"] == "x"
         assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
-
-
-@BOTH
-@pytest.mark.pitfall("13")
-def test_a_handler_that_never_returns_holds_up_nobody_else(revision: Mode) -> None:
-    held = Held()
-    with syncmcp.connect(asking_server(), mode=revision, sampling=held, max_handlers=2) as client:
-        stuck = client.call_tool.future("ask", ASK)
-        held.entered()
-        assert said(client, "echo", {"text": "7"}) == 7
-        client.set_sampling(lambda *_: reply("other"))
-        assert asked(client, SAMPLING, PROMPT)["result"]["content"]["text"] == "other"
-        stuck.cancel()
-        held.gate.set()
 
 
 # -- progress of an answer -----------------------------------------------------------------------
@@ -372,26 +332,29 @@ def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
         assert reports == ["notifications/progress"] * _MAX_REPORTS
 
 
-@pytest.mark.parametrize("token", [0, "", "t", -1])
+@pytest.mark.parametrize(
+    ("meta", "token"),
+    [
+        *[({"progressToken": token}, token) for token in (0, "", "t", -1)],
+        *[(meta, None) for meta in ({}, {"progressToken": None}, {"progressToken": True}, None)],
+    ],
+)
 @pytest.mark.requirement("PRG-03")
-def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
-    params = {**PROMPT, "_meta": {"progressToken": token}}
-    script = [
-        *opening(),
-        s.request(SAMPLING, params),
-        s.expect("notifications/progress"),
-        s.expect("response"),
-    ]
+def test_what_is_reported_has_the_token_of_the_question_and_without_one_nothing_is(
+    meta: Any, token: Any
+) -> None:
+    script = [*opening(), s.request(SAMPLING, {**PROMPT, "_meta": meta})]
+    script += [s.expect("response")] if token is None else [s.expect("notifications/progress"), s.expect("response")]
 
     def answer(request: Any, context: HandlerContext) -> Any:
         context.report_progress(1)
         return reply()
 
     with talk(script, sampling=answer) as (peer, _):
-        (report,) = peer.requests("notifications/progress")
-        assert report["params"] == {"progressToken": token, "progress": 1}
-        assert type(report["params"]["progressToken"]) is type(token)
-        assert peer.methods(4)[2:] == ["notifications/progress", "response"]
+        peer.requests("response")
+        reports = [each.message["params"] for each in peer.transcript.received[2:-1]]
+    assert reports == ([] if token is None else [{"progressToken": token, "progress": 1}])
+    assert all(type(report["progressToken"]) is type(token) for report in reports)
 
 
 @WIRES
@@ -420,20 +383,6 @@ def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
     # That of the program, and those that say that somebody is still thinking.
     assert {report["params"].get("message") for report in reports} > {"half"}
     assert answer["result"]["_meta"] == {**task, **own}
-
-
-@pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}, None])
-@pytest.mark.requirement("PRG-03")
-def test_without_a_token_nothing_is_reported(meta: Any) -> None:
-    script = [*opening(), s.request(SAMPLING, {**PROMPT, "_meta": meta}), s.expect("response")]
-
-    def answer(request: Any, context: HandlerContext) -> Any:
-        context.report_progress(1)
-        return reply()
-
-    with talk(script, sampling=answer) as (peer, _):
-        peer.requests("response")
-        assert "notifications/progress" not in peer.methods(3)
 
 
 def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
@@ -603,23 +552,6 @@ def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_serve
         assert (caught.value.kind, caught.value.seconds) == ("total", 100.0)
         assert caught.value.delivery == "unknown"
         assert len(slow.contexts) == 3
-
-
-@BOTH
-@pytest.mark.requirement("TMO-01", "M-20")
-def test_a_short_limit_is_for_the_server_and_not_for_the_person(revision: Mode) -> None:
-    held = Held()
-
-    def think() -> None:
-        context = held.entered()
-        assert not context.cancel.wait(1.5)
-        held.gate.set()
-
-    with syncmcp.connect(asking_server(), mode=revision, sampling=held) as client:
-        thinker = threading.Thread(target=think)
-        thinker.start()
-        assert "double" in client.call_tool("ask", ASK, timeout=1.0).text
-        thinker.join(PATIENCE)
 
 
 @WIRES

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, Elicitation, Handlers, Sampling, UsageError
+from syncmcp import (
+    CancelToken,
+    Client,
+    Elicitation,
+    HandlerContext,
+    Handlers,
+    Roots,
+    Sampling,
+    UsageError,
+)
 from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     ELICITATION,
@@ -60,51 +69,56 @@ class Methods:
     async def sample(self, *_: Any) -> Any: ...
 
 
-COROUTINES: list[Any] = [later, Later(), Methods().sample, functools.partial(later, 1)]
+COROUTINES: list[Any] = [later, Later(), Methods().sample, partial(later, 1)]
 
 
 @pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
-@pytest.mark.parametrize("kind", ["sampling", "elicitation", "roots"])
 @pytest.mark.requirement("M-08")
-def test_a_coroutine_function_is_refused_where_it_is_given(kind: str, function: Any) -> None:
-    options: Any = {kind: function}
-    with pytest.raises(UsageError, match="coroutine"):
-        Client(asking_server(), **options)
-    with pytest.raises(UsageError, match="coroutine"):
-        Handlers(**options)
-
-
-@pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
-def test_so_it_is_in_every_other_place(function: Any) -> None:
-    client = Client(asking_server())
-    for attempt in (
-        lambda: Sampling(function),
-        lambda: Elicitation(form=function),
-        lambda: Elicitation(url=function),
-        lambda: Elicitation(person, function),
-        lambda: client.set_sampling(function),
-        lambda: client.set_elicitation(function),
-        lambda: client.on_request("acme/x", function),
-    ):
-        with pytest.raises(UsageError, match="coroutine"):
-            attempt()
-
-
-def test_a_user_interface_of_coroutines_is_refused() -> None:
-    with pytest.raises(UsageError, match="coroutine"):
-        Client(asking_server(), elicitation=LaterUI())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="coroutine"):
-        Handlers(elicitation=LaterUI())  # type: ignore[arg-type]
+def test_a_coroutine_function_is_refused_where_it_is_given(function: Any) -> None:
+    with syncmcp.connect(asking_server()) as client:
+        echo = partial(client.call_tool, "echo", {"text": "x"})
+        attempts: list[Callable[[], object]] = [
+            *[
+                partial(make, **{kind: value})
+                for make in (partial(Client, asking_server()), Handlers)
+                for kind, value in (
+                    ("sampling", function), ("elicitation", function), ("roots", function),
+                    ("elicitation", LaterUI()),
+                )
+            ],
+            *[
+                partial(Client, asking_server(), **{option: function})
+                for option in ("on_log", "on_progress", "on_notification", "on_handler_error")
+            ],
+            lambda: Sampling(function),
+            lambda: Elicitation(form=function),
+            lambda: Elicitation(url=function),
+            lambda: Elicitation(person, function),
+            lambda: client.set_sampling(function),
+            lambda: client.set_elicitation(function),
+            lambda: client.on_request("acme/x", function),
+            lambda: client.on_notification("acme/x", function),
+            lambda: echo(on_progress=function),
+            lambda: CancelToken().on_cancel(function),
+            lambda: Roots().on_change(function),
+            lambda: HandlerContext(None, None, ELICITATION).on_completed(function),
+        ]  # fmt: skip
+        for attempt in attempts:
+            with pytest.raises(UsageError, match="coroutine"):
+                attempt()
 
 
 @pytest.mark.parametrize("value", [7, "x", object()])
-@pytest.mark.parametrize("kind", ["sampling", "elicitation"])
-def test_what_cannot_be_called_is_refused(kind: str, value: Any) -> None:
-    options: Any = {kind: value}
-    with pytest.raises(UsageError):
-        Client(asking_server(), **options)
-    with pytest.raises(UsageError):
-        Handlers(**options)
+def test_what_cannot_be_called_is_refused(value: Any) -> None:
+    client = Client(asking_server())
+    options: Any
+    for options in ({"sampling": value}, {"elicitation": value}):
+        with pytest.raises(UsageError):
+            Client(asking_server(), **options)
+        with pytest.raises(UsageError):
+            Handlers(**options)
+    with pytest.raises(UsageError, match="not callable"):
+        client.on_request("acme/x", value)
 
 
 def test_handlers_of_a_call_are_a_handlers_object() -> None:
