@@ -263,9 +263,7 @@ def test_a_tenth_of_a_second_is_one(job: Callable[[], None]) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
-    "wire",
-    [Wire("memory", STATEFUL), Wire("stdio", STATELESS), Wire("http", STATEFUL)],
-    ids=str,
+    "wire", [Wire("memory", STATEFUL), Wire("stdio", STATELESS), Wire("http", STATEFUL)], ids=str
 )
 @pytest.mark.requirement("TMO-01")
 def test_a_call_takes_no_longer_than_its_limit(wire: Wire, way: str) -> None:

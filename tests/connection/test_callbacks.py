@@ -50,9 +50,7 @@ def test_progress_comes_in_order_and_before_the_result(wire: Wire) -> None:
 @rotated
 @pytest.mark.requirement("M-23")
 @pytest.mark.pitfall("30")
-def test_a_thousand_reports_come_in_order_and_before_the_result(
-    wire: Wire,
-) -> None:
+def test_a_thousand_reports_come_in_order_and_before_the_result(wire: Wire) -> None:
     stage = Stage()
     heard: list[float] = []
     with wire.connect(stage.server) as client, nervous():

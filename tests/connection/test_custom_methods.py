@@ -217,9 +217,7 @@ def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode
 
 
 @pytest.mark.requirement("M-31")
-def test_the_stateless_era_has_no_requests_from_servers(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_stateless_era_has_no_requests_from_servers(caplog: pytest.LogCaptureFixture) -> None:
     client = Client(warehouse(), mode=NEW)
     client.on_request("acme/question", lambda params, context: None)
     with caplog.at_level(logging.WARNING, "syncmcp"), client:

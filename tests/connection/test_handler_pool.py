@@ -85,9 +85,7 @@ def asked(client: syncmcp.Client, text: str) -> syncmcp.RequestFuture[CallToolRe
 
 @pytest.mark.pitfall("13")
 @rotated
-def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
-    wire: Wire,
-) -> None:
+def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(wire: Wire) -> None:
     both_are_here = threading.Barrier(2)
     # Guards the counters.
     lock = threading.Lock()
@@ -132,9 +130,7 @@ def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind
 
 @pytest.mark.pitfall("13")
 @rotated
-def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
-    wire: Wire,
-) -> None:
+def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(wire: Wire) -> None:
     server = curious()
     held, freed, called = threading.Semaphore(0), threading.Event(), threading.Event()
 

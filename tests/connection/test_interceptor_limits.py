@@ -24,16 +24,7 @@ from tests.support.intercepting import (
     rotated_asks,
     throws,
 )
-from tests.support.stage import (
-    PATIENCE,
-    STATEFUL,
-    Clock,
-    Stage,
-    Wire,
-    in_threads,
-    rotated,
-    tick,
-)
+from tests.support.stage import PATIENCE, STATEFUL, Clock, Stage, Wire, in_threads, rotated, tick
 
 # -- what is held up ---------------------------------------------------------------------------
 

@@ -11,15 +11,7 @@ import syncmcp
 from syncmcp import HandlerContext, InterceptorFailed, Message
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import ElicitResult
-from tests.support.intercepting import (
-    Ask,
-    Does,
-    Gate,
-    Seen,
-    call_of,
-    rotated_asks,
-    throws,
-)
+from tests.support.intercepting import Ask, Does, Gate, Seen, call_of, rotated_asks, throws
 from tests.support.stage import (
     PATIENCE,
     STATELESS,

@@ -282,10 +282,7 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
 @rotated_asks
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [
-        (syncmcp.Denied("not today"), syncmcp.Denied),
-        (ValueError("a slip"), InterceptorFailed),
-    ],
+    [(syncmcp.Denied("not today"), syncmcp.Denied), (ValueError("a slip"), InterceptorFailed)],
 )
 def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
     wire: Wire, ask: Ask, error: Exception, kind: type[syncmcp.McpError]
@@ -378,9 +375,7 @@ def test_an_answer_is_no_error_and_no_list_unless_it_is_raised() -> None:
 @both_ways
 def test_params_that_json_cannot_express_are_the_callers_mistake(ask: Ask) -> None:
     twist: list[Any] = [object()]
-    chain = [
-        on_call("outgoing", lambda m: m.with_params({"x": twist.pop()}) if twist else None),
-    ]
+    chain = [on_call("outgoing", lambda m: m.with_params({"x": twist.pop()}) if twist else None)]
     with MEMORY.connect(Stage().server, interceptors=chain) as client:
         with pytest.raises(syncmcp.UsageError, match="cannot be sent as JSON"):
             ask(client, "x")

@@ -215,10 +215,7 @@ def test_an_error_that_names_no_request_is_shown_in_the_log(
 ) -> None:
     error = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "cannot parse that"}}
     script = [*opening(), s.message(error), *PING]
-    with (
-        caplog.at_level(logging.WARNING, "syncmcp"),
-        talk(script) as (_, client),
-    ):
+    with caplog.at_level(logging.WARNING, "syncmcp"), talk(script) as (_, client):
         client.ping()
     assert "cannot parse that" in caplog.text
 

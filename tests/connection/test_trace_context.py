@@ -18,13 +18,7 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
-from tests.support.stage import (
-    PATIENCE,
-    STATELESS,
-    Wire,
-    rotated,
-    rotated_stateful,
-)
+from tests.support.stage import PATIENCE, STATELESS, Wire, rotated, rotated_stateful
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331

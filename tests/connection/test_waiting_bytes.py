@@ -59,10 +59,7 @@ def test_what_waits_for_the_callbacks_of_all_calls_is_bounded_by_its_size(
             context.report_progress(step, message=LONG)
         return "chatted"
 
-    with (
-        caplog.at_level(logging.WARNING, "syncmcp"),
-        MEMORY.connect(stage.server) as client,
-    ):
+    with caplog.at_level(logging.WARNING, "syncmcp"), MEMORY.connect(stage.server) as client:
         calls = [client.call_tool.future("chat", on_progress=slow) for _ in range(3)]
         for call in calls:
             # What the iterator was given last has passed the callback's queue, too.

@@ -193,10 +193,7 @@ def test_a_percent_encoded_host_is_refused(host: str) -> None:
         Link.read(f"https://{host}/")
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["[fe80::1%eth0]", "[fe80::1%25eth0]", "[::1%25lo]"],
-)
+@pytest.mark.parametrize("host", ["[fe80::1%eth0]", "[fe80::1%25eth0]", "[::1%25lo]"])
 def test_an_address_with_a_zone_is_refused(host: str) -> None:
     with pytest.raises(UnsafeLink, match="network interface"):
         Link.read(f"http://{host}/")

@@ -499,10 +499,7 @@ def answer_with_credentials(request: Request) -> None:
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("place", ["option", "session", "environment", "sign-in"])
 def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
-    place: str,
-    scheme: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    place: str, scheme: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.delenv("NO_PROXY", raising=False)

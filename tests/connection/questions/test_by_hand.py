@@ -213,11 +213,7 @@ def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> Non
     tools: dict[str, Any] = {"sampling": {"tools": {}}}
     with syncmcp.connect(names_server(), mode=NEW, roots=["/"]) as client:
         everything = json.loads(client.begin_tool("capabilities").text)  # type: ignore[union-attr]
-        assert everything == {
-            "sampling": {},
-            "elicitation": {"form": {}, "url": {}},
-            "roots": {},
-        }
+        assert everything == {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
         one = client.begin_tool("capabilities", can=("form",))
         assert json.loads(one.text) == forms  # type: ignore[union-attr]
         other = client.begin_tool("capabilities", can=("sampling", "sampling_tools"))
@@ -291,16 +287,11 @@ def test_json_that_is_no_pending_call_is_refused(data: Any) -> None:
 
 
 @pytest.mark.requirement("MRTR-04")
-def test_neither_a_pending_call_nor_a_log_shows_the_state(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_neither_a_pending_call_nor_a_log_shows_the_state(caplog: pytest.LogCaptureFixture) -> None:
     call = s.expect("tools/call")
     ask = s.input_required({"q": (ELICITATION, FORM)}, CANARY)
     script = [*opening(NEW), call, ask, call, s.error(-32603, "no")]
-    with (
-        caplog.at_level(logging.DEBUG),
-        talk(script, mode=NEW) as (_, client),
-    ):
+    with caplog.at_level(logging.DEBUG), talk(script, mode=NEW) as (_, client):
         pending = client.begin_tool("x")
         assert isinstance(pending, InputRequired)
         with pytest.raises(UsageError) as odd:

@@ -200,11 +200,7 @@ DEFAULTS: dict[str, Any] = {
     },
     "named": {"type": "string", "enum": ["a"], "enumNames": ["A"], "default": "a"},
     "many": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["a"]},
-    "several": {
-        "type": "array",
-        "items": {"anyOf": [{"const": "a", "title": "A"}]},
-        "default": [],
-    },
+    "several": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}, "default": []},
 }
 
 

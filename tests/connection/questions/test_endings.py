@@ -58,9 +58,7 @@ def alive() -> list[InboundRequest]:
 
 @WIRES
 @pytest.mark.requirement("M-02")
-def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one(
-    wire: str,
-) -> None:
+def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one(wire: str) -> None:
     held = Held()
     script = [
         *opening(),
@@ -231,10 +229,7 @@ def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = [*opening(), ASK, s.expect("response")]
-    with (
-        caplog.at_level(logging.WARNING, "syncmcp"),
-        talk(script, sampling=model) as (peer, _),
-    ):
+    with caplog.at_level(logging.WARNING, "syncmcp"), talk(script, sampling=model) as (peer, _):
         (answer,) = peer.requests("response")
         assert (answer["id"], answer["error"]["code"]) == ("q", -32603)
         assert "thread" not in answer["error"]["message"]

@@ -344,7 +344,11 @@ def test_what_is_reported_has_the_token_of_the_question_and_without_one_nothing_
     meta: Any, token: Any
 ) -> None:
     script = [*opening(), s.request(SAMPLING, {**PROMPT, "_meta": meta})]
-    script += [s.expect("response")] if token is None else [s.expect("notifications/progress"), s.expect("response")]
+    script += (
+        [s.expect("response")]
+        if token is None
+        else [s.expect("notifications/progress"), s.expect("response")]
+    )
 
     def answer(request: Any, context: HandlerContext) -> Any:
         context.report_progress(1)
@@ -436,8 +440,7 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
 
 
 @pytest.mark.parametrize(
-    ("method", "answer"),
-    [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)],
+    ("method", "answer"), [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)]
 )
 @rotated
 @pytest.mark.requirement("M-20", "M-02")

@@ -40,15 +40,7 @@ from tests.connection.questions.asking import (
     person,
 )
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import (
-    PATIENCE,
-    Clock,
-    Wire,
-    is_gone,
-    rotated,
-    rotated_stateful,
-    tick,
-)
+from tests.support.stage import PATIENCE, Clock, Wire, is_gone, rotated, rotated_stateful, tick
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 
@@ -429,11 +421,7 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
 
     told = Told()
     with syncmcp.connect(
-        server,
-        mode=NEW,
-        elicitation=unfit,
-        on_handler_error=told,
-        extensions={tasks.EXTENSION: {}},
+        server, mode=NEW, elicitation=unfit, on_handler_error=told, extensions={tasks.EXTENSION: {}}
     ) as client:
         task = client.start_task("sign")
         with pytest.raises(InvalidAnswer):

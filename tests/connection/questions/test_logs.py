@@ -68,10 +68,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "is allowed": {"sampling": lambda *_: saying(TEXT), "approval": AllowAll()},
     "is denied": {"sampling": lambda *_: saying(TEXT), "approval": DenyAll()},
     "is judged by nobody": {"sampling": lambda *_: saying(TEXT), "approval": Approval()},
-    "is edited": {
-        "sampling": lambda *_: saying(TEXT),
-        "approval": Approval(reviewer=Impatient()),
-    },
+    "is edited": {"sampling": lambda *_: saying(TEXT), "approval": Approval(reviewer=Impatient())},
     "is slow": {"sampling": dawdle, "human_timeout": 0.05},
 }
 

@@ -9,15 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Handlers
-from syncmcp.approval import (
-    AllowAll,
-    Approval,
-    AuditRecord,
-    Decision,
-    Question,
-    RateLimit,
-    Verdict,
-)
+from syncmcp.approval import AllowAll, Approval, AuditRecord, Decision, Question, RateLimit, Verdict
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

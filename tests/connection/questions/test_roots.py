@@ -26,12 +26,7 @@ from tests.connection.questions.asking import (
     said,
 )
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
-from tests.support.stage import (
-    Wire,
-    in_threads,
-    rotated,
-    rotated_stateful,
-)
+from tests.support.stage import Wire, in_threads, rotated, rotated_stateful
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 CHANGED = "notifications/roots/list_changed"

@@ -255,9 +255,7 @@ def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> 
 
 
 @pytest.mark.parametrize(
-    "data",
-    [object(), {"why": [float("nan")]}, "\ud800"],
-    ids=["object", "nan", "text"],
+    "data", [object(), {"why": [float("nan")]}, "\ud800"], ids=["object", "nan", "text"]
 )
 @rotated_stateful
 @pytest.mark.requirement("SAMP-06", "SAMP-08")

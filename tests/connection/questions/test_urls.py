@@ -33,12 +33,7 @@ from tests.connection.questions.asking import (
     visitor,
 )
 from tests.support.scripts import NEW, OLD, WIRES, opening, talk
-from tests.support.stage import (
-    Wire,
-    rotated,
-    rotated_stateful,
-    rotated_stateful_ways,
-)
+from tests.support.stage import Wire, rotated, rotated_stateful, rotated_stateful_ways
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 COMPLETE = "notifications/elicitation/complete"
