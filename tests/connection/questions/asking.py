@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext
+from syncmcp import HandlerContext, Mode
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import (
     CreateMessageRequestParams,
@@ -93,6 +93,11 @@ def asking_server() -> Server:
         return text
 
     return server
+
+
+def asker(revision: Mode, **options: Any) -> syncmcp.Client:
+    """An open client of a server that asks."""
+    return syncmcp.connect(asking_server(), mode=revision, **options)
 
 
 def said(client: syncmcp.Client, tool: str, arguments: Any = None, **options: Any) -> Any:

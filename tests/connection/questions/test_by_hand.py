@@ -23,7 +23,7 @@ from tests.connection.questions.asking import (
     PROMPT,
     ROOTS,
     SAMPLING,
-    asking_server,
+    asker,
     nobody,
     person,
     reply,
@@ -232,7 +232,7 @@ def test_no_handler_is_asked_for_a_call_by_hand() -> None:
 
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_until_2025_handlers_answer_and_the_result_comes_at_once(revision: Any) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, sampling=lambda *_: reply()) as client:
+    with asker(revision, sampling=lambda *_: reply()) as client:
         result = client.begin_tool("ask", {"method": SAMPLING, "params": PROMPT})
         assert isinstance(result, CallToolResult)
         assert "double" in result.text

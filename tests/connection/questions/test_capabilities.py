@@ -15,6 +15,7 @@ from tests.connection.questions.asking import (
     ROOTS,
     SAMPLING,
     asked,
+    asker,
     asking_server,
     demanded,
     every_revision,
@@ -85,7 +86,7 @@ def as_of(revision: str, declared: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
 def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revision: Mode) -> None:
     options, declared = DECLARED[kind]
-    with syncmcp.connect(asking_server(), mode=revision, **options) as client:
+    with asker(revision, **options) as client:
         assert said(client, "capabilities") == as_of(revision, declared)
 
 
@@ -102,9 +103,7 @@ def test_every_wire_carries_the_same_declaration(wire: Wire) -> None:
 def test_a_tool_can_test_what_the_client_offers_before_it_uses_it(revision: Mode) -> None:
     features = ["sampling", "sampling.tools", "elicitation.form", "elicitation.url", "roots"]
     sampling = Sampling(model, tools=True)
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=sampling, elicitation=person
-    ) as client:
+    with asker(revision, sampling=sampling, elicitation=person) as client:
         newer, forms = revision in MODES, revision not in STATEFUL[:2]
         assert said(client, "can", {"features": features}) == [True, newer, forms, False, False]
 
@@ -125,7 +124,7 @@ def test_in_the_stateless_era_each_request_declares_it_again(kind: str) -> None:
 
 
 def test_handlers_of_one_call_are_declared_by_its_requests_alone() -> None:
-    with syncmcp.connect(asking_server(), mode=NEW, roots=[]) as client:
+    with asker(NEW, roots=[]) as client:
         handlers = Handlers(sampling=model, elicitation=Elicitation(url=visitor))
         both: dict[str, Any] = {"roots": {}, "sampling": {}, "elicitation": {"url": {}}}
         assert said(client, "capabilities", handlers=handlers) == both
@@ -151,7 +150,7 @@ def test_handlers_of_one_call_cannot_offer_what_the_handshake_did_not(revision: 
 def test_what_the_handshake_did_not_offer_cannot_be_offered_later(
     name: str, revision: Mode
 ) -> None:
-    with syncmcp.connect(asking_server(), mode=revision) as client:
+    with asker(revision) as client:
         if name == "roots":
             with pytest.raises(UsageError, match="handshake"):
                 client.roots.add("/")
@@ -166,7 +165,7 @@ def test_what_the_handshake_did_not_offer_cannot_be_offered_later(
 
 @pytest.mark.requirement("M-08")
 def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time() -> None:
-    with syncmcp.connect(asking_server(), mode=NEW) as client:
+    with asker(NEW) as client:
         assert said(client, "capabilities") == {}
         client.set_sampling(model)
         client.set_elicitation(person)
@@ -191,7 +190,7 @@ def test_a_handler_set_between_two_openings_is_in_the_next_handshake() -> None:
 
 
 def test_a_handler_may_be_replaced_and_removed_while_a_session_lasts() -> None:
-    with syncmcp.connect(asking_server(), mode=OLD, sampling=model) as client:
+    with asker(OLD, sampling=model) as client:
         client.set_sampling(Sampling(model))
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
         with pytest.raises(UsageError, match="sampling tools"):

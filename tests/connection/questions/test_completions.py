@@ -30,6 +30,7 @@ from tests.connection.questions.asking import (
     PATIENCE,
     URL,
     asked,
+    asker,
     asking_server,
     through,
 )
@@ -313,9 +314,7 @@ def test_an_id_of_the_error_that_was_completed_before_is_not_waited_for_again() 
 @pytest.mark.requirement("ELI-17")
 def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mode) -> None:
     agreeing = Agreeing(timeout=0.0)
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=agreeing.elicitation
-    ) as client:
+    with asker(revision, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
     assert agreeing.contexts[0].resumes_call == (revision == NEW)
 
@@ -362,9 +361,7 @@ def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision
         context.on_completed(hear(0))
         return ElicitResult.accept({"name": "Ada"})
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, name="forms", elicitation=fill_in
-    ) as client:
+    with asker(revision, name="forms", elicitation=fill_in) as client:
         asked(client, ELICITATION, FORM)
         outcome, thread = told[0].result(PATIENCE)
         contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
@@ -636,7 +633,7 @@ def test_without_consent_there_is_nothing_to_wait_for(action: Any) -> None:
         context.on_completed(told.set_result)
         return ElicitResult(action=action)
 
-    with syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler)) as client:
+    with asker(OLD, elicitation=Elicitation(url=handler)) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": action}}
         assert not waits[0].result(PATIENCE)
         assert not told.result(PATIENCE)
@@ -645,7 +642,7 @@ def test_without_consent_there_is_nothing_to_wait_for(action: Any) -> None:
 @pytest.mark.requirement("ELI-17", "M-07")
 def test_a_person_who_gives_up_after_the_consent_ends_the_wait() -> None:
     agreeing = Agreeing()
-    with syncmcp.connect(asking_server(), mode=OLD, elicitation=agreeing.elicitation) as client:
+    with asker(OLD, elicitation=agreeing.elicitation) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
         agreeing.asked().cancel.cancel("no more")
         assert agreeing.outcomes() == [False]
@@ -661,7 +658,7 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
         context.on_completed(told.set_result)
         return ElicitResult.accept()
 
-    client = syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler))
+    client = asker(OLD, elicitation=Elicitation(url=handler))
     assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
     assert not told.done()
     gone = is_gone(client)

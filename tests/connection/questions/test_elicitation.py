@@ -18,6 +18,7 @@ from tests.connection.questions.asking import (
     SCHEMA,
     URL,
     asked,
+    asker,
     asking_server,
     demanded,
     fault,
@@ -66,7 +67,7 @@ def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
 def test_without_a_mode_not_even_a_url_makes_a_request_one_to_visit_it(revision: Mode) -> None:
     params = {name: value for name, value in URL.items() if name != "mode"}
     both = Elicitation(nobody, nobody)
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=both) as client:
+    with asker(revision, elicitation=both) as client:
         code, _ = fault(client, ELICITATION, {**params, "elicitationId": "e-1"})
         assert code == -32602
 
@@ -84,7 +85,7 @@ def test_without_a_mode_not_even_a_url_makes_a_request_one_to_visit_it(revision:
 )
 @pytest.mark.requirement("ELI-04", "ELI-02")
 def test_a_mode_that_was_not_declared_is_invalid_params(given: Any, params: Any) -> None:
-    with syncmcp.connect(asking_server(), mode=OLD, elicitation=given) as client:
+    with asker(OLD, elicitation=given) as client:
         assert demanded(client, ELICITATION, params)["error"][0] == -32602
 
 
@@ -109,13 +110,13 @@ def test_in_the_stateless_era_another_mode_ends_the_call_and_nothing_is_sent(par
 def test_a_revision_without_elicitation_has_none_whatever_there_is_a_handler_for(
     revision: Mode,
 ) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=nobody) as client:
+    with asker(revision, elicitation=nobody) as client:
         assert demanded(client, ELICITATION, FORM)["error"][0] == -32601
 
 
 def test_a_revision_without_links_refuses_one() -> None:
     both = Elicitation(nobody, nobody)
-    with syncmcp.connect(asking_server(), mode="2025-06-18", elicitation=both) as client:
+    with asker("2025-06-18", elicitation=both) as client:
         assert demanded(client, ELICITATION, URL)["error"][0] == -32602
 
 
@@ -137,9 +138,7 @@ def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> Non
 @WITH_FORMS
 @pytest.mark.requirement("M-06")
 def test_the_no_of_a_policy_is_a_decline(revision: Mode) -> None:
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=nobody, approval=DenyAll()
-    ) as client:
+    with asker(revision, elicitation=nobody, approval=DenyAll()) as client:
         assert asked(client, ELICITATION, form({})) == {"result": {"action": "decline"}}
 
 
@@ -160,9 +159,7 @@ class Editor:
 @pytest.mark.requirement("ELI-07")
 def test_what_a_program_answers_is_read_over_and_changed_before_it_is_sent(revision: Mode) -> None:
     editor = Editor()
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=person, approval=Approval(reviewer=editor)
-    ) as client:
+    with asker(revision, elicitation=person, approval=Approval(reviewer=editor)) as client:
         answer = asked(client, ELICITATION, question(ELICITATION, revision))["result"]
     assert [seen.content for seen in editor.seen] == [{"name": "Ann", "loud": True}]
     assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
@@ -220,7 +217,7 @@ def test_what_an_accepted_answer_leaves_out_gets_the_default_of_its_field(wire: 
 def test_what_was_answered_wins_over_the_default_and_the_rest_stays_out(revision: Mode) -> None:
     fields = {"a": {"type": "string", "default": "x"}, "b": {"type": "integer"}}
     answer = ElicitResult.accept({"a": ""})
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=lambda *_: answer) as client:
+    with asker(revision, elicitation=lambda *_: answer) as client:
         assert asked(client, ELICITATION, form(fields))["result"]["content"] == {"a": ""}
     assert answer.content == {"a": ""}
 
@@ -306,7 +303,7 @@ def test_in_the_stateless_era_a_bad_answer_is_followed_by_no_retry() -> None:
 @BOTH
 def test_content_that_fits_arrives_as_it_was_given(revision: Mode) -> None:
     answer = ElicitResult.accept({**GOOD, "one": "b", "many": ["a"]})
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=lambda *_: answer) as client:
+    with asker(revision, elicitation=lambda *_: answer) as client:
         assert asked(client, ELICITATION, STRICT)["result"]["content"] == answer.content
 
 
@@ -329,7 +326,7 @@ def test_a_schema_outside_the_subset_is_refused_and_nobody_is_asked(
     case: str, revision: Mode
 ) -> None:
     handlers = Elicitation(nobody, visitor)
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=handlers) as client:
+    with asker(revision, elicitation=handlers) as client:
         code, text = fault(client, ELICITATION, OUTSIDE[case])
         assert code == -32602
         assert ("address" if case == "nested" else "") in text

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import syncmcp
 from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
 from syncmcp._connection.server_requests import _MAX_REPORTS, _REPORT_WINDOW
 from syncmcp.testing import Server, ToolContext
@@ -27,6 +26,7 @@ from tests.connection.questions.asking import (
     Obedient,
     Slow,
     asked,
+    asker,
     asking_server,
     reply,
     said,
@@ -219,9 +219,7 @@ def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
     def roots(context: HandlerContext) -> list[str]:
         return ["/" * len(context.client.call_tool("echo", {"text": "x"}).text)]
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=form, roots=roots, max_handlers=1
-    ) as client:
+    with asker(revision, elicitation=form, roots=roots, max_handlers=1) as client:
         assert asked(client, ELICITATION, FORM)["result"]["content"]["name"] == "x"
         assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
 
@@ -485,9 +483,7 @@ def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
     for limit in (None, 100.0):
         held = Held()
         held.gate.set()
-        with syncmcp.connect(
-            asking_server(), mode=revision, sampling=held, human_timeout=limit
-        ) as client:
+        with asker(revision, sampling=held, human_timeout=limit) as client:
             asked(client, SAMPLING, PROMPT)
         left = held.contexts[0].time_left()
         assert left is None if limit is None else left is not None and 0 < left <= limit

@@ -33,6 +33,7 @@ from tests.connection.questions.asking import (
     Held,
     Obedient,
     asked,
+    asker,
     asking_server,
     demanded,
     fault,
@@ -120,9 +121,7 @@ def test_a_value_that_no_form_has_is_an_answer_that_does_not_fit(case: str, revi
     def filled_in(request: Any, context: HandlerContext) -> ElicitResult:
         return ElicitResult.accept(content)
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=filled_in, on_handler_error=told
-    ) as client:
+    with asker(revision, elicitation=filled_in, on_handler_error=told) as client:
         if revision == NEW:
             with pytest.raises(InvalidAnswer) as caught:
                 asked(client, ELICITATION, FORM)
@@ -143,9 +142,7 @@ def test_an_answer_that_is_none_is_a_failure_and_not_one_to_the_form(revision: M
     def undecided(request: Any, context: HandlerContext) -> ElicitResult:
         return ElicitResult(action="perhaps")  # type: ignore[arg-type]
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=undecided, on_handler_error=told
-    ) as client:
+    with asker(revision, elicitation=undecided, on_handler_error=told) as client:
         assert fault(client, ELICITATION, FORM)[0] == -32603
     (error,) = told.errors
     assert isinstance(error, ValueError)
@@ -194,9 +191,7 @@ def test_an_unfit_answer_to_another_call_is_not_taken_for_one_to_this() -> None:
         "arguments": {"method": ELICITATION, "params": {**FORM, "message": "Again?"}},
     }
     told = Told()
-    with syncmcp.connect(
-        asking_server(), mode=NEW, elicitation=calling, on_handler_error=told
-    ) as client:
+    with asker(NEW, elicitation=calling, on_handler_error=told) as client:
         with pytest.raises(Refused) as caught:
             asked(client, ELICITATION, FORM)
         assert caught.value.code == -32603
@@ -214,9 +209,8 @@ def test_an_answer_that_was_changed_by_a_reviewer_is_checked_like_the_handlers(
             return Verdict.allow(answer=answer)
 
     told = Told()
-    with syncmcp.connect(
-        asking_server(),
-        mode=revision,
+    with asker(
+        revision,
         elicitation=person,
         approval=syncmcp.Approval(reviewer=Editor()),
         on_handler_error=told,
@@ -265,9 +259,7 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
 def test_the_program_is_told_of_whatever_a_handler_does_wrong(case: str, revision: Mode) -> None:
     method, params, handlers, expected = WRONG[case]
     told = Told()
-    with syncmcp.connect(
-        asking_server(), mode=revision, on_handler_error=told, **handlers
-    ) as client:
+    with asker(revision, on_handler_error=told, **handlers) as client:
         assert fault(client, method, params)[0] == -32603
         assert [type(error) for error in told.errors] == [expected]
         assert told.contexts[0].method == method
@@ -288,9 +280,7 @@ def test_a_refusal_is_no_error_of_a_handler(revision: Mode) -> None:
         {"sampling": model},
     ]
     for each in answers:
-        with syncmcp.connect(
-            asking_server(), mode=revision, on_handler_error=told, **each
-        ) as client:
+        with asker(revision, on_handler_error=told, **each) as client:
             if "approval" in each or each["sampling"] is refusing:
                 assert fault(client, SAMPLING, PROMPT)[0] in (-1, None)
             else:
@@ -329,9 +319,7 @@ def test_one_that_fails_after_nobody_wants_its_answer_is_not_told_of(revision: M
         raise error
 
     obedient, told, raised = Obedient(), Told(), threading.Event()
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=late, on_handler_error=told
-    ) as client:
+    with asker(revision, sampling=late, on_handler_error=told) as client:
         call = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
         obedient.entered()
         call.cancel()
@@ -355,9 +343,7 @@ def test_an_error_of_the_callback_is_logged_and_the_server_is_answered(
 
     with (
         caplog.at_level(logging.ERROR, "syncmcp.handlers"),
-        syncmcp.connect(
-            asking_server(), mode=revision, sampling=failing, on_handler_error=fail
-        ) as client,
+        asker(revision, sampling=failing, on_handler_error=fail) as client,
     ):
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
         assert client.call_tool("echo", {"text": "alive"}).text == "alive"
@@ -371,9 +357,7 @@ def test_it_may_call_the_client_and_the_answer_waits_for_it(revision: Mode) -> N
     def tell(error: BaseException, context: HandlerContext) -> None:
         heard.append(context.client.call_tool("echo", {"text": "told"}).text)
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=failing, on_handler_error=tell, max_handlers=1
-    ) as client:
+    with asker(revision, sampling=failing, on_handler_error=tell, max_handlers=1) as client:
         fault(client, SAMPLING, PROMPT)
         assert heard == ["told"]
 
@@ -384,9 +368,7 @@ def test_while_it_takes_its_time_the_server_is_not_kept_beyond_the_limit(
 ) -> None:
     clock, held = Clock(monkeypatch, "syncmcp._concurrency.timing"), Held(lambda: None)
     limits: dict[str, Any] = {"human_timeout": 100.0, "timeout": None, "idle_timeout": None}
-    with syncmcp.connect(
-        asking_server(), mode=OLD, elicitation=failing, on_handler_error=held, **limits
-    ) as client:
+    with asker(OLD, elicitation=failing, on_handler_error=held, **limits) as client:
         call = client.call_tool.future("ask", {"method": ELICITATION, "params": FORM})
         held.entered()
         clock.advance(101)

@@ -32,6 +32,7 @@ from tests.connection.questions.asking import (
     SAMPLING,
     URL,
     asked,
+    asker,
     asking_server,
     every_revision,
     model,
@@ -144,7 +145,7 @@ class Ui:
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @pytest.mark.requirement("M-06", "M-07")
 def test_an_object_may_answer_forms_and_links(revision: Any) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=Ui()) as client:
+    with asker(revision, elicitation=Ui()) as client:
         form = asked(client, ELICITATION, FORM)["result"]
         assert form["content"]["name"] == "Ui"
         link = {**URL, "elicitationId": "e"} if revision == OLD else URL
@@ -155,9 +156,7 @@ def test_an_object_may_answer_forms_and_links(revision: Any) -> None:
 @pytest.mark.requirement("M-04", "M-06", "M-03")
 def test_the_same_functions_answer_in_every_revision(revision: Any) -> None:
     handlers = Elicitation(person, visitor)
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=model, elicitation=handlers, roots=["/"]
-    ) as client:
+    with asker(revision, sampling=model, elicitation=handlers, roots=["/"]) as client:
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
         assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
         if revision not in ("2024-11-05", "2025-03-26"):
@@ -171,9 +170,7 @@ def test_handlers_of_a_call_come_before_those_of_the_client_and_leave_the_rest(
     revision: Any,
 ) -> None:
     own = Handlers(sampling=lambda *_: reply("own"))
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=model, elicitation=person
-    ) as client:
+    with asker(revision, sampling=model, elicitation=person) as client:
         answer = asked(client, SAMPLING, PROMPT, handlers=own)["result"]
         assert answer["content"]["text"] == "own"
         form = asked(client, ELICITATION, FORM, handlers=own)["result"]
@@ -184,7 +181,7 @@ def test_handlers_of_a_call_come_before_those_of_the_client_and_leave_the_rest(
 @pytest.mark.requirement("M-19")
 def test_form_and_link_may_be_answered_by_different_handlers() -> None:
     own = Handlers(elicitation=Elicitation(url=visitor))
-    with syncmcp.connect(asking_server(), mode=NEW, elicitation=person) as client:
+    with asker(NEW, elicitation=person) as client:
         form = asked(client, ELICITATION, FORM, handlers=own)["result"]
         assert form["content"]["name"] == "Ann"
         link = asked(client, ELICITATION, URL, handlers=own)["result"]
@@ -230,7 +227,7 @@ def test_a_handler_may_be_set_before_the_client_is_opened_and_taken_away() -> No
 @pytest.mark.requirement("M-19")
 def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: str) -> None:
     options: Any = {"arguments": {"text": "x"}, "timeout": PATIENCE}
-    with syncmcp.connect(asking_server(), mode=OLD, max_in_flight=1) as client:
+    with asker(OLD, max_in_flight=1) as client:
 
         def echo(**more: Any) -> str:
             if way == "blocking":

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import syncmcp
 from syncmcp import Elicitation, HandlerContext, Handlers
 from syncmcp.approval import AllowAll, Approval, AuditRecord, Decision, Question, RateLimit, Verdict
 from syncmcp.types import (
@@ -25,7 +24,7 @@ from tests.connection.questions.asking import (
     SAMPLING,
     URL,
     asked,
-    asking_server,
+    asker,
     fault,
     model,
     reply,
@@ -72,11 +71,8 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
     theirs = Person(ElicitResult.accept({"name": "Ann"}))
     one_mode: Any = {personal: getattr(theirs, personal)}
     keeper = Gatekeeper()
-    with syncmcp.connect(
-        asking_server(),
-        mode=NEW,
-        elicitation=Elicitation(form=reached, url=reached),
-        approval=Approval(reviewer=keeper),
+    with asker(
+        NEW, elicitation=Elicitation(form=reached, url=reached), approval=Approval(reviewer=keeper)
     ) as client:
         for_this_call = Handlers(elicitation=Elicitation(**one_mode, asks_person=True))
         form = asked(client, ELICITATION, FORM, handlers=for_this_call)["result"]
@@ -103,9 +99,8 @@ def test_an_answer_is_reviewed_with_the_defaults_that_are_sent(revision: Any) ->
                 seen.append(question.answer.content)
             return Verdict.allow()
 
-    with syncmcp.connect(
-        asking_server(),
-        mode=revision,
+    with asker(
+        revision,
         elicitation=lambda *_: ElicitResult.accept({"name": "Ann"}),
         approval=Approval(reviewer=Reader()),
     ) as client:
@@ -126,9 +121,7 @@ def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
         return reply()
 
     approval = Approval(AllowAll(), limit=RateLimit(**limit, per=3600))
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=counted, approval=approval
-    ) as client:
+    with asker(revision, sampling=counted, approval=approval) as client:
         for _ in range(2):
             assert "result" in asked(client, SAMPLING, PROMPT)  # of ten tokens each
         for _ in range(2):
@@ -143,11 +136,8 @@ def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
 @pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
 def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
     records: list[AuditRecord] = []
-    with syncmcp.connect(
-        asking_server(),
-        mode=revision,
-        elicitation=Person(answer),
-        approval=Approval(audit=records.append),
+    with asker(
+        revision, elicitation=Person(answer), approval=Approval(audit=records.append)
     ) as client:
         for params in (FORM, LINK if revision == OLD else URL):
             assert asked(client, ELICITATION, params)["result"]["action"] == answer.action
@@ -171,13 +161,13 @@ def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
         use = ToolUseContent(id="u", name="rm", input={})
         return reply().model_copy(update={"content": [TextContent(text="I will"), use]})
 
-    with syncmcp.connect(asking_server(), mode=revision, sampling=eager) as client:
+    with asker(revision, sampling=eager) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
     assert "the request has no tools" in caplog.text
 
 
 def test_a_model_s_plain_answer_still_goes_out() -> None:
-    with syncmcp.connect(asking_server(), mode=NEW, sampling=model) as client:
+    with asker(NEW, sampling=model) as client:
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
 
 
@@ -194,9 +184,7 @@ def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revisio
         over.set()
         return reply()
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, sampling=stubborn, max_handlers=1
-    ) as client:
+    with asker(revision, sampling=stubborn, max_handlers=1) as client:
         # The answer comes while the handler is still at work, and so does the next one's.
         try:
             for _ in range(2):
@@ -232,9 +220,7 @@ def test_a_reviewer_cannot_grant_more_tokens_than_the_server_asked_for(
         granted.append(request.max_tokens)
         return reply()
 
-    with syncmcp.connect(
-        asking_server(), mode=NEW, sampling=count, approval=Approval(reviewer=Spendthrift())
-    ) as client:
+    with asker(NEW, sampling=count, approval=Approval(reviewer=Spendthrift())) as client:
         asked(client, SAMPLING, PROMPT)
     assert granted == [PROMPT["maxTokens"]]
     [record] = [each for each in caplog.records if each.name == "syncmcp.handlers"]

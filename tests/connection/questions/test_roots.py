@@ -18,6 +18,7 @@ from tests.connection.questions.asking import (
     PATIENCE,
     ROOTS,
     asked,
+    asker,
     asking_server,
     demanded,
     every_revision,
@@ -199,10 +200,7 @@ def _no_list(context: Any) -> Any:
 def test_a_function_that_fails_is_an_internal_error_and_says_nothing(
     roots: Any, revision: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with (
-        caplog.at_level(logging.ERROR),
-        syncmcp.connect(asking_server(), mode=revision, roots=roots) as client,
-    ):
+    with caplog.at_level(logging.ERROR), asker(revision, roots=roots) as client:
         if revision == OLD:
             code, text, data = asked(client, ROOTS)["error"]
             assert (code, data) == (-32603, None)
@@ -218,7 +216,7 @@ def test_a_refusal_of_the_function_is_its_own(revision: Mode) -> None:
     def refuse(context: Any) -> list[Any]:
         raise Refused(-32099, "not now")
 
-    with syncmcp.connect(asking_server(), mode=revision, roots=refuse) as client:
+    with asker(revision, roots=refuse) as client:
         assert fault(client, ROOTS) == (-32099, "not now")
 
 
@@ -233,7 +231,7 @@ def test_what_cannot_be_reached_at_the_moment_is_left_out(
     gone, stays = tmp_path / "gone", tmp_path / "stays"
     gone.mkdir()
     stays.mkdir()
-    with syncmcp.connect(asking_server(), mode=revision, roots=[gone, stays]) as client:
+    with asker(revision, roots=[gone, stays]) as client:
         assert len(uris(client)) == 2
         gone.rmdir()
         with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
@@ -248,9 +246,7 @@ def test_what_cannot_be_reached_at_the_moment_is_left_out(
 @pytest.mark.requirement("ROOT-05", "M-03")
 def test_a_policy_may_keep_the_roots_to_itself(revision: Mode, tmp_path: Path) -> None:
     for approval, shown in ((DenyAll(), []), (AllowAll(), [tmp_path.as_uri()])):
-        with syncmcp.connect(
-            asking_server(), mode=revision, roots=[tmp_path], approval=approval
-        ) as client:
+        with asker(revision, roots=[tmp_path], approval=approval) as client:
             assert uris(client) == shown
 
 
@@ -260,7 +256,7 @@ def test_a_policy_may_keep_the_roots_to_itself(revision: Mode, tmp_path: Path) -
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("ROOT-06")
 def test_without_roots_the_method_is_unknown(revision: Mode) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, sampling=model) as client:
+    with asker(revision, sampling=model) as client:
         assert demanded(client, ROOTS)["error"][0] == -32601
         with pytest.raises(UsageError, match="handshake"):
             client.roots.list()
@@ -277,7 +273,7 @@ def test_a_client_that_is_not_open_yet_may_be_given_roots(revision: Mode, tmp_pa
 
 
 def test_one_call_may_have_roots_of_its_own(tmp_path: Path) -> None:
-    with syncmcp.connect(asking_server(), mode=NEW, roots=["/"]) as client:
+    with asker(NEW, roots=["/"]) as client:
         own = Handlers(roots=lambda context: [tmp_path])
         assert uris(client, handlers=own) == [tmp_path.as_uri()]
         assert uris(client) == ["file:///"]

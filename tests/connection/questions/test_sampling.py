@@ -17,6 +17,7 @@ from tests.connection.questions.asking import (
     PROMPT,
     SAMPLING,
     asked,
+    asker,
     asking_server,
     demanded,
     every_revision,
@@ -128,7 +129,7 @@ def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> No
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("RPC-19")
 def test_sampling_without_a_handler_is_an_unknown_method(revision: Mode) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=nobody) as client:
+    with asker(revision, elicitation=nobody) as client:
         assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
 
 
@@ -144,14 +145,14 @@ TOOLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("revision", ["2025-06-18", OLD])
 @pytest.mark.requirement("SAMP-02", "M-04")
 def test_tools_that_were_not_declared_are_invalid_params(extra: str, revision: Mode) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, sampling=nobody) as client:
+    with asker(revision, sampling=nobody) as client:
         assert demanded(client, SAMPLING, {**PROMPT, **TOOLS[extra]})["error"][0] == -32602
 
 
 @pytest.mark.requirement("SAMP-02")
 def test_a_revision_without_tools_has_none_whatever_the_handler_can() -> None:
     handler = Sampling(nobody, tools=True)
-    with syncmcp.connect(asking_server(), mode="2025-06-18", sampling=handler) as client:
+    with asker("2025-06-18", sampling=handler) as client:
         assert demanded(client, SAMPLING, {**PROMPT, "tools": [TOOL]})["error"][0] == -32602
 
 
@@ -185,7 +186,7 @@ def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(
 ) -> None:
     params = {**PROMPT, "messages": UNBALANCED[case], "tools": [TOOL]}
     handler = Sampling(nobody, tools=True)
-    with syncmcp.connect(asking_server(), mode=revision, sampling=handler) as client:
+    with asker(revision, sampling=handler) as client:
         assert fault(client, SAMPLING, params)[0] == -32602
 
 
@@ -204,7 +205,7 @@ BAD: dict[str, dict[str, Any]] = {
 def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(
     case: str, revision: Mode
 ) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, sampling=nobody) as client:
+    with asker(revision, sampling=nobody) as client:
         code, text = fault(client, SAMPLING, BAD[case])
         assert code == -32602
         assert "sesame" not in text
@@ -278,7 +279,7 @@ def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
 
 @pytest.mark.requirement("SAMP-06")
 def test_the_no_of_a_policy_is_minus_one_without_its_reason() -> None:
-    with syncmcp.connect(asking_server(), mode=OLD, sampling=nobody, approval=DenyAll()) as client:
+    with asker(OLD, sampling=nobody, approval=DenyAll()) as client:
         code, text, data = asked(client, SAMPLING, PROMPT)["error"]
         assert (code, data) == (-1, None)
         assert "policy" not in text
@@ -345,7 +346,7 @@ def test_a_handler_that_returns_something_else_is_told_what_to_return(
 ) -> None:
     with (
         caplog.at_level(logging.ERROR, "syncmcp.handlers"),
-        syncmcp.connect(asking_server(), mode=revision, sampling=handler) as client,
+        asker(revision, sampling=handler) as client,
     ):
         if revision == OLD:
             code, text, data = asked(client, SAMPLING, PROMPT)["error"]
@@ -359,7 +360,7 @@ def test_a_handler_that_returns_something_else_is_told_what_to_return(
 
 
 def test_in_the_stateless_era_the_caller_learns_what_went_wrong_in_its_handler() -> None:
-    with syncmcp.connect(asking_server(), mode=NEW, sampling=_raise) as client:
+    with asker(NEW, sampling=_raise) as client:
         with pytest.raises(Refused) as caught:
             asked(client, SAMPLING, PROMPT)
         assert isinstance(caught.value.__cause__, RuntimeError)
@@ -428,7 +429,7 @@ def test_texts_of_a_list_are_one_text_for_an_older_revision(revision: Mode) -> N
 @every_revision
 @pytest.mark.requirement("M-04")
 def test_one_function_answers_in_every_revision(revision: Mode) -> None:
-    with syncmcp.connect(asking_server(), mode=revision, sampling=model) as client:
+    with asker(revision, sampling=model) as client:
         result = asked(client, SAMPLING, PROMPT)["result"]
         assert result["content"] == {"type": "text", "text": "hello"}
         future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})

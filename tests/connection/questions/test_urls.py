@@ -25,6 +25,7 @@ from tests.connection.questions.asking import (
     Held,
     Slow,
     asked,
+    asker,
     asking_server,
     fault,
     nobody,
@@ -65,9 +66,7 @@ def test_the_handler_gets_the_whole_url_untouched(url: str, revision: Mode) -> N
         requests.append(request)
         return ElicitResult.accept()
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
-    ) as client:
+    with asker(revision, elicitation=Elicitation(url=handler)) as client:
         assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": "accept"}}
     assert requests[0].url == url
     assert requests[0].message == "Look"
@@ -85,7 +84,7 @@ UNSAFE = [
 @pytest.mark.requirement("ELI-10")
 def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
     handlers = Elicitation(url=nobody)
-    with syncmcp.connect(asking_server(), mode=revision, elicitation=handlers) as client:
+    with asker(revision, elicitation=handlers) as client:
         assert fault(client, ELICITATION, link(url=url))[0] == -32602
 
 
@@ -151,11 +150,8 @@ def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) 
 
     wanted, unwanted = URLS[0], URLS[1]
     warden = Warden(wanted)
-    with syncmcp.connect(
-        asking_server(),
-        mode=revision,
-        elicitation=Elicitation(url=handler),
-        approval=Approval(reviewer=warden),
+    with asker(
+        revision, elicitation=Elicitation(url=handler), approval=Approval(reviewer=warden)
     ) as client:
         assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
         assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
@@ -277,9 +273,7 @@ def test_a_completion_before_its_question_is_passed_over_and_after_its_end_is_ke
 @pytest.mark.requirement("M-07")
 def test_waiting_for_a_completion_ends_by_its_timeout(revision: Mode) -> None:
     handler = Waiting(timeout=0.05)
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
-    ) as client:
+    with asker(revision, elicitation=Elicitation(url=handler)) as client:
         assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
     assert handler.outcomes == [False]
 
@@ -316,9 +310,7 @@ def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
         outcomes.append(context.wait_completed())
         return ElicitResult.accept()
 
-    with syncmcp.connect(
-        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
-    ) as client:
+    with asker(revision, elicitation=Elicitation(url=handler)) as client:
         asked(client, ELICITATION, link())
     assert outcomes == [True]
 
