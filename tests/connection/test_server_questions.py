@@ -11,9 +11,10 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, Client, Mode, ServerError
 from syncmcp.testing import script as s
-from tests.connection.questions.asking import PATIENCE, Held
+from tests.support.people import Held
 from tests.support.programs import CEILING
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
+from tests.support.stage import PATIENCE
 
 PING = [s.expect("ping"), s.reply({})]
 TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}

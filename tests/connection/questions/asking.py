@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -18,12 +17,10 @@ from syncmcp.types import (
     ElicitRequestFormParams,
     ElicitRequestURLParams,
     ElicitResult,
-    TextContent,
 )
+from tests.support.people import reply
 from tests.support.scripts import NEW, REVISIONS
-from tests.support.stage import Clock, tick
-
-PATIENCE = 10.0
+from tests.support.stage import PATIENCE, Clock, tick
 
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
@@ -125,18 +122,14 @@ def fault(client: syncmcp.Client, method: str, params: Any = None, **options: An
     return getattr(caught.value, "code", None), caught.value.message
 
 
-def through(client: syncmcp.Client, way: str, name: str = "x") -> Any:
+def through(client: syncmcp.Client, way: str, name: str = "x", *args: Any, **options: Any) -> Any:
     """Call a tool, blocking or by a future."""
     if way == "future":
-        return client.call_tool.future(name).result(PATIENCE)
-    return client.call_tool(name)
+        return client.call_tool.future(name, *args, **options).result(PATIENCE)
+    return client.call_tool(name, *args, **options)
 
 
 # -- handlers that never surprise ------------------------------------------------------------------
-
-
-def reply(text: str = "hello") -> CreateMessageResult:
-    return CreateMessageResult(role="assistant", content=TextContent(text=text), model="double")
 
 
 def model(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
@@ -152,67 +145,6 @@ def person(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitR
 def visitor(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
     """A person who goes where they are sent."""
     return ElicitResult.accept()
-
-
-def nobody(*_: Any) -> NoReturn:
-    """A handler that must not be called."""
-    pytest.fail("the handler was called")
-
-
-class Held:
-    """A handler that stops at a gate and keeps what it was given.
-
-    Attributes:
-        inside: Released each time it is entered.
-        gate: Lets it go on.
-        contexts: The contexts it was given.
-    """
-
-    def __init__(self, answer: Callable[[], Any] = reply) -> None:
-        self.inside = threading.Semaphore(0)
-        self.gate = threading.Event()
-        self.contexts: list[HandlerContext] = []
-        self.ended = threading.Semaphore(0)
-        self._answer = answer
-
-    def __call__(self, request: Any, context: HandlerContext) -> Any:
-        self.contexts.append(context)
-        self.inside.release()
-        assert self.gate.wait(PATIENCE), "nobody opened the gate"
-        self.ended.release()
-        return self._answer()
-
-    def entered(self) -> HandlerContext:
-        """Wait until it was entered once more; the last context."""
-        assert self.inside.acquire(timeout=PATIENCE)
-        return self.contexts[-1]
-
-    def leave(self) -> None:
-        """Open the gate and wait until the handler has come back once."""
-        self.gate.set()
-        assert self.ended.acquire(timeout=PATIENCE)
-
-
-class Obedient(Held):
-    """A handler that waits until its token is cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reasons: list[str | None] = []
-        self.told = threading.Semaphore(0)
-
-    def __call__(self, request: Any, context: HandlerContext) -> Any:
-        self.contexts.append(context)
-        self.inside.release()
-        assert context.cancel.wait(PATIENCE), "nobody cancelled"
-        self.reasons.append(context.cancel.reason)
-        self.told.release()
-        return reply("too late")
-
-    def obeyed(self) -> str | None:
-        """Wait until it was cancelled; the reason."""
-        assert self.told.acquire(timeout=PATIENCE)
-        return self.reasons[-1]
 
 
 class Slow:

@@ -19,18 +19,16 @@ from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
     FORM,
-    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
     asker,
-    nobody,
     person,
-    reply,
     said,
 )
+from tests.support.people import nobody, reply
 from tests.support.scripts import NEW, STATEFUL, WIRES, opening, talk
-from tests.support.stage import Wire
+from tests.support.stage import PATIENCE, Wire
 
 NEW_WIRES = pytest.mark.parametrize(
     "wire", [Wire(transport, NEW) for transport in ("memory", "stdio", "http")], ids=str

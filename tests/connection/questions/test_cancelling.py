@@ -14,20 +14,10 @@ import syncmcp
 from syncmcp import CancelToken, Client, ConnectionLost, HandlerContext, Mode, RequestCancelled
 from syncmcp.testing import Server, ToolContext, Withdrawn
 from syncmcp.testing import script as s
-from tests.connection.questions.asking import (
-    PATIENCE,
-    PROMPT,
-    SAMPLING,
-    Held,
-    Obedient,
-    asked,
-    asking_server,
-    nobody,
-    reply,
-    through,
-)
+from tests.connection.questions.asking import PROMPT, SAMPLING, asked, asking_server, through
+from tests.support.people import Held, Obedient, nobody, reply
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
-from tests.support.stage import Wire, rotated, rotated_stateful
+from tests.support.stage import PATIENCE, Wire, rotated, rotated_stateful
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
@@ -54,7 +44,7 @@ def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire
         question.cancel("changed my mind")
         with pytest.raises(Withdrawn):
             question.result(PATIENCE)
-        assert handler.told.acquire(timeout=PATIENCE)
+        handler.obeyed()
         return "withdrawn"
 
     with wire.connect(server, sampling=handler) as client:

@@ -19,19 +19,17 @@ from syncmcp.approval import Approval, Decision, Rule, Rules
 from syncmcp.interceptors import Interceptor
 from syncmcp.testing import RpcError, Server, ToolContext
 from tests.connection.questions.asking import (
-    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
-    Held,
     Slow,
     asking_server,
     model,
-    reply,
     through,
 )
+from tests.support.people import Held, reply
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import Clock, Wire, rotated, rotated_ways, tick
+from tests.support.stage import PATIENCE, Clock, Wire, rotated, rotated_ways, tick
 
 WAYS = pytest.mark.parametrize("way", ["blocking", "future"])
 # Where it is known which call a question belongs to, however many there are.

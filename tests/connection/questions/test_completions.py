@@ -27,25 +27,16 @@ from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
-    PATIENCE,
     URL,
     asked,
     asker,
     asking_server,
     through,
 )
-from tests.connection.questions.visiting import (
-    COMPLETE,
-    READ,
-    Agreeing,
-    ask,
-    complete,
-    elsewhere,
-    link,
-)
-from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
+from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
+from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.session_server import SessionServer, session_server
-from tests.support.stage import Clock, Wire, is_gone, rotated_stateful
+from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, is_gone, rotated_stateful
 from tests.transports.http_peer import Request
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -89,100 +80,66 @@ def test_a_completion_after_the_call_has_ended_reaches_a_wait_as_well(wire: Wire
         assert agreeing.outcomes() == [True]
 
 
+# What a server says: a question about an id, each answered before what follows is read, or "done"
+# for the completion of one. Whether the handler of each question finds it completed, whether a wait
+# after all of it does, and which questions are declined. Three visits are remembered.
+TALKS: dict[str, tuple[str, list[bool], list[bool], set[int]]] = {
+    "after the consent": ("a done-a", [False], [True], set()),
+    "before the question": ("done-a a", [False], [False], set()),
+    "again": ("a done-a done-a a b", [False, True, False], [True, True, False], set()),
+    "of two with one id": ("a b a done-a", [False] * 3, [True, False, True], set()),
+    "of a question that was declined": ("a done-a a", [False, True], [False, True], {0}),
+    "the oldest of four": (
+        "a b c d done-a done-b",
+        [False] * 4,
+        [False, True, False, False],
+        set(),
+    ),
+    "of many that were declined": (
+        "a a a a a done-a",
+        [False] * 5,
+        [True, False, False, False, True],
+        {1, 2, 3},
+    ),
+}
+
+
 @WIRES
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_before_the_consent_is_there_after_it(wire: str) -> None:
-    script = [*opening(), ask(request=1), complete(), *READ, s.expect("response")]
-    read, contexts = threading.Event(), list[HandlerContext]()
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        contexts.append(context)
-        assert read.wait(PATIENCE)
-        return ElicitResult.accept()
-
-    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
-        assert peer.requests("response")[0]["id"] == "read"
-        read.set()
-        assert peer.requests("response", 2)[1]["result"] == {"action": "accept"}
-        assert contexts[0].wait_completed(0)
-
-
-@WIRES
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_an_id_that_is_completed_stays_so_when_it_is_asked_about_again(wire: str) -> None:
-    script = [
-        *opening(),
-        ask(request=1),
-        s.expect("response"),
-        complete(),
-        complete(),
-        ask(request=2),
-        s.expect("response"),
-        ask("another", request=3),
-        s.expect("response"),
-    ]
-    outcomes: list[bool] = []
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        outcomes.append(context.wait_completed(0))
-        return ElicitResult.accept()
-
-    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
-        assert [answer["id"] for answer in peer.requests("response", 3)] == [1, 2, 3]
-    assert outcomes == [False, True, False]
-
-
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_is_kept_for_a_question_that_was_declined() -> None:
-    script = [*opening()]
-    for number in (1, 2):
-        script += [ask(request=number), s.expect("response"), complete()]
-    outcomes: list[bool] = []
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        outcomes.append(context.wait_completed(0))
-        return ElicitResult.decline()
-
-    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
-        peer.requests("response", 2)
-    assert outcomes == [False, True]
-
-
-@pytest.mark.requirement("ELI-15")
-def test_a_completion_that_nobody_was_asked_for_is_ignored(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("name", TALKS)
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_reaches_those_who_agreed_to_its_id(
+    name: str, wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    script = [*opening(), complete(), *READ, ask(request=1), s.expect("response")]
-    agreeing = Agreeing(timeout=0.0)
-    with (
-        caplog.at_level(logging.DEBUG, "syncmcp.connection"),
-        talk(script, name="bank", elicitation=agreeing.elicitation) as (peer, _),
-    ):
-        peer.requests("response", 2)
-        assert agreeing.outcomes() == [False]
-    said = [each for each in caplog.records if "never asked for" in each.message]
-    assert [(each.levelno, each.message) for each in said] == [
-        (logging.DEBUG, "[bank] completed a visit that it never asked for")
-    ]
+    said, during, after, declined = TALKS[name]
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
+    caplog.set_level(logging.DEBUG, "syncmcp.connection")
+    script = [*opening()]
+    for number, word in enumerate(said.split()):
+        if word.startswith("done-"):
+            script.append(complete(word.removeprefix("done-")))
+        else:
+            script += [ask(word, request=number), s.expect("response")]
+    found, contexts = list[bool](), list[HandlerContext]()
 
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        found.append(context.wait_completed(0))
+        contexts.append(context)
+        decline = len(contexts) - 1 in declined
+        return ElicitResult.decline() if decline else ElicitResult.accept()
 
-@pytest.mark.requirement("ELI-15", "ELI-16")
-def test_a_completion_reaches_all_who_agreed_to_its_id_and_nobody_else() -> None:
-    names = ("a", "b", "a")
-    script = [
-        *opening(),
-        *(ask(name, request=number) for number, name in enumerate(names)),
-        *(s.expect("response") for _ in names),
-        complete("a"),
-        *READ,
-    ]
-    agreeing = Agreeing()
-    with Scripted(script) as peer:
-        with syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation):
-            assert peer.requests("response", 4)[3]["id"] == "read"
-            done = [context.wait_completed(0) for context in agreeing.contexts]
-            assert sorted(done) == [False, True, True]
-        assert sorted(agreeing.outcomes()) == [False, True, True]
+    url = Elicitation(url=handler)
+    with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
+        peer.requests("response", len(during) + 1)
+        assert [context.wait_completed(0) for context in contexts] == after
+        forgotten = [context.cancel.cancelled for context in contexts]
+    assert found == during
+    full = name == "the oldest of four"
+    assert [each for number, each in enumerate(forgotten) if number not in declined] == (
+        [full, *[False] * (len(contexts) - len(declined) - 1)]
+    )
+    told = [each.getMessage() for each in caplog.records if "never asked for" in each.message]
+    ignored = ["[bank] completed a visit that it never asked for"]
+    assert told == (ignored if full or said.startswith("done") else [])
 
 
 # -- with error -32042 -----------------------------------------------------------------------------
@@ -668,37 +625,3 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
 
 
 # -- a server that never stops asking --------------------------------------------------------------
-
-
-@pytest.mark.requirement("M-07")
-def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 2)
-    script = [*opening()]
-    for name in ("a", "b", "c"):
-        script += [ask(name, request=name), s.expect("response")]
-    script += [complete("a"), complete("b"), complete("c")]
-    agreeing = Agreeing()
-    with talk(script, elicitation=agreeing.elicitation) as (peer, _):
-        peer.requests("response", 3)
-        assert agreeing.outcomes() == [False, True, True]
-        assert agreeing.contexts[0].cancel.wait(PATIENCE)
-
-
-@pytest.mark.requirement("M-07")
-def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
-    script = [*opening()]
-    for number in range(9):
-        script += [ask("kept", request=number), s.expect("response")]
-    script += [complete("kept")]
-    contexts: list[HandlerContext] = []
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        contexts.append(context)
-        return ElicitResult.decline() if len(contexts) % 4 else ElicitResult.accept()
-
-    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
-        peer.requests("response", 9)
-        assert [contexts[number].wait_completed(PATIENCE) for number in (3, 7)] == [True, True]

@@ -22,11 +22,11 @@ from tests.connection.questions.asking import (
     asking_server,
     demanded,
     fault,
-    nobody,
     person,
     question,
     visitor,
 )
+from tests.support.people import nobody
 from tests.support.scripts import NEW, OLD, opening, talk
 from tests.support.stage import Wire, every_wire, rotated
 
@@ -252,6 +252,9 @@ UNFIT: dict[str, dict[str, Any]] = {
     "not whole": {**GOOD, "age": 18.5},
     "no number": {**GOOD, "half": float("nan")},
     "no option": {**GOOD, "one": CANARY},
+    "nothing": {"name": None, "age": 20},
+    "an object": {**GOOD, "name": object()},
+    "a text in a list": {**GOOD, "yes": [3, CANARY]},
     "too many": {**GOOD, "many": ["a", "a"]},
     "a field that was not asked for": {**GOOD, "password": CANARY},
 }
@@ -265,8 +268,14 @@ def test_content_that_does_not_fit_the_form_never_leaves(
 ) -> None:
     server = asking_server()
     answer = ElicitResult.model_construct(action="accept", content=UNFIT[case])
+    told: list[BaseException] = []
     with (
-        syncmcp.connect(server, mode=revision, elicitation=lambda *_: answer) as client,
+        syncmcp.connect(
+            server,
+            mode=revision,
+            elicitation=lambda *_: answer,
+            on_handler_error=lambda error, context: told.append(error),
+        ) as client,
         caplog.at_level(logging.ERROR, "syncmcp.handlers"),
     ):
         if revision == OLD:
@@ -278,6 +287,10 @@ def test_content_that_does_not_fit_the_form_never_leaves(
                 asked(client, ELICITATION, STRICT)
             assert caught.value.problems
             assert CANARY not in f"{caught.value} {caught.value.problems}"
+    (error,) = told
+    assert isinstance(error, syncmcp.InvalidAnswer)
+    assert error.method == ELICITATION
+    assert error.problems
     assert "does not fit the form" in caplog.text
     assert CANARY not in caplog.text
     with server.stats as stats:

@@ -18,19 +18,10 @@ from syncmcp._connection.questions import InboundRequest, QuestionRegistry
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
-from tests.connection.questions.asking import (
-    DONE,
-    ELICITATION,
-    FORM,
-    PATIENCE,
-    PROMPT,
-    SAMPLING,
-    URL,
-    Held,
-    Obedient,
-    model,
-)
+from tests.connection.questions.asking import DONE, ELICITATION, FORM, PROMPT, SAMPLING, URL, model
+from tests.support.people import Held, Obedient
 from tests.support.scripts import NEW, WIRES, opening, talk
+from tests.support.stage import PATIENCE
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]

@@ -18,22 +18,20 @@ from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
     FORM,
-    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
-    Held,
-    Obedient,
     Slow,
     asked,
     asker,
     asking_server,
-    reply,
     said,
     through,
 )
+from tests.support.people import Held, Obedient, reply
 from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.stage import (
+    PATIENCE,
     Clock,
     Wire,
     in_threads,

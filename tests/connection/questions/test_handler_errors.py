@@ -30,8 +30,6 @@ from tests.connection.questions.asking import (
     PROMPT,
     ROOTS,
     SAMPLING,
-    Held,
-    Obedient,
     asked,
     asker,
     asking_server,
@@ -39,9 +37,20 @@ from tests.connection.questions.asking import (
     fault,
     model,
     person,
+    through,
 )
+from tests.support.people import Held, Obedient
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import PATIENCE, Clock, Wire, is_gone, rotated, rotated_stateful, tick
+from tests.support.stage import (
+    PATIENCE,
+    Clock,
+    Wire,
+    is_gone,
+    rotated,
+    rotated_stateful,
+    rotated_stateless,
+    tick,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 
@@ -103,38 +112,6 @@ def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire)
         assert stats.violations == []
 
 
-WRONG_TYPES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "an object": ({"name": object(), "loud": True}, {"name": "Give a text."}),
-    "nothing": ({"name": None}, {"name": "Give a text."}),
-    "in a list": ({"name": "Ada", "loud": [3, "swordfish"]}, {"loud": "Answer yes or no."}),
-    "of both": ({"name": {"a": 1}, "loud": {}}, {"name": "", "loud": ""}),
-}
-
-
-@BOTH
-@pytest.mark.parametrize("case", WRONG_TYPES)
-@pytest.mark.requirement("ELI-14", "M-06")
-def test_a_value_that_no_form_has_is_an_answer_that_does_not_fit(case: str, revision: Mode) -> None:
-    content, problems = WRONG_TYPES[case]
-    told = Told()
-
-    def filled_in(request: Any, context: HandlerContext) -> ElicitResult:
-        return ElicitResult.accept(content)
-
-    with asker(revision, elicitation=filled_in, on_handler_error=told) as client:
-        if revision == NEW:
-            with pytest.raises(InvalidAnswer) as caught:
-                asked(client, ELICITATION, FORM)
-            assert "swordfish" not in f"{caught.value}{caught.value.problems}"
-        else:
-            assert asked(client, ELICITATION, FORM)["error"][0] == -32603
-    (error,) = told.errors
-    assert isinstance(error, InvalidAnswer)
-    assert error.method == ELICITATION
-    assert set(error.problems) == set(problems)
-    assert all(text in error.problems[name] for name, text in problems.items())
-
-
 @BOTH
 def test_an_answer_that_is_none_is_a_failure_and_not_one_to_the_form(revision: Mode) -> None:
     told = Told()
@@ -149,23 +126,16 @@ def test_an_answer_that_is_none_is_a_failure_and_not_one_to_the_form(revision: M
     assert not isinstance(error, InvalidAnswer)
 
 
-@pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+@rotated_stateless.with_rows("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-14")
 def test_in_the_stateless_era_the_call_raises_what_is_wrong_with_the_answer(
-    transport: str, way: str
+    wire: Wire, way: str
 ) -> None:
-    def ask(client: Client) -> object:
-        arguments = {"method": ELICITATION, "params": FORM}
-        if way == "future":
-            return client.call_tool.future("ask", arguments).result(PATIENCE)
-        return client.call_tool("ask", arguments)
-
     with (
-        Wire(transport, NEW).connect(asking_server(), name="asker", elicitation=unfit) as client,
+        wire.connect(asking_server(), name="asker", elicitation=unfit) as client,
         pytest.raises(InvalidAnswer) as caught,
     ):
-        ask(client)
+        through(client, way, "ask", {"method": ELICITATION, "params": FORM})
     error = caught.value
     assert error.problems == {"loud": "Answer yes or no.", "name": "This needs an answer."}
     assert (error.server, error.method) == ("asker", "tools/call")

@@ -12,7 +12,8 @@ import syncmcp
 from syncmcp import Refused
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ElicitResult
-from tests.connection.questions.asking import ELICITATION, FORM, SAMPLING, asking_server, reply
+from tests.connection.questions.asking import ELICITATION, FORM, SAMPLING, asking_server
+from tests.support.people import reply
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire
 
 CANARY = "canary-5b1e0d"

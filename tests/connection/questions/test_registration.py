@@ -26,7 +26,6 @@ from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
-    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
@@ -36,14 +35,13 @@ from tests.connection.questions.asking import (
     asking_server,
     every_revision,
     model,
-    nobody,
     person,
-    reply,
     said,
     visitor,
 )
+from tests.support.people import nobody, reply
 from tests.support.scripts import NEW, OLD
-from tests.support.stage import interrupted
+from tests.support.stage import PATIENCE, interrupted
 
 
 async def later(*_: Any) -> Any:

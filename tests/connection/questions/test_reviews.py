@@ -19,7 +19,6 @@ from syncmcp.types import (
 from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
-    PATIENCE,
     PROMPT,
     SAMPLING,
     URL,
@@ -27,9 +26,10 @@ from tests.connection.questions.asking import (
     asker,
     fault,
     model,
-    reply,
 )
+from tests.support.people import reply
 from tests.support.scripts import NEW, OLD
+from tests.support.stage import PATIENCE
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 LINK = {**URL, "elicitationId": "e"}

@@ -15,7 +15,6 @@ from syncmcp.handlers.roots import Roots
 from syncmcp.testing import script as s
 from syncmcp.types import Root
 from tests.connection.questions.asking import (
-    PATIENCE,
     ROOTS,
     asked,
     asker,
@@ -27,7 +26,7 @@ from tests.connection.questions.asking import (
     said,
 )
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
-from tests.support.stage import Wire, in_threads, rotated, rotated_stateful
+from tests.support.stage import PATIENCE, Wire, in_threads, rotated, rotated_stateful
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 CHANGED = "notifications/roots/list_changed"

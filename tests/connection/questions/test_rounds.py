@@ -33,23 +33,18 @@ from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
     FORM,
-    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
     URL,
-    Held,
-    Obedient,
     model,
-    nobody,
     person,
-    reply,
     through,
 )
-from tests.connection.questions.visiting import elsewhere
+from tests.support.people import Held, Obedient, nobody, reply
 from tests.support.scripts import NEW, WIRES, opening, talk
+from tests.support.stage import PATIENCE, Wire, elsewhere, rotated
 from tests.support.stage import WIRES as EVERY
-from tests.support.stage import Wire, rotated
 
 CALL = s.expect("tools/call")
 ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")

@@ -23,9 +23,8 @@ from tests.connection.questions.asking import (
     every_revision,
     fault,
     model,
-    nobody,
-    reply,
 )
+from tests.support.people import nobody, reply
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
 from tests.support.stage import Wire, every_wire, rotated, rotated_stateful
 

@@ -13,9 +13,10 @@ from syncmcp._concurrency.timing import timer
 from syncmcp._connection.questions import InboundRequest
 from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.testing import script as s
-from tests.connection.questions.asking import PATIENCE, PROMPT, SAMPLING, model, nobody
+from tests.connection.questions.asking import PROMPT, SAMPLING, model
+from tests.support.people import nobody
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, talk
-from tests.support.stage import in_threads
+from tests.support.stage import PATIENCE, in_threads
 
 OPENED: dict[str, Any] = {
     "protocolVersion": OLD,

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from syncmcp import Elicitation, HandlerContext
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
-from tests.connection.questions.asking import ELICITATION, PATIENCE, URL
-
-R = TypeVar("R")
+from tests.connection.questions.asking import ELICITATION, URL
+from tests.support.stage import PATIENCE, elsewhere
 
 COMPLETE = "notifications/elicitation/complete"
 
 
-def link(identifier: str = "e-1") -> dict[str, Any]:
-    return {**URL, "elicitationId": identifier}
+def link(identifier: str = "e-1", url: str = URL["url"]) -> dict[str, Any]:
+    return {**URL, "url": url, "elicitationId": identifier}
 
 
 def complete(identifier: str = "e-1") -> Any:
@@ -64,17 +62,3 @@ class Agreeing:
     def outcomes(self) -> list[bool]:
         """What the waits brought."""
         return [wait.result(PATIENCE) for wait in self._waits]
-
-
-def elsewhere(wait: Callable[[], R]) -> Future[R]:
-    """Wait on another thread."""
-    outcome: Future[R] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(wait())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
