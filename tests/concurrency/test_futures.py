@@ -277,27 +277,6 @@ def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) 
         assert client.call_tool("echo", {"text": "again"}).text == "again"
 
 
-@rotated
-def test_a_draining_close_lets_the_calls_in_flight_end(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        future = client.call_tool.future("hold", {"key": "a"})
-        stage.inside("a")
-
-        def close() -> None:
-            client.close(timeout=PATIENCE, drain=True)
-
-        def release() -> None:
-            try:
-                while True:
-                    client.call_tool("echo", {"text": "x"})
-            except syncmcp.ClosedError:  # nothing new is taken while the old is waited for
-                stage.gate.set()
-
-        assert in_threads(close, release) == [None, None]
-        assert future.result(PATIENCE).text == "a"
-
-
 @pytest.mark.requirement("M-01")
 def test_a_future_whose_next_page_meets_a_close_still_ends() -> None:
     stage = Stage()

@@ -24,73 +24,64 @@ from tests.support.intercepting import (
     rotated_asks,
     throws,
 )
-from tests.support.stage import PATIENCE, STATEFUL, Clock, Stage, Wire, in_threads, rotated, tick
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    Clock,
+    Stage,
+    Wire,
+    in_threads,
+    rotated,
+    rotated_with,
+    tick,
+)
 
 # -- what is held up ---------------------------------------------------------------------------
 
 
-@rotated_asks
+ENDS: dict[str, type[syncmcp.McpError]] = {
+    "timeout": syncmcp.RequestTimeout,
+    "token": syncmcp.RequestCancelled,
+    "close": syncmcp.ClosedError,
+}
+
+
+@rotated_with("end, ask", [(end, ask) for end in ENDS for ask in (block, future)])
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 def test_a_pause_ends_with_the_call(
-    wire: Wire, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, end: str, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, clock = Stage(), Clock(monkeypatch, "syncmcp._concurrency.timing")
-    ended = threading.Event()
+    token, inside, ended = syncmcp.CancelToken(), threading.Event(), threading.Event()
 
     def hold(message: Message) -> None:
-        clock.advance(600 - 0.05)
-        tick()  # so that it knows how little is left
+        if end == "timeout":
+            clock.advance(600 - 0.05)
+            tick()  # so that it knows how little is left
+        inside.set()
         try:
             message.pause(6 * PATIENCE)
         finally:
             ended.set()
 
-    chain = [on_call(hook, hold)]
-    with wire.connect(stage.server, interceptors=chain) as client:
+    def finish() -> None:
+        assert inside.wait(PATIENCE)
+        if end == "token":
+            token.cancel("enough")
+        elif end == "close":
+            client.close()
+
+    with wire.connect(stage.server, interceptors=[on_call(hook, hold)]) as client:
         call = call_of(client, ask)
-        with pytest.raises(syncmcp.RequestTimeout) as caught:
-            call("echo", {"text": "x"}, timeout=600)
-        delivery = "not_sent" if hook == "outgoing" else "unknown"
-        assert caught.value.delivery == delivery
+        options: dict[str, Any] = {"timeout": 600, "cancel": token}
+        error, _ = in_threads(lambda: call("echo", {"text": "x"}, **options), finish)
         assert ended.wait(PATIENCE)
+    assert type(error) is ENDS[end]
+    if hook == "outgoing" or end != "close":
+        assert error.delivery == ("not_sent" if hook == "outgoing" else "unknown")
+    if end == "token":
+        assert error.reason == "enough"
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
-
-
-@rotated
-@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
-def test_a_cancel_ends_a_pause(wire: Wire, hook: str) -> None:
-    token, gate = syncmcp.CancelToken(), threading.Event()
-
-    def hold(message: Message) -> None:
-        gate.set()
-        message.pause(6 * PATIENCE)
-
-    with wire.connect(Stage().server, interceptors=[on_call(hook, hold)]) as client:
-        ended = in_threads(
-            lambda: client.call_tool("echo", {"text": "x"}, cancel=token),
-            lambda: gate.wait(PATIENCE) and token.cancel("enough"),
-        )
-    assert isinstance(ended[0], syncmcp.RequestCancelled)
-    assert ended[0].reason == "enough"
-    assert ended[0].delivery == ("not_sent" if hook == "outgoing" else "unknown")
-
-
-def close_after(client: Client, gate: threading.Event) -> None:
-    assert gate.wait(PATIENCE)
-    client.close()
-
-
-@rotated
-def test_closing_the_client_ends_a_pause(wire: Wire) -> None:
-    gate = threading.Event()
-
-    def hold(message: Message) -> None:
-        gate.set()
-        message.pause(6 * PATIENCE)
-
-    with wire.connect(Stage().server, interceptors=[on_call("outgoing", hold)]) as client:
-        ended = in_threads(lambda: block(client, "x"), lambda: close_after(client, gate))
-    assert isinstance(ended[0], syncmcp.ClosedError)
 
 
 def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
@@ -108,9 +99,8 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
         pauses[:] = [-1]
 
 
-@rotated
+@rotated_with("end", list(ENDS))
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
-@pytest.mark.parametrize("end", ["timeout", "token", "close"])
 def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,13 +123,8 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
             gate.open.set()
             assert call.result(PATIENCE).text == "x"
         else:
-            errors = {
-                "timeout": syncmcp.RequestTimeout,
-                "token": syncmcp.RequestCancelled,
-                "close": syncmcp.ClosedError,
-            }
             error = call.exception(PATIENCE)
-            assert isinstance(error, errors[end])
+            assert type(error) is ENDS[end]
             assert getattr(error, "delivery", None) == "not_sent"
             gate.open.set()
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)

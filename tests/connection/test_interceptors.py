@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import threading
 from collections.abc import Callable
@@ -466,7 +465,3 @@ def test_an_error_of_an_interceptor_keeps_its_facts_when_it_is_pickled() -> None
         "s",
         str(error),
     )
-
-
-def test_interceptors_log_by_a_logger_of_the_library() -> None:
-    assert logging.getLogger("syncmcp.interceptors").parent is logging.getLogger("syncmcp")

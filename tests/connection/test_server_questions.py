@@ -280,18 +280,15 @@ def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
     numbered = [s.request("acme/question", identifier=number) for number in range(8 + 64 + 2)]
     script = [*opening(), *numbered[:8], s.gate("inside"), *numbered[8:]]
     script += [s.expect("response")] * len(numbered)
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD)
-        client.on_request("acme/question", held)
-        with client:
-            for _ in range(8):
-                held.entered()
-            peer.open("inside")
-            refused = peer.requests("response", 2)
-            assert [answer["id"] for answer in refused] == [72, 73]
-            assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
-            held.gate.set()
-            assert len(peer.requests("response", len(numbered))) == len(numbered)
+    with talk(script, on_request={"acme/question": held}) as (peer, _):
+        for _ in range(8):
+            held.entered()
+        peer.open("inside")
+        refused = peer.requests("response", 2)
+        assert [answer["id"] for answer in refused] == [72, 73]
+        assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
+        held.gate.set()
+        assert len(peer.requests("response", len(numbered))) == len(numbered)
 
 
 def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None:
@@ -319,15 +316,14 @@ def test_handlers_that_lend_their_slots_do_not_open_the_door_to_any_number_of_qu
         for step in (s.request("acme/question", identifier=number), s.gate(f"after {number}"))
     ]
     script = [*opening(), *questions, *[s.expect("response")] * 4]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1, max_questions=2)
-        client.on_request("acme/question", wait_and_lend)
-        with client:
-            for number in range(4):
-                if number < 3:
-                    assert inside.acquire(timeout=PATIENCE)
-                peer.open(f"after {number}")
-            (refused,) = peer.requests("response", 1)
-            assert (refused["id"], refused["error"]["code"]) == (3, -32603)
-            go_on.cancel()
-            assert {answer["id"] for answer in peer.requests("response", 4)} == {0, 1, 2, 3}
+    with talk(
+        script, max_handlers=1, max_questions=2, on_request={"acme/question": wait_and_lend}
+    ) as (peer, _):
+        for number in range(4):
+            if number < 3:
+                assert inside.acquire(timeout=PATIENCE)
+            peer.open(f"after {number}")
+        (refused,) = peer.requests("response", 1)
+        assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+        go_on.cancel()
+        assert {answer["id"] for answer in peer.requests("response", 4)} == {0, 1, 2, 3}

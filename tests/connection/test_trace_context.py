@@ -134,20 +134,6 @@ def test_a_trace_context_of_the_callers_own_is_not_touched(
     assert looking.traced == sent
 
 
-@rotated
-@both_ways
-@pytest.mark.requirement("RPC-22")
-def test_a_trace_context_of_the_callers_own_that_is_malformed_is_refused(
-    wire: Wire, call: Call
-) -> None:
-    looking = Looking()
-    with wire.connect(looking.server) as client:
-        with pytest.raises(syncmcp.UsageError, match="the traceparent in _meta"):
-            call(client, meta={"traceparent": "here"})
-        call(client)
-    assert len(looking.metas) == 1
-
-
 class Foreign(TextMapPropagator):
     """Another format under the names of this one, and under a name of its own."""
 

@@ -22,7 +22,8 @@ from syncmcp.testing import ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
 from tests.support.intercepting import Seen
-from tests.support.scripts import OLD, Scripted, opening
+from tests.support.people import Held
+from tests.support.scripts import OLD, Scripted, opening, talk
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, in_threads
 
@@ -100,29 +101,20 @@ def test_callbacks_that_keep_up_miss_nothing(interceptors: list[Seen]) -> None:
 
 
 def test_long_questions_are_refused_while_others_wait() -> None:
-    gate, inside = threading.Event(), threading.Event()
-
-    def held(params: dict[str, Any], context: Any) -> dict[str, Any]:
-        inside.set()
-        assert gate.wait(PATIENCE)
-        return {}
-
+    held = Held(dict)
     asked = [s.request("acme/question", {"text": LONG}, identifier=n) for n in range(7)]
     script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *[s.expect("response")] * 7]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1)
-        client.on_request("acme/question", held)
-        with client:
-            assert inside.wait(PATIENCE)
-            peer.open("inside")
-            refused = peer.requests("response", 3)
-            assert [answer["id"] for answer in refused] == [4, 5, 6]
-            assert {answer["error"]["code"] for answer in refused} == {-32603}
-            assert client.dump().facts["queues"]["question bytes"] <= BOUND
-            gate.set()
-            answered = peer.requests("response", 7)[3:]
-            assert [answer["id"] for answer in answered] == [0, 1, 2, 3]
-            assert client.dump().facts["queues"]["question bytes"] == 0
+    with talk(script, max_handlers=1, on_request={"acme/question": held}) as (peer, client):
+        held.entered()
+        peer.open("inside")
+        refused = peer.requests("response", 3)
+        assert [answer["id"] for answer in refused] == [4, 5, 6]
+        assert {answer["error"]["code"] for answer in refused} == {-32603}
+        assert client.dump().facts["queues"]["question bytes"] <= BOUND
+        held.gate.set()
+        answered = peer.requests("response", 7)[3:]
+        assert [answer["id"] for answer in answered] == [0, 1, 2, 3]
+        assert client.dump().facts["queues"]["question bytes"] == 0
 
 
 def cancelled(id: int) -> Step:
@@ -135,28 +127,19 @@ def questions(method: str) -> int:
 
 
 def test_a_question_that_is_cancelled_while_it_waits_takes_no_memory() -> None:
-    gate, inside = threading.Event(), threading.Event()
-
-    def held(params: dict[str, Any], context: Any) -> dict[str, Any]:
-        inside.set()
-        assert gate.wait(PATIENCE)
-        return {}
-
+    held = Held(dict)
     asked = [s.request("acme/waiting", {"text": LONG}, identifier=n) for n in range(20)]
     pairs = [step for n in range(1, 20) for step in (asked[n], cancelled(n))]
     ping = [s.request("ping", identifier=99), s.expect("response")]
     script = [*opening(), asked[0], s.gate("inside"), *pairs, *ping, s.expect("response")]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1)
-        client.on_request("acme/waiting", held)
-        with client:
-            assert inside.wait(PATIENCE)
-            peer.open("inside")
-            assert peer.requests("response", 1)[0]["id"] == 99
-            assert questions("acme/waiting") == 1
-            assert client._core.pools.handlers.waiting == 0
-            gate.set()
-            assert peer.requests("response", 2)[1]["id"] == 0
+    with talk(script, max_handlers=1, on_request={"acme/waiting": held}) as (peer, client):
+        held.entered()
+        peer.open("inside")
+        assert peer.requests("response", 1)[0]["id"] == 99
+        assert questions("acme/waiting") == 1
+        assert client._core.pools.handlers.waiting == 0
+        held.gate.set()
+        assert peer.requests("response", 2)[1]["id"] == 0
 
 
 def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory() -> None:
@@ -182,29 +165,20 @@ def test_a_question_that_is_cancelled_before_the_client_is_open_takes_no_memory(
 
 
 def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -> None:
-    gate, inside = threading.Event(), threading.Semaphore(0)
-
-    def deaf(params: dict[str, Any], context: Any) -> dict[str, Any]:
-        inside.release()
-        assert gate.wait(PATIENCE)
-        return {}
-
+    held = Held(dict)
     script = [*opening()]
     for n in range(4):
         script += [s.request("acme/question", {"text": LONG}, identifier=n), s.gate(f"{n}")]
         script += [cancelled(n)]
     script += [s.request("acme/question", {"text": LONG}, identifier=4), s.expect("response")]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1)
-        client.on_request("acme/question", deaf)
-        with client:
-            for n in range(4):
-                assert inside.acquire(timeout=PATIENCE)
-                peer.open(f"{n}")
-            (refused,) = peer.requests("response", 1)
-            assert (refused["id"], refused["error"]["code"]) == (4, -32603)
-            gate.set()
-            known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
+    with talk(script, max_handlers=1, on_request={"acme/question": held}) as (peer, client):
+        for n in range(4):
+            held.entered()
+            peer.open(f"{n}")
+        (refused,) = peer.requests("response", 1)
+        assert (refused["id"], refused["error"]["code"]) == (4, -32603)
+        held.gate.set()
+        known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
 
 
 def test_what_waits_counts_beyond_the_end_of_its_connection() -> None:
@@ -259,33 +233,27 @@ def test_handlers_whose_questions_were_cancelled_are_so_many_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "MAX_ABANDONED", 3)
-    gate, inside = threading.Event(), threading.Semaphore(0)
-
-    def deaf(params: dict[str, Any], context: Any) -> dict[str, Any]:
-        inside.release()
-        assert gate.wait(PATIENCE)
-        return {}
-
+    held = Held(dict)
     script = [*opening()]
     for n in range(4):
         script += [s.request("acme/question", identifier=n), s.gate(f"{n}"), cancelled(n)]
     for n in range(4, 20):
         script += [s.request("acme/question", identifier=n)]
     script += [s.request("ping", identifier="ping"), *[s.expect("response")] * 17]
-    with Scripted(script) as peer:
-        client = Client(peer, mode=OLD, max_handlers=1, max_questions=8)
-        client.on_request("acme/question", deaf)
-        with client:
-            for n in range(4):
-                assert inside.acquire(timeout=PATIENCE)
-                peer.open(f"{n}")
-            # None is started until one of the four returns; what waits is bounded as ever.
-            refused = peer.requests("response", 9)
-            assert [answer["id"] for answer in refused] == [*range(12, 20), "ping"]
-            assert not inside.acquire(blocking=False)
-            assert client.dump().facts["queues"]["handlers"] == 8
-            gate.set()
-            assert {answer["id"] for answer in peer.requests("response", 17)[9:]} == {*range(4, 12)}
+    with talk(script, max_handlers=1, max_questions=8, on_request={"acme/question": held}) as (
+        peer,
+        client,
+    ):
+        for n in range(4):
+            held.entered()
+            peer.open(f"{n}")
+        # None is started until one of the four returns; what waits is bounded as ever.
+        refused = peer.requests("response", 9)
+        assert [answer["id"] for answer in refused] == [*range(12, 20), "ping"]
+        assert len(held.contexts) == 4
+        assert client.dump().facts["queues"]["handlers"] == 8
+        held.gate.set()
+        assert {answer["id"] for answer in peer.requests("response", 17)[9:]} == {*range(4, 12)}
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(

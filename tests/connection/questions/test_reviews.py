@@ -27,7 +27,7 @@ from tests.connection.questions.asking import (
     fault,
     model,
 )
-from tests.support.people import reply
+from tests.support.people import Person, nobody, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE
 
@@ -35,19 +35,10 @@ BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 LINK = {**URL, "elicitationId": "e"}
 
 
-class Person:
-    """An interface that asks somebody who always says the same."""
+class Ui(Person):
+    """An interface that asks a person."""
 
     asks_person = True
-
-    def __init__(self, answer: ElicitResult) -> None:
-        self._answer = answer
-
-    def form(self, request: Any, context: HandlerContext) -> ElicitResult:
-        return self._answer
-
-    def url(self, request: Any, context: HandlerContext) -> ElicitResult:
-        return self._answer
 
 
 class Gatekeeper:
@@ -61,18 +52,14 @@ class Gatekeeper:
         return Verdict.deny()
 
 
-def reached(request: Any, context: HandlerContext) -> ElicitResult:
-    raise AssertionError("a reviewer said no")
-
-
 @pytest.mark.requirement("M-17", "M-18")
 @pytest.mark.parametrize("personal", ["form", "url"])
 def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> None:
-    theirs = Person(ElicitResult.accept({"name": "Ann"}))
+    theirs = Ui(ElicitResult.accept({"name": "Ann"}))
     one_mode: Any = {personal: getattr(theirs, personal)}
     keeper = Gatekeeper()
     with asker(
-        NEW, elicitation=Elicitation(form=reached, url=reached), approval=Approval(reviewer=keeper)
+        NEW, elicitation=Elicitation(form=nobody, url=nobody), approval=Approval(reviewer=keeper)
     ) as client:
         for_this_call = Handlers(elicitation=Elicitation(**one_mode, asks_person=True))
         form = asked(client, ELICITATION, FORM, handlers=for_this_call)["result"]
@@ -136,9 +123,7 @@ def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
 @pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
 def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
     records: list[AuditRecord] = []
-    with asker(
-        revision, elicitation=Person(answer), approval=Approval(audit=records.append)
-    ) as client:
+    with asker(revision, elicitation=Ui(answer), approval=Approval(audit=records.append)) as client:
         for params in (FORM, LINK if revision == OLD else URL):
             assert asked(client, ELICITATION, params)["result"]["action"] == answer.action
     verdict = Decision.ALLOW if answer.action == "accept" else Decision.DENY
@@ -164,11 +149,6 @@ def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
     with asker(revision, sampling=eager) as client:
         assert fault(client, SAMPLING, PROMPT)[0] == -32603
     assert "the request has no tools" in caplog.text
-
-
-def test_a_model_s_plain_answer_still_goes_out() -> None:
-    with asker(NEW, sampling=model) as client:
-        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
 
 
 @BOTH

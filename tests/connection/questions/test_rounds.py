@@ -28,7 +28,7 @@ from syncmcp._connection.connection import Connection
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
-from syncmcp.types import ElicitResult, PromptReference
+from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     DONE,
     ELICITATION,
@@ -233,12 +233,9 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, 
     assert again["inputResponses"].keys() == questions.keys()
 
 
+# The rules are in `tests/protocol/test_rounds.py`.
 OTHERS: dict[str, Any] = {
     "tools/list": lambda client: client.list_tools(),
-    "prompts/list": lambda client: client.list_prompts(),
-    "resources/list": lambda client: client.list_resources(),
-    "resources/templates/list": lambda client: client.list_resource_templates(),
-    "completion/complete": lambda client: client.complete(PromptReference(name="p"), "a", "b"),
     "acme/custom": lambda client: client.request("acme/custom"),
 }
 
@@ -256,15 +253,7 @@ def test_questions_in_the_result_of_another_method_fail_the_call(method: str) ->
 MALFORMED: dict[str, Any] = {
     "nothing": {},
     "a state that is a number": {"requestState": 7},
-    "a state that is an object": {"requestState": {"a": 1}},
-    "questions that are a list": {"inputRequests": [], "requestState": "x"},
-    "a question that is a text": {"inputRequests": {"q": "x"}},
-    "a question without a method": {"inputRequests": {"q": {"params": {}}}},
-    "a method that is a number": {"inputRequests": {"q": {"method": 7}}},
-    "params that are a list": {"inputRequests": {"q": {"method": ROOTS, "params": []}}},
     "another method": {"inputRequests": {"q": {"method": "tools/list"}}},
-    "a ping": {"inputRequests": {"q": {"method": "ping"}}},
-    "a custom method": {"inputRequests": {"q": {"method": "acme/question"}}},
     "one good, one bad": {
         "inputRequests": {
             "good": {"method": SAMPLING, "params": PROMPT},

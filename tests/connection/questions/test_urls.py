@@ -394,9 +394,6 @@ def test_without_anybody_to_go_there_the_error_is_the_callers(given: Any, wire: 
 
 UNREADABLE: dict[str, Any] = {
     "no data": None,
-    "a text": "x",
-    "no links": {"elicitations": []},
-    "a form": {"elicitations": [{"mode": "form", "message": "x"}]},
     "one of each": {"elicitations": [link("a"), {"mode": "form"}]},
 }
 
