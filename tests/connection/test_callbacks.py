@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import threading
 from queue import SimpleQueue
@@ -21,7 +20,6 @@ from tests.support.stage import (
     Wire,
     every_wire,
     in_threads,
-    nervous,
     rotated,
     rotated_stateful,
     rotated_ways,
@@ -45,21 +43,6 @@ def test_progress_comes_in_order_and_before_the_result(wire: Wire) -> None:
             )
             # Right after the call, without waiting.
             assert heard == [(step, 200, f"step {step}") for step in range(1, 201)]
-
-
-@rotated
-@pytest.mark.requirement("M-23")
-@pytest.mark.pitfall("30")
-def test_a_thousand_reports_come_in_order_and_before_the_result(wire: Wire) -> None:
-    stage = Stage()
-    heard: list[float] = []
-    with wire.connect(stage.server) as client, nervous():
-        future = client.call_tool.future(
-            "count", {"steps": 1000}, on_progress=lambda step, *_: heard.append(step)
-        )
-        future.result(PATIENCE)
-        come = list(heard)
-    assert come == list(range(1, 1001))
 
 
 @rotated
@@ -253,34 +236,6 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
 
 
 # -- what callbacks may do
-
-
-@rotated
-@pytest.mark.requirement("M-23")
-@pytest.mark.pitfall("31")
-def test_callbacks_of_a_call_see_the_context_variables_of_its_caller(wire: Wire) -> None:
-    stage = Stage()
-    trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
-    heard: dict[str, set[str]] = {"a": set(), "b": set(), "future": set()}
-
-    def job(name: str) -> Any:
-        def run() -> None:
-            trace.set(name)
-            client.call_tool(
-                "count", {"steps": 3}, on_progress=lambda *_: heard[name].add(trace.get())
-            )
-
-        return run
-
-    with wire.connect(stage.server) as client:
-        assert in_threads(job("a"), job("b")) == [None, None]
-        trace.set("future")
-        future = client.call_tool.future(
-            "count", {"steps": 3}, on_progress=lambda *_: heard["future"].add(trace.get())
-        )
-        trace.set("later")
-        future.result(PATIENCE)
-    assert heard == {"a": {"a"}, "b": {"b"}, "future": {"future"}}
 
 
 @rotated

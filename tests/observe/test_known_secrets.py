@@ -33,7 +33,7 @@ from syncmcp.testing import script as s
 from tests.auth.authorization_server import Answer, Person, call, signed_in, world
 from tests.auth.token_desk import TokenDesk
 from tests.support.scripts import EVERYTHING, OLD
-from tests.transports.http_peer import RawServer, Request, serving
+from tests.transports.http_peer import Request, serving
 
 PASSWORD = 'pa"ss/w+rd \\42'
 TOKEN = "t0ken-aaaa-bbbb-cccc"
@@ -263,6 +263,7 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     tokens = iter([f"rotating-{number}-token" for number in range(9)])
     sent = [
         "rotating-0-token", "alice-liddell", "Wonder-Land", "session-0123456789", "query-value-1",
+        "cookie-value-9", "per-call-value-7",
     ]  # fmt: skip
     words = " and ".join([*sent, quote(sent[2]), base64.b64encode(sent[3].encode()).decode()])
     failure = {"error": {"code": 1, "message": words}}
@@ -276,7 +277,14 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
     opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
     script = [
         s.expect("initialize"),
-        s.head(200, {"Content-Type": "application/json", "Mcp-Session-Id": sent[3]}),
+        s.head(
+            200,
+            {
+                "Content-Type": "application/json",
+                "Mcp-Session-Id": sent[3],
+                "Set-Cookie": f"sid={sent[5]}",
+            },
+        ),
         s.chunk(rpc(1, {"result": opened})),
         s.end(),
         s.expect("notifications/initialized"),
@@ -295,7 +303,7 @@ def test_a_server_that_repeats_what_was_sent_shows_nothing(
         recording = Recording(target, tmp_path / "talk.jsonl")
         with syncmcp.Client(recording, mode="legacy") as client:
             with pytest.raises(McpError) as caught:
-                client.call_tool("x", {"again": sent[2]})
+                client.call_tool("x", {"again": sent[2]}, headers={"X-Tenant": sent[6]})
             dump = client.dump()
     error = caught.value
     shown = [
@@ -348,8 +356,7 @@ def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
         else:
             connection.result(request)
 
-    peer = RawServer(serve)
-    try:
+    with serving(serve) as peer:
         target = Http(
             peer.url,
             transport="sse" if place.startswith("sse") else "streamable",
@@ -363,8 +370,6 @@ def test_no_exchange_shows_what_was_sent_in_its_error_its_traceback_or_the_log(
             logging.getLogger("program").exception("failed")
             shown = "".join(traceback.format_exception(error))
         assert shown or place == "listening"
-    finally:
-        peer.close()
     logged = logging.Formatter()
     shown += "".join(map(logged.format, caplog.records))
     assert TOKEN not in shown
@@ -504,8 +509,7 @@ def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
     caplog.set_level(logging.DEBUG)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    proxy = RawServer(answer_with_credentials)
-    try:
+    with serving(answer_with_credentials) as proxy:
         url = proxy_url(proxy.port)
         with requests.Session() as session:
             if place == "environment":
@@ -524,8 +528,6 @@ def test_the_password_of_a_proxy_is_masked_wherever_it_was_given(
                 ask = syncmcp.Client(target, lazy=True, retry=None).ping
             with pytest.raises(McpError) as caught:
                 ask()
-    finally:
-        proxy.close()
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert "hunter2" not in shown
     assert base64.b64encode(b"bob:hunter2")[:-2].decode() not in shown

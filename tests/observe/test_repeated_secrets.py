@@ -24,7 +24,7 @@ from syncmcp.testing import Recording, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.auth.authorization_server import call, signed_in
 from tests.support.scripts import EVERYTHING, NEW, OLD
-from tests.transports.http_peer import RawServer, Request
+from tests.transports.http_peer import RawServer, Request, serving
 
 TOKEN = "t0ken-aaaa-bbbb-cccc"
 SESSION = "session-0123456789"
@@ -177,13 +177,10 @@ def test_a_session_and_cookies_that_were_just_received(
         else:
             connection.result(request)
 
-    peer = RawServer(serve)
-    try:
+    with serving(serve) as peer:
         client = Client(Recording(Http(peer.url), tmp_path / "r"), mode="legacy", retry=None)
         with client:
             shown = shown_by(client.ping, caplog)
-    finally:
-        peer.close()
     shown += (tmp_path / "r").read_text()
     assert SESSION not in shown
     assert "cookie-value-1" not in shown
@@ -199,13 +196,10 @@ def test_the_session_of_an_older_server(caplog: pytest.LogCaptureFixture) -> Non
         else:
             connection.respond(400, f"bad {SESSION}".encode())
 
-    peer = RawServer(serve)
-    try:
+    with serving(serve) as peer:
         client = Client(Http(peer.url, transport="sse"), mode="legacy", retry=None)
         shown = shown_by(client.open, caplog)
         client.close()
-    finally:
-        peer.close()
     assert "body began with: bad ***" in shown
     assert SESSION not in shown
 
@@ -233,12 +227,9 @@ def test_credentials_that_a_hook_sends(caplog: pytest.LogCaptureFixture) -> None
         renewed = TOKEN in request.headers["authorization"]
         request.connection.respond(500 if renewed else 401, f"bad {TOKEN}".encode())
 
-    peer = RawServer(serve)
-    try:
+    with serving(serve) as peer:
         client = Client(Http(peer.url, auth=Renewing()), mode="legacy", retry=None)
         shown = shown_by(client.open, caplog)
-    finally:
-        peer.close()
     assert "HTTP 500; body began with: bad ***" in shown
     assert TOKEN not in shown
 
@@ -301,15 +292,12 @@ def test_a_placeholder_in_the_path_of_a_url(
     def refuse(request: Request) -> None:
         request.connection.respond(307, b"", {"Location": request.path.replace("mcp", "new")})
 
-    peer = RawServer(refuse)
-    try:
+    with serving(refuse) as peer:
         entry = {"url": f"http://127.0.0.1:{peer.port}/s/${{KEY}}/mcp"}
         file.write_text(json.dumps({"mcpServers": {"it": entry}}))
         http = servers_file.read(file, trust=True, variables={"KEY": TOKEN})["it"].target()
         client = Client(http, mode="legacy", retry=None)
         shown = shown_by(client.open, caplog) + str(client.dump()) + repr(client) + repr(http)
-    finally:
-        peer.close()
     assert f"127.0.0.1:{peer.port}/s/***/mcp" in shown
     assert '"POST /s/***/new HTTP' in shown
     assert TOKEN not in shown

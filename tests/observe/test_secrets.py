@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import pickle
 import socket
@@ -109,70 +108,6 @@ def test_secrets_on_a_command_line_are_hidden(output: Output) -> None:
 
 def http_headers() -> dict[str, str]:
     return {"Authorization": f"Bearer {CANARY}-auth", "X-Api-Key": f"{CANARY}-key"}
-
-
-REPLIES: dict[str, Callable[[], list[s.Step]]] = {
-    "an error page that repeats the request": lambda: [
-        s.head(500, {"Content-Type": "text/html"}),
-        s.chunk(
-            f"<p>Authorization: Bearer {CANARY}-auth</p> x-api-key: {CANARY}-key "
-            f"cookie: sid={CANARY} per-call {CANARY}-call <a href='?token={CANARY}'>".encode()
-        ),
-        s.end(),
-    ],
-    "forbidden": lambda: [
-        s.head(403, {"Content-Type": "application/json", "WWW-Authenticate": "Bearer"}),
-        s.chunk(f'{{"error": "bad", "access_token": "{CANARY}", "cursor": "{CANARY}"}}'.encode()),
-        s.end(),
-    ],
-    "cut": lambda: [s.cut(reset=True)],
-}
-
-
-@pytest.mark.parametrize("reply", REPLIES)
-def test_secrets_of_an_http_client_are_hidden(reply: str, output: Output) -> None:
-    opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
-    with ScriptedPeer(
-        [
-            s.expect("initialize"),
-            s.head(
-                200,
-                {
-                    "Content-Type": "application/json",
-                    "Mcp-Session-Id": f"{CANARY}-session",
-                    "Set-Cookie": f"sid={CANARY}-cookie",
-                },
-            ),
-            s.chunk(b'{"jsonrpc":"2.0","id":1,"result":' + _json(opened) + b"}"),
-            s.end(),
-            s.expect("notifications/initialized"),
-            s.accept(),
-            s.expect("tools/call"),
-            *REPLIES[reply](),
-        ]
-    ) as peer:
-        address = peer.url.replace("://", f"://user:{CANARY}-url@") + f"?key={CANARY}-query"
-        target = Http(address, headers=http_headers())
-        client = syncmcp.Client(target, mode="legacy")
-        output.add(target)
-        output.add(client)
-        with client, errors_into(output):
-            client.call_tool(
-                "x",
-                {"password": f"{CANARY}-argument"},
-                headers={"X-Tenant": f"{CANARY}-call"},
-                meta={"acme.example/token": f"{CANARY}-meta"},
-            )
-        output.add(client)
-        # It was all really sent.
-        (call,) = peer.transcript.wait_received("tools/call")
-        assert call.headers["mcp-session-id"] == f"{CANARY}-session"
-        assert call.headers["x-tenant"] == f"{CANARY}-call"
-        assert CANARY in call.headers["authorization"]
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
 
 
 def test_a_headers_function_and_a_refused_connection_betray_nothing(output: Output) -> None:

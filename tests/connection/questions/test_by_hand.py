@@ -96,7 +96,7 @@ def ann(pending: Any) -> dict[str, Any]:
 def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
     way: str, wire: Wire
 ) -> None:
-    with wire.connect(names_server()) as client:
+    with wire.connect(names_server(), elicitation=nobody) as client:
 
         def do(operation: Any, *args: Any) -> Any:
             return (
@@ -144,23 +144,6 @@ def test_a_second_round_is_a_second_pending_call(wire: Wire) -> None:
         third = client.resume(second, ann(second))  # type: ignore[arg-type]
         assert isinstance(third, CallToolResult)
         assert third.text == "Ann and Ann"
-
-
-@pytest.mark.requirement("MRTR-02", "MRTR-04")
-def test_another_client_can_go_on_from_plain_json() -> None:
-    # Without a session: the server's state is all that one request has of another.
-    server, wire = names_server(), Wire("http", NEW)
-    with wire.connect(server) as client, wire.connect(server) as other:
-        pending = client.begin_tool("greet", {"greeting": "hi \u00e9"})
-        assert isinstance(pending, InputRequired)
-        text = json.dumps(pending.to_json())
-        again: InputRequired[Any] = InputRequired.from_json(json.loads(text))
-        assert again.to_json() == pending.to_json()
-        assert again.questions == pending.questions
-        bob = {"action": "accept", "content": {"name": "Bob"}}
-        result = other.resume(again, dict.fromkeys(again.questions, bob))
-        assert isinstance(result, CallToolResult)
-        assert result.text == "hi \u00e9 Bob"
 
 
 @WIRES
@@ -219,13 +202,6 @@ def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> Non
         assert said(client, "capabilities") == {"roots": {}}
         with pytest.raises(UsageError, match="can"):
             client.begin_tool("capabilities", can=("forms",))  # type: ignore[arg-type]
-
-
-def test_no_handler_is_asked_for_a_call_by_hand() -> None:
-    with syncmcp.connect(names_server(), mode=NEW, elicitation=nobody) as client:
-        pending = client.begin_tool("greet")
-        result = client.resume(pending, ann(pending))  # type: ignore[arg-type]
-        assert isinstance(result, CallToolResult)
 
 
 @pytest.mark.parametrize("revision", STATEFUL)

@@ -16,7 +16,7 @@ from syncmcp.testing import Server, ToolContext, Withdrawn
 from syncmcp.testing import script as s
 from tests.connection.questions.asking import PROMPT, SAMPLING, asked, asking_server, through
 from tests.support.people import Held, Obedient, nobody, reply
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening, talk
+from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.stage import PATIENCE, Wire, rotated, rotated_stateful
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
@@ -53,29 +53,6 @@ def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire
     assert handler.reasons == ["changed my mind"]
     with server.stats as stats:
         assert (stats.responses, stats.late_answers, stats.violations) == (0, 0, [])
-
-
-@WIRES
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.requirement("CAN-06")
-def test_a_late_answer_is_dropped(revision: Mode, wire: str) -> None:
-    held = Held()
-    script = [*opening(revision), ASK, s.gate("inside"), s.withdraw("q"), s.gate("left"), *AFTER]
-    with talk(script, wire, mode=revision, sampling=held) as (peer, client):
-        context = held.entered()
-        peer.open("inside")
-        assert context.cancel.wait(PATIENCE)
-        assert context.cancel.reason is None
-        held.leave()
-        peer.open("left")
-        answers = peer.requests("response")
-        client.report_progress("t", 1)  # whatever was on its way has left before it
-        peer.requests("notifications/progress")
-        assert (
-            [answer["id"] for answer in peer.requests("response")]
-            == ["after"]
-            == [answer["id"] for answer in answers]
-        )
 
 
 @pytest.mark.parametrize(
@@ -131,29 +108,6 @@ def test_a_cancel_that_comes_twice_or_after_the_answer_changes_nothing() -> None
         peer.open("once more")
         assert handler.obeyed() == "second"
         assert [answer["id"] for answer in peer.requests("response", 2)] == ["after"] * 2
-
-
-@pytest.mark.requirement("CAN-06")
-def test_a_question_that_is_withdrawn_while_it_waits_never_reaches_a_handler() -> None:
-    held = Held()
-    script = [
-        *opening(),
-        s.request(SAMPLING, PROMPT, identifier=1),
-        s.gate("inside"),
-        s.request(SAMPLING, PROMPT, identifier=2),
-        s.withdraw(2),
-        *AFTER,
-        s.request(SAMPLING, PROMPT, identifier=3),
-        s.expect("response"),
-        s.expect("response"),
-    ]
-    with talk(script, sampling=held, max_handlers=1) as (peer, _):
-        held.entered()
-        peer.open("inside")
-        peer.requests("response")
-        held.gate.set()
-        assert [answer["id"] for answer in peer.requests("response", 3)] == ["after", 1, 3]
-    assert len(held.contexts) == 2
 
 
 @pytest.mark.requirement("CAN-06")
@@ -391,32 +345,6 @@ def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: W
         handler.obeyed()
         with pytest.raises((syncmcp.ClosedError, ConnectionLost, RequestCancelled)):
             future.result(PATIENCE)
-
-
-@WIRES
-@pytest.mark.parametrize("by", ["close", "timeout"])
-@pytest.mark.requirement("CAN-02")
-def test_a_start_that_is_given_up_is_not_cancelled(by: str, wire: str) -> None:
-    with Scripted([s.expect("initialize"), s.silence()]) as peer:
-        client = Client(peer.on(wire), mode=OLD, open_timeout=None if by == "close" else 1.5)
-        errors: list[BaseException] = []
-
-        def start() -> None:
-            with pytest.raises(syncmcp.McpError) as caught:
-                client.open()
-            errors.append(caught.value)
-
-        thread = threading.Thread(target=start)
-        thread.start()
-        peer.requests("initialize")
-        if by == "close":
-            client.close()
-        thread.join(PATIENCE)
-        client.close()
-        assert peer.gone()
-        expected = syncmcp.ClosedError if by == "close" else syncmcp.RequestTimeout
-        assert isinstance(errors[0], expected)
-        assert peer.transcript.methods() == ["initialize"]
 
 
 # -- races ---------------------------------------------------------------------------------------

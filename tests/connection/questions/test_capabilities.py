@@ -24,7 +24,7 @@ from tests.connection.questions.asking import (
     said,
     visitor,
 )
-from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, opening, talk
+from tests.support.scripts import NEW, OLD, STATEFUL, opening, talk
 from tests.support.stage import Wire, every_wire
 
 MODES = (OLD, NEW)
@@ -197,7 +197,3 @@ def test_a_handler_may_be_replaced_and_removed_while_a_session_lasts() -> None:
             client.set_sampling(Sampling(model, tools=True))
         client.set_sampling(None)
         assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
-
-
-def test_every_revision_was_looked_at() -> None:
-    assert set(REVISIONS) == {*STATEFUL, NEW}

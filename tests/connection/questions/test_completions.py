@@ -89,6 +89,7 @@ TALKS: dict[str, tuple[str, list[bool], list[bool], set[int]]] = {
     "again": ("a done-a done-a a b", [False, True, False], [True, True, False], set()),
     "of two with one id": ("a b a done-a", [False] * 3, [True, False, True], set()),
     "of a question that was declined": ("a done-a a", [False, True], [False, True], {0}),
+    "beside one that was declined": ("a a done-a", [False] * 2, [False, True], {0}),
     "the oldest of four": (
         "a b c d done-a done-b",
         [False] * 4,

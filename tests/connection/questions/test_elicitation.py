@@ -10,7 +10,6 @@ import pytest
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Mode, Refused
 from syncmcp.approval import Approval, DenyAll, Question, Verdict
-from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from tests.connection.questions.asking import (
     ELICITATION,
@@ -27,7 +26,7 @@ from tests.connection.questions.asking import (
     visitor,
 )
 from tests.support.people import nobody
-from tests.support.scripts import NEW, OLD, opening, talk
+from tests.support.scripts import NEW, OLD
 from tests.support.stage import Wire, every_wire, rotated
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
@@ -87,22 +86,6 @@ def test_without_a_mode_not_even_a_url_makes_a_request_one_to_visit_it(revision:
 def test_a_mode_that_was_not_declared_is_invalid_params(given: Any, params: Any) -> None:
     with asker(OLD, elicitation=given) as client:
         assert demanded(client, ELICITATION, params)["error"][0] == -32602
-
-
-@pytest.mark.parametrize("params", [URL, {**FORM, "mode": "voice"}])
-def test_in_the_stateless_era_another_mode_ends_the_call_and_nothing_is_sent(params: Any) -> None:
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (ELICITATION, params)}, "state"),
-        s.expect("tools/list"),
-        s.reply({"resultType": "complete", "tools": []}),
-    ]
-    with talk(script, mode=NEW, elicitation=nobody) as (peer, client):
-        with pytest.raises(syncmcp.InvalidQuestion):
-            client.call_tool("x")
-        client.list_tools()
-        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
@@ -295,22 +278,6 @@ def test_content_that_does_not_fit_the_form_never_leaves(
     assert CANARY not in caplog.text
     with server.stats as stats:
         assert stats.violations == []
-
-
-def test_in_the_stateless_era_a_bad_answer_is_followed_by_no_retry() -> None:
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (ELICITATION, STRICT)}, "state"),
-        s.expect("tools/list"),
-        s.reply({"resultType": "complete", "tools": []}),
-    ]
-    bad = ElicitResult.accept({"name": "x"})
-    with talk(script, mode=NEW, elicitation=lambda *_: bad) as (peer, client):
-        with pytest.raises(syncmcp.InvalidAnswer):
-            client.call_tool("x")
-        client.list_tools()
-        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
 @BOTH

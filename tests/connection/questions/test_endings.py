@@ -316,86 +316,11 @@ def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
         held.leave()
 
 
-# -- links that share an id ------------------------------------------------------------------------
-
-
-class Visitors:
-    """People at links: each stands at a gate, then does what the test says for its message."""
-
-    def __init__(self) -> None:
-        self.inside = {name: threading.Event() for name in "AB"}
-        self.gate = threading.Event()
-        self.left = threading.Event()
-        self.completed: dict[str, bool] = {}
-
-    def wait_inside(self) -> None:
-        for event in self.inside.values():
-            assert event.wait(PATIENCE)
-
-
-TWO_LINKS = [
-    s.request(ELICITATION, link("A"), identifier="a"),
-    s.request(ELICITATION, link("B"), identifier="b"),
-]
-
-
-@pytest.mark.requirement("ELI-17")
-def test_a_link_that_is_withdrawn_does_not_complete_another_one_of_its_id() -> None:
-    visitors = Visitors()
-
-    def visit(request: Any, context: HandlerContext) -> ElicitResult:
-        visitors.inside[request.message].set()
-        if request.message == "A":
-            visitors.completed["A"] = context.wait_completed(PATIENCE)
-            visitors.left.set()
-            return ElicitResult.cancel()
-        assert visitors.gate.wait(PATIENCE)
-        visitors.completed["B"] = context.wait_completed(0)
-        return ElicitResult.accept()
-
-    script = [*opening(), *TWO_LINKS, s.gate("inside"), s.withdraw("a"), s.expect("response")]
-    with talk(script, elicitation=Elicitation(url=visit)) as (peer, _):
-        visitors.wait_inside()
-        peer.open("inside")
-        assert visitors.left.wait(PATIENCE)
-        visitors.gate.set()
-        assert peer.requests("response")[0]["id"] == "b"
-    assert visitors.completed == {"A": False, "B": False}
-
-
-@pytest.mark.requirement("ELI-17")
-def test_a_link_that_is_declined_takes_the_news_from_no_other_one_of_its_id() -> None:
-    visitors = Visitors()
-
-    def visit(request: Any, context: HandlerContext) -> ElicitResult:
-        visitors.inside[request.message].set()
-        if request.message == "A":
-            assert visitors.inside["B"].wait(PATIENCE)
-            return ElicitResult.decline()
-        assert visitors.gate.wait(PATIENCE)
-        visitors.completed["B"] = context.wait_completed(0)
-        return ElicitResult.accept()
-
-    script = [
-        *opening(),
-        *TWO_LINKS,
-        s.expect("response"),
-        s.notify(COMPLETE, {"elicitationId": "e-1"}),
-        *AFTER,
-        s.expect("response"),
-    ]
-    with talk(script, elicitation=Elicitation(url=visit)) as (peer, _):
-        assert [answer["id"] for answer in peer.requests("response", 2)] == ["a", "after"]
-        visitors.gate.set()
-        assert peer.requests("response", 3)[2]["id"] == "b"
-    assert visitors.completed == {"B": True}
-
-
 # -- what is left behind ---------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("CAN-06")
-def test_withdrawn_questions_take_no_place_in_line() -> None:
+def test_withdrawn_questions_take_no_place_in_line_and_reach_no_handler() -> None:
     held = Held()
     script = [
         *opening(),
@@ -414,6 +339,7 @@ def test_withdrawn_questions_take_no_place_in_line() -> None:
         answers = peer.requests("response", 3)
         assert [answer["id"] for answer in answers] == ["after", 1, 3]
         assert "result" in answers[2]
+    assert len(held.contexts) == 2
 
 
 def test_links_that_are_refused_are_not_remembered() -> None:

@@ -112,20 +112,6 @@ def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire)
         assert stats.violations == []
 
 
-@BOTH
-def test_an_answer_that_is_none_is_a_failure_and_not_one_to_the_form(revision: Mode) -> None:
-    told = Told()
-
-    def undecided(request: Any, context: HandlerContext) -> ElicitResult:
-        return ElicitResult(action="perhaps")  # type: ignore[arg-type]
-
-    with asker(revision, elicitation=undecided, on_handler_error=told) as client:
-        assert fault(client, ELICITATION, FORM)[0] == -32603
-    (error,) = told.errors
-    assert isinstance(error, ValueError)
-    assert not isinstance(error, InvalidAnswer)
-
-
 @rotated_stateless.with_rows("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-14")
 def test_in_the_stateless_era_the_call_raises_what_is_wrong_with_the_answer(
@@ -218,6 +204,12 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
         FORM,
         {"elicitation": lambda *_: None},
         UsageError,
+    ),
+    "the form is answered oddly": (
+        ELICITATION,
+        FORM,
+        {"elicitation": lambda *_: ElicitResult(action="perhaps")},
+        ValueError,
     ),
     "the roots fail": (ROOTS, {}, {"roots": failing}, LookupError),
     "the roots are none": (ROOTS, {}, {"roots": lambda _: ["https://x.org"]}, UsageError),

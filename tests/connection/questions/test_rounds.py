@@ -17,6 +17,8 @@ from syncmcp import (
     Elicitation,
     HandlerContext,
     Handlers,
+    InvalidAnswer,
+    InvalidQuestion,
     ProtocolError,
     Refused,
     RequestCancelled,
@@ -250,38 +252,60 @@ def test_questions_in_the_result_of_another_method_fail_the_call(method: str) ->
         assert peer.methods(2).count(method) == 1
 
 
-MALFORMED: dict[str, Any] = {
-    "nothing": {},
-    "a state that is a number": {"requestState": 7},
-    "another method": {"inputRequests": {"q": {"method": "tools/list"}}},
-    "one good, one bad": {
-        "inputRequests": {
-            "good": {"method": SAMPLING, "params": PROMPT},
-            "bad": {"method": "acme/question"},
-        }
-    },
+def asking(method: str, params: Any = None) -> dict[str, Any]:
+    """The part of a round that asks one question."""
+    return {"inputRequests": {"q": {"method": method, "params": params}}}
+
+
+TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
+BAD_ANSWER = ElicitResult.accept({"loud": True})
+NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpError]]] = {
+    "nothing": ({}, {}, ProtocolError),
+    "a state that is a number": ({"requestState": 7}, {}, ProtocolError),
+    "another method": (asking("tools/list"), {}, ProtocolError),
+    "one good, one bad": (
+        {
+            "inputRequests": {
+                **asking(SAMPLING, PROMPT)["inputRequests"],
+                "bad": {"method": "acme/question"},
+            }
+        },
+        {"sampling": nobody},
+        ProtocolError,
+    ),
+    "no handler": (asking(SAMPLING, PROMPT), {"elicitation": nobody}, InvalidQuestion),
+    "tools that were not offered": (
+        asking(SAMPLING, {**PROMPT, "tools": [TOOL]}),
+        {"sampling": nobody},
+        InvalidQuestion,
+    ),
+    "no limit": (asking(SAMPLING, {"messages": []}), {"sampling": nobody}, InvalidQuestion),
+    "a link for forms": (asking(ELICITATION, URL), {"elicitation": nobody}, InvalidQuestion),
+    "an unknown mode": (
+        asking(ELICITATION, {**FORM, "mode": "voice"}),
+        {"elicitation": nobody},
+        InvalidQuestion,
+    ),
+    "a bad answer": (
+        asking(ELICITATION, FORM),
+        {"elicitation": lambda *_: BAD_ANSWER},
+        InvalidAnswer,
+    ),
 }
 
 
-@pytest.mark.parametrize("case", MALFORMED)
-@pytest.mark.requirement("MRTR-07")
-def test_a_round_that_makes_no_sense_fails_the_call_and_nobody_is_asked(case: str) -> None:
-    result = {"resultType": "input_required", **MALFORMED[case]}
-    script = rounds(CALL, s.reply(result), *LISTED)
-    with talk(script, mode=NEW, sampling=nobody, roots=nobody) as (peer, client):
-        with pytest.raises(ProtocolError):
+@WIRES
+@pytest.mark.parametrize("case", NOT_GONE_ON)
+@pytest.mark.requirement("MRTR-07", "SAMP-02", "ELI-02")
+def test_a_round_that_cannot_be_answered_fails_the_call_and_nothing_is_sent(
+    case: str, wire: str
+) -> None:
+    asks, handlers, error = NOT_GONE_ON[case]
+    script = rounds(CALL, s.reply({"resultType": "input_required", **asks}), *LISTED)
+    with talk(script, wire, mode=NEW, **handlers) as (peer, client):
+        with pytest.raises(error) as caught:
             client.call_tool("x")
-        client.list_tools()
-        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
-
-
-@pytest.mark.requirement("MRTR-07")
-def test_what_the_handlers_of_the_call_cannot_answer_is_not_asked() -> None:
-    script = rounds(CALL, ASK, *LISTED)
-    with talk(script, mode=NEW, elicitation=nobody, roots=nobody) as (peer, client):
-        with pytest.raises(syncmcp.InvalidQuestion) as caught:
-            client.call_tool("x")
-        assert caught.value.method in ("tools/call", SAMPLING)
+        assert caught.value.method == "tools/call"
         client.list_tools()
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 

@@ -11,7 +11,6 @@ import pytest
 import syncmcp
 from syncmcp import Mode, Refused, Sampling
 from syncmcp.approval import DenyAll
-from syncmcp.testing import script as s
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, TextContent
 from tests.connection.questions.asking import (
     PROMPT,
@@ -22,10 +21,9 @@ from tests.connection.questions.asking import (
     demanded,
     every_revision,
     fault,
-    model,
 )
-from tests.support.people import nobody, reply
-from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
+from tests.support.people import nobody
+from tests.support.scripts import NEW, OLD, STATEFUL
 from tests.support.stage import Wire, every_wire, rotated, rotated_stateful
 
 BEFORE = STATEFUL[:-1]
@@ -97,21 +95,6 @@ def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_se
 
 
 @pytest.mark.parametrize("wire", [Wire("memory", OLD), Wire("http", NEW)], ids=str)
-@pytest.mark.requirement("SAMP-04")
-def test_the_handler_is_told_how_many_tokens_its_answer_may_have(wire: Wire) -> None:
-    words = ["one", "two", "three", "four", "five", "six", "seven"]
-
-    def limited(request: CreateMessageRequestParams, context: Any) -> CreateMessageResult:
-        short = reply(" ".join(words[: request.max_tokens]))
-        return short.model_copy(update={"stop_reason": "maxTokens"})
-
-    with wire.connect(asking_server(), sampling=limited) as client:
-        result = asked(client, SAMPLING, {**PROMPT, "maxTokens": 3})["result"]
-        assert result["content"] == {"type": "text", "text": "one two three"}
-        assert result["stopReason"] == "maxTokens"
-
-
-@pytest.mark.parametrize("wire", [Wire("memory", OLD), Wire("http", NEW)], ids=str)
 @pytest.mark.parametrize("reason", ["endTurn", "stopSequence", "maxTokens", "acme:tired", None])
 def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> None:
     text = TextContent(text="x")
@@ -125,13 +108,6 @@ def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> No
 # -- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.requirement("RPC-19")
-def test_sampling_without_a_handler_is_an_unknown_method(revision: Mode) -> None:
-    with asker(revision, elicitation=nobody) as client:
-        assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
-
-
 TOOLS: dict[str, dict[str, Any]] = {
     "tools": {"tools": [TOOL]},
     "no tools": {"tools": []},
@@ -141,18 +117,16 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("extra", TOOLS)
-@pytest.mark.parametrize("revision", ["2025-06-18", OLD])
+@pytest.mark.parametrize(
+    ("revision", "handler"),
+    [("2025-06-18", nobody), ("2025-06-18", Sampling(nobody, tools=True)), (OLD, nobody)],
+)
 @pytest.mark.requirement("SAMP-02", "M-04")
-def test_tools_that_were_not_declared_are_invalid_params(extra: str, revision: Mode) -> None:
-    with asker(revision, sampling=nobody) as client:
+def test_tools_that_were_not_declared_are_invalid_params(
+    extra: str, revision: Mode, handler: Any
+) -> None:
+    with asker(revision, sampling=handler) as client:
         assert demanded(client, SAMPLING, {**PROMPT, **TOOLS[extra]})["error"][0] == -32602
-
-
-@pytest.mark.requirement("SAMP-02")
-def test_a_revision_without_tools_has_none_whatever_the_handler_can() -> None:
-    handler = Sampling(nobody, tools=True)
-    with asker("2025-06-18", sampling=handler) as client:
-        assert demanded(client, SAMPLING, {**PROMPT, "tools": [TOOL]})["error"][0] == -32602
 
 
 UNBALANCED: dict[str, list[Any]] = {
@@ -208,27 +182,6 @@ def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(
         code, text = fault(client, SAMPLING, BAD[case])
         assert code == -32602
         assert "sesame" not in text
-
-
-@WIRES
-@pytest.mark.parametrize("params", [{**PROMPT, "tools": [TOOL]}, {"messages": []}])
-@pytest.mark.requirement("SAMP-02")
-def test_in_the_stateless_era_what_may_not_be_asked_ends_the_call_and_nothing_is_sent(
-    params: Any, wire: str
-) -> None:
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({"q": (SAMPLING, params)}, "state"),
-        s.expect("tools/list"),
-        s.reply({"resultType": "complete", "tools": []}),
-    ]
-    with talk(script, wire, mode=NEW, sampling=nobody) as (peer, client):
-        with pytest.raises(syncmcp.InvalidQuestion) as caught:
-            client.call_tool("x")
-        assert caught.value.method == "tools/call"
-        client.list_tools()
-        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
 # -- how a handler says no ---------------------------------------------------------------------
@@ -423,13 +376,3 @@ def test_texts_of_a_list_are_one_text_for_an_older_revision(revision: Mode) -> N
         assert content["text"].split() == ["one", "two"]
     with server.stats as stats:
         assert stats.violations == []
-
-
-@every_revision
-@pytest.mark.requirement("M-04")
-def test_one_function_answers_in_every_revision(revision: Mode) -> None:
-    with asker(revision, sampling=model) as client:
-        result = asked(client, SAMPLING, PROMPT)["result"]
-        assert result["content"] == {"type": "text", "text": "hello"}
-        future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
-        assert "hello" in future.result(10).text
