@@ -15,16 +15,8 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.pool import DaemonPool, PoolSlot, current, slot_released
-from syncmcp._concurrency.timing import Deadline
+from tests.support.shops import known
 from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
-
-
-def wait_until(look: Callable[[], bool]) -> None:
-    """Look again and again until it is so."""
-    deadline = Deadline(PATIENCE)
-    while not look():
-        assert not deadline.expired, "it did not come"
-        threading.Event().wait(0)
 
 
 class Counting(DaemonPool):
@@ -48,7 +40,7 @@ class Counting(DaemonPool):
 
     def wait_running(self, count: int) -> None:
         """Wait until so many slots are taken: one is given back a moment after its job."""
-        wait_until(lambda: self.running == count)
+        known(lambda: self.running == count)
 
 
 @pytest.fixture
@@ -240,7 +232,7 @@ def test_a_thread_ends_while_too_many_jobs_are_abandoned(
     first.wait_started().abandon()
     urgent.wait_started()
     urgent.end()
-    wait_until(lambda: pool.threads == 0)
+    known(lambda: pool.threads == 0)
     assert pool.waiting == 1
     first.end()
     third.wait_started()
@@ -308,7 +300,7 @@ def test_a_pool_that_is_closed_while_slots_are_lent_does_what_waits_and_ends() -
     for job in (first, second, third):
         job.end()
     third.wait_started()
-    wait_until(lambda: pool.threads == 0)
+    known(lambda: pool.threads == 0)
 
 
 # -- threads that do not come about ----------------------------------------------------------------
@@ -417,12 +409,12 @@ def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
     # The thread that was idle has not ended yet, and the pool is full.
     third = Job(pool)
     queue.gate.set()
-    wait_until(lambda: pool.threads == 1)
+    known(lambda: pool.threads == 1)
     assert not third.started
     first.end()
     third.wait_started()
     third.end()
-    wait_until(lambda: pool.threads == 0)
+    known(lambda: pool.threads == 0)
 
 
 # -- the pool in disorder --------------------------------------------------------------------------
@@ -470,12 +462,12 @@ class Disorder:
         try:
             outcomes = in_threads(*(partial(self._submit_all, part) for part in parts))
             assert outcomes == [None] * 4
-            wait_until(lambda: len(self.ended) == self.submitted)
+            known(lambda: len(self.ended) == self.submitted)
         finally:
             over.set()
             abandoning.join(PATIENCE)
         assert not abandoning.is_alive()
-        wait_until(lambda: self.pool.threads == 0)
+        known(lambda: self.pool.threads == 0)
         assert self.pool.running == self.pool.waiting == 0
         assert sorted(self.ended) == list(range(self.submitted))
         assert self.wrong == []

@@ -16,6 +16,7 @@ import pytest
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer, acquire
+from tests.support.shops import known
 from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
 
@@ -297,9 +298,7 @@ def test_an_idle_thread_is_used_again(workers: Callable[[int], DaemonPool]) -> N
         pool.submit(lambda: names.put(threading.current_thread().name))
         seen.add(names.get(timeout=PATIENCE))
         # The thread is idle a moment after its job; only then it can be used again.
-        deadline = Deadline(PATIENCE)
-        while not pool._idle and not deadline.expired:
-            threading.Event().wait(0)
+        known(lambda: bool(pool._idle))
     assert len(seen) == 1
 
 
@@ -310,16 +309,11 @@ def test_of_two_idle_threads_the_one_that_worked_last_works_next(
     both = threading.Barrier(2)
     names: SimpleQueue[str] = SimpleQueue()
 
-    def rest() -> None:
-        deadline = Deadline(PATIENCE)
-        while len(pool._idle) < 2 and not deadline.expired:
-            threading.Event().wait(0)
-
     for _ in range(2):
         pool.submit(lambda: both.wait(PATIENCE))
     seen = set()
     for _ in range(6):
-        rest()
+        known(lambda: len(pool._idle) == 2)
         pool.submit(lambda: names.put(threading.current_thread().name))
         seen.add(names.get(timeout=PATIENCE))
     assert len(seen) == 1
@@ -365,9 +359,7 @@ def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
     done = threading.Event()
     pool.submit(lambda: None)
     # `close` says its word to threads that are idle, which is a moment after their job.
-    deadline = Deadline(PATIENCE)
-    while not pool._idle and not deadline.expired:
-        threading.Event().wait(0)
+    known(lambda: bool(pool._idle))
     pool.close()
     assert queue.told.wait(PATIENCE)
     pool.submit(done.set)

@@ -6,7 +6,6 @@ See `test_slots.py` for the pool alone, and `stress/test_nested.py` for a crowd.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Refused
-from syncmcp._concurrency.timing import Deadline
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import (
@@ -25,6 +23,7 @@ from syncmcp.types import (
     TextContent,
 )
 from tests.support.programs import running
+from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -36,14 +35,6 @@ from tests.support.stage import (
 )
 
 INTERNAL_ERROR = -32603
-
-
-def until(look: Callable[[], object]) -> None:
-    """Look again and again until it is so."""
-    deadline = Deadline(PATIENCE)
-    while not look():
-        assert not deadline.expired, "it did not come"
-        threading.Event().wait(0)
 
 
 def heard(request: CreateMessageRequestParams) -> str:
@@ -252,7 +243,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         for _ in range(3):
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         pool = client._core.pools.handlers
-        until(lambda: pool._threads == len(pool._idle))
+        known(lambda: pool._threads == len(pool._idle))
 
 
 @rotated_stateful
@@ -282,7 +273,7 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
                 if number < 2:
                     assert entered.acquire(timeout=PATIENCE)
                 else:
-                    until(partial(stand_in_line, number - 1))
+                    known(partial(stand_in_line, number - 1))
             surplus = [asked(client, "one too many") for _ in range(4)]
             refused = f"{INTERNAL_ERROR} too many requests"
             assert [each.result(PATIENCE).text for each in surplus] == [refused] * 4
