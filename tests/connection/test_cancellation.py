@@ -176,28 +176,36 @@ def _told(stage: Stage, wire: Wire, times: int) -> bool:
 
 
 @every_wire
+@pytest.mark.parametrize("kind", ["token", "event"])
 @pytest.mark.requirement("CAN-01", "CAN-04", "M-01", "M-02")
 @pytest.mark.pitfall("14")
-def test_a_token_ends_a_blocking_call_and_tells_the_server_once(wire: Wire) -> None:
-    stage, token = Stage(), CancelToken()
+def test_a_token_or_an_event_ends_a_blocking_call_and_tells_the_server_once(
+    wire: Wire, kind: str
+) -> None:
+    stage, token, event = Stage(), CancelToken(), threading.Event()
 
     def cancel() -> None:
         stage.inside("a")
-        token.cancel("no longer wanted")
-        token.cancel("again")
+        if kind == "event":
+            event.set()
+        else:
+            token.cancel("no longer wanted")
+            token.cancel("again")
 
     with wire.connect(stage.server) as client:
-        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=token)
+        source = event if kind == "event" else token
+        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=source)
         outcome, _ = in_threads(hold, cancel)
         assert isinstance(outcome, syncmcp.RequestCancelled)
-        assert outcome.reason == "no longer wanted"
-        assert outcome.delivery == "unknown"
-        assert outcome.method == "tools/call"
+        assert (outcome.delivery, outcome.method) == ("unknown", "tools/call")
         assert _told(stage, wire, 1)
+        if kind == "token":
+            assert outcome.reason == "no longer wanted"
         if wire.announces:
             [context] = stage.inside("a")
-            assert context.cancel_reason == "no longer wanted"
             assert stage.stats.cancels == [context.request_id]
+            if kind == "token":
+                assert context.cancel_reason == "no longer wanted"
         assert client.call_tool("echo", {"text": "still here"}).text == "still here"
         assert _told(stage, wire, 1)
 
@@ -241,22 +249,6 @@ def test_one_token_ends_many_calls_of_both_kinds(wire: Wire) -> None:
         assert len({id(error) for error in errors}) == 6
         assert {error.reason for error in errors} == {"all"}
         assert _told(stage, wire, 6)
-
-
-@rotated
-@pytest.mark.requirement("M-02")
-def test_a_plain_event_ends_a_call(wire: Wire) -> None:
-    stage, event = Stage(), threading.Event()
-
-    def cancel() -> None:
-        stage.inside("a")
-        event.set()
-
-    with wire.connect(stage.server) as client:
-        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=event)
-        outcome, _ = in_threads(hold, cancel)
-        assert isinstance(outcome, syncmcp.RequestCancelled)
-        assert _told(stage, wire, 1)
 
 
 @rotated

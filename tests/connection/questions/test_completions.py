@@ -45,39 +45,29 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 # -- after the consent, before it, and before the question -----------------------------------------
 
 
-@rotated_stateful
+@rotated_stateful.with_rows("ended", [False, True])
 @pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(wire: Wire) -> None:
-    server, agreeing = Server("links"), Agreeing()
-
-    @server.tool()
-    def visit(context: ToolContext) -> str:
-        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
-        context.complete_elicitation("e-1")  # not before the consent has come
-        return str(action)
-
-    with wire.connect(server, elicitation=agreeing.elicitation) as client:
-        assert client.call_tool("visit").raise_for_error().text == "accept"
-        assert agreeing.outcomes() == [True]
-        assert not agreeing.contexts[0].cancel.cancelled
-    # The end of the session takes nothing back.
-    assert agreeing.contexts[0].wait_completed(0)
-
-
-@rotated_stateful
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_after_the_call_has_ended_reaches_a_wait_as_well(wire: Wire) -> None:
+def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(
+    wire: Wire, ended: bool
+) -> None:
     server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
 
     @server.tool()
     def visit(context: ToolContext) -> str:
         contexts.append(context)
-        return str(context.elicit_url("Look", URL["url"], "e-1")["action"])
+        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
+        if not ended:
+            context.complete_elicitation("e-1")  # not before the consent has come
+        return str(action)
 
     with wire.connect(server, elicitation=agreeing.elicitation) as client:
         assert client.call_tool("visit").raise_for_error().text == "accept"
-        contexts[0].complete_elicitation("e-1")
+        if ended:
+            contexts[0].complete_elicitation("e-1")
         assert agreeing.outcomes() == [True]
+        assert not agreeing.contexts[0].cancel.cancelled
+    # The end of the session takes nothing back.
+    assert agreeing.contexts[0].wait_completed(0)
 
 
 # What a server says: a question about an id, each answered before what follows is read, or "done"
@@ -132,12 +122,12 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
         peer.requests("response", len(during) + 1)
         assert [context.wait_completed(0) for context in contexts] == after
-        forgotten = [context.cancel.cancelled for context in contexts]
+        full = name == "the oldest of four"
+        if full:
+            assert contexts[0].cancel.wait(PATIENCE)
+        agreed = [each for number, each in enumerate(contexts) if number not in declined]
+        assert not any(context.cancel.cancelled for context in agreed[full:])
     assert found == during
-    full = name == "the oldest of four"
-    assert [each for number, each in enumerate(forgotten) if number not in declined] == (
-        [full, *[False] * (len(contexts) - len(declined) - 1)]
-    )
     told = [each.getMessage() for each in caplog.records if "never asked for" in each.message]
     ignored = ["[bank] completed a visit that it never asked for"]
     assert told == (ignored if full or said.startswith("done") else [])
@@ -165,14 +155,19 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
     ]
     agreeing = Agreeing()
     with talk(script, wire, elicitation=agreeing.elicitation) as (peer, client):
-        future = client.call_tool.future("x")
+        future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
         agreeing.asked()
         agreeing.asked()
         if after:
             peer.open("agreed")
         assert future.result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True, True]
-        assert all(context.resumes_call for context in agreeing.contexts)
+        assert [context.resumes_call for context in agreeing.contexts] == [True, True]
+        first, second = peer.requests("tools/call", 2)
+    assert first["id"] != second["id"]
+    for message in (first, second):
+        assert message["params"].pop("_meta").pop("acme.example/k") == 1
+    assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
 
 
 @WIRES
@@ -352,23 +347,9 @@ def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
     assert told == ["kept True", "late True"]
 
 
-class Logged(logging.Handler):
-    """What the first record of a logger says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = Future[str]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self.first.done():
-            self.first.set_result(str(record.exc_info and record.exc_info[1]))
-
-
 def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    logged = Logged()
-    monkeypatch.setattr(logging.getLogger("syncmcp.threads"), "handlers", [logged])
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("ready"), complete()]
     agreeing, told = Agreeing(), Future[bool]()
 
@@ -382,7 +363,7 @@ def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
         peer.open("ready")
         assert told.result(PATIENCE)
         assert agreeing.outcomes() == [True]
-        assert logged.first.result(PATIENCE) == "a mistake of the program's"
+    assert "a mistake of the program's" in caplog.text
 
 
 # -- the end of a wait -----------------------------------------------------------------------------

@@ -342,39 +342,21 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
         )
 
 
-@WIRES
-@pytest.mark.requirement("ELI-18")
-def test_the_call_is_made_again_with_a_new_id_and_the_same_parameters(wire: str) -> None:
-    error = s.error(-32042, "visit", {"elicitations": [link("a")]})
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        error,
-        s.gate("asked"),
-        s.notify(COMPLETE, {"elicitationId": "a"}),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
-    handler = Waiting()
-    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, client):
-        future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
-        handler.entered()
-        peer.open("asked")
-        assert future.result(PATIENCE).text == "done"
-        first, second = (message for message in peer.requests("tools/call", 2))
-    assert first["id"] != second["id"]
-    for message in (first, second):
-        assert message["params"].pop("_meta").pop("acme.example/k") == 1
-    assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
-
-
-@rotated_stateful
-@pytest.mark.parametrize("action", ["decline", "cancel"])
+@rotated_stateful.with_rows(
+    "given",
+    {
+        "declines": Elicitation(url=Person(ElicitResult.decline())),
+        "leaves": Elicitation(url=Person(ElicitResult.cancel())),
+        "nobody": None,
+        "forms": person,
+    },
+)
 @pytest.mark.requirement("ELI-18", "ELI-10")
-def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire) -> None:
+def test_where_nobody_goes_there_the_caller_gets_the_servers_own_error(
+    wire: Wire, given: Any
+) -> None:
     server, calls = visiting_server("one", complete=False)
-    answer = ElicitResult(action=action)
-    with wire.connect(server, elicitation=Elicitation(url=lambda *_: answer)) as client:
+    with wire.connect(server, elicitation=given) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
             client.call_tool("locked", {"key": "a"})
         assert caught.value.code == -32042
@@ -382,28 +364,21 @@ def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire
     assert len(calls) == 1
 
 
-@rotated_stateful
-@pytest.mark.parametrize("given", [None, person], ids=["nobody", "forms"])
-@pytest.mark.requirement("ELI-18")
-def test_without_anybody_to_go_there_the_error_is_the_callers(given: Any, wire: Wire) -> None:
-    server, calls = visiting_server("one", complete=False)
-    with wire.connect(server, elicitation=given) as client, pytest.raises(UrlElicitationRequired):
-        client.call_tool("locked", {"key": "a"})
-    assert len(calls) == 1
-
-
-UNREADABLE: dict[str, Any] = {
-    "no data": None,
-    "one of each": {"elicitations": [link("a"), {"mode": "form"}]},
+UNREADABLE: dict[str, tuple[Mode, Any]] = {
+    "no data": (OLD, None),
+    "one of each": (OLD, {"elicitations": [link("a"), {"mode": "form"}]}),
+    "the stateless era": (NEW, {"elicitations": [link()]}),
 }
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
+@WIRES
 @pytest.mark.requirement("ELI-18")
-def test_an_error_without_readable_links_is_the_callers(case: str) -> None:
-    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", UNREADABLE[case])]
+def test_an_error_that_leads_nowhere_is_the_callers(case: str, wire: str) -> None:
+    revision, data = UNREADABLE[case]
+    script = [*opening(revision), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
-        talk(script, elicitation=Elicitation(url=nobody)) as (_, client),
+        talk(script, wire, mode=revision, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(UrlElicitationRequired),
     ):
         client.call_tool("x")
@@ -428,18 +403,6 @@ def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers
     said = caught.value.__cause__
     assert isinstance(said, UrlElicitationRequired)
     assert (said.code, said.message, said.data) == (-32042, "visit", data)
-
-
-@WIRES
-@pytest.mark.requirement("ELI-18")
-def test_in_the_stateless_era_it_is_an_error_like_any_other(wire: str) -> None:
-    error = s.error(-32042, "visit", {"elicitations": [link()]})
-    script = [*opening(NEW), s.expect("tools/call"), error]
-    with (
-        talk(script, wire, mode=NEW, elicitation=Elicitation(url=nobody)) as (_, client),
-        pytest.raises(UrlElicitationRequired),
-    ):
-        client.call_tool("x")
 
 
 @pytest.mark.requirement("ELI-18", "M-07")
