@@ -50,10 +50,15 @@ def test_a_deadline_counts_down_and_stops_at_zero(clock: Clock) -> None:
     assert deadline.expired
 
 
-def test_no_deadline_never_comes(clock: Clock) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_no_deadline_never_comes(clock: Clock, held: bool) -> None:
     deadline = Deadline(None)
+    if held:
+        deadline.hold(10.0)
     clock.advance(1e9)
     assert deadline.remaining() is None
+    if held:
+        deadline.release()
     assert not deadline.expired
 
 
@@ -105,15 +110,6 @@ def test_a_patience_is_for_all_who_hold_a_deadline_at_one_time(
     clock.advance(40.0)
     deadline.release()
     assert deadline.remaining() == pytest.approx(60.0)
-
-
-def test_no_deadline_is_none_whoever_holds_it(clock: Clock) -> None:
-    deadline = Deadline(None)
-    deadline.hold(10.0)
-    clock.advance(20.0)
-    assert deadline.remaining() is None
-    deadline.release()
-    assert not deadline.expired
 
 
 def test_the_sooner_deadline_is_kept(clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -88,6 +89,24 @@ def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime
         told_once(stage, wire)
     assert isinstance(error, syncmcp.RequestTimeout)
     assert (error.kind, error.seconds) == ("idle", LIMIT)
+
+
+@rotated_ways
+@pytest.mark.requirement("TMO-01")
+def test_silence_before_the_first_sign_of_life_is_not_idleness(
+    wire: Wire, way: str, moved: MovedTime
+) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        # A future's outcome is its exception, which is none.
+        ended = moved.start(calling(client, way, "hold", timeout=None, idle_timeout=LIMIT))
+        stage.inside("")
+        moved.advance(10 * LIMIT)
+        with pytest.raises(Empty):
+            ended.get(timeout=0.05)
+        stage.gate.set()
+        outcome = ended.get(timeout=PATIENCE)
+    assert outcome is None if way == "future" else outcome.text == ""
 
 
 @rotated_ways

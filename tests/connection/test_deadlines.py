@@ -15,7 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.pending_request import PendingRequest, TimeoutWatcher
+from syncmcp._connection.pending_request import TimeoutWatcher
 from syncmcp.testing import ScriptedPeer, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -57,40 +57,6 @@ def at_most(seconds: float) -> Iterator[None]:
     begun = time.monotonic()
     yield
     assert time.monotonic() - begun < seconds
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Is released each time the library looks whether a call is out of time."""
-    counted = threading.Semaphore(0)
-    original = PendingRequest.overdue
-
-    def overdue(self: PendingRequest) -> Any:
-        if self.method == "tools/call":
-            counted.release()
-        return original(self)
-
-    monkeypatch.setattr(PendingRequest, "overdue", overdue)
-    return counted
-
-
-@rotated_ways
-@pytest.mark.requirement("TMO-01")
-def test_silence_before_the_first_sign_of_life_is_not_idleness(
-    wire: Wire, way: str, looks: threading.Semaphore
-) -> None:
-    stage = Stage()
-
-    def watch() -> None:
-        for _ in range(3):
-            assert looks.acquire(timeout=PATIENCE)
-        stage.gate.set()
-
-    with wire.connect(stage.server) as client:
-        result, _ = in_threads(
-            lambda: call(client, way, "hold", {"key": "a"}, idle_timeout=0.02), watch
-        )
-        assert result.text == "a"
 
 
 @both_ways

@@ -28,7 +28,7 @@ from tests.connection.questions.asking import (
     said,
     through,
 )
-from tests.support.people import Held, Obedient, reply
+from tests.support.people import Held, Obedient, Person, reply
 from tests.support.scripts import NEW, OLD, WIRES, opening, talk
 from tests.support.stage import (
     PATIENCE,
@@ -56,8 +56,7 @@ KNOWING = pytest.mark.parametrize(
 @rotated
 @pytest.mark.requirement("M-19", "M-33")
 def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
-    held = Held()
-    held.gate.set()
+    held = Person()
     with wire.connect(asking_server(), sampling=held, name="my server", trusted=True) as client:
         asked(client, SAMPLING, PROMPT)
         (context,) = held.contexts
@@ -74,8 +73,7 @@ def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
 @rotated
 @pytest.mark.requirement("M-19")
 def test_the_call_behind_a_question_is_known_when_there_is_but_one(wire: Wire) -> None:
-    held = Held()
-    held.gate.set()
+    held = Person()
     with wire.connect(asking_server(), sampling=held) as client:
         asked(client, SAMPLING, PROMPT, meta={"acme.example/secret": 1})
         call = held.contexts[0].call
@@ -126,8 +124,7 @@ def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> N
         s.reply(RESULT, to="one"),
         s.reply(RESULT, to="two"),
     ]
-    held = Held()
-    held.gate.set()
+    held = Person()
     with talk(script, wire, sampling=held) as (peer, client):
         peer.requests("response")
         futures = [client.call_tool.future(name) for name in ("a", "b")]
@@ -357,34 +354,6 @@ def test_what_is_reported_has_the_token_of_the_question_and_without_one_nothing_
     assert all(type(report["progressToken"]) is type(token) for report in reports)
 
 
-@WIRES
-@pytest.mark.requirement("TSK-07")
-def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
-    wire: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("syncmcp._connection.server_requests._KEEP_ALIVE_SECONDS", 0.01)
-    task = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
-    params = {**PROMPT, "_meta": {"progressToken": "p", **task}}
-    script = [
-        *opening(),
-        s.request(SAMPLING, params),
-        *[s.expect("notifications/progress")] * 3,
-        s.expect("response"),
-    ]
-    own = {"acme.example/k": "v"}
-    held = Held(lambda: reply().model_copy(update={"meta": own}))
-    with talk(script, wire, sampling=held) as (peer, _):
-        held.entered().report_progress(5, 10, "half")
-        reports = peer.requests("notifications/progress", 3)
-        held.gate.set()
-        (answer,) = peer.requests("response")
-    assert len(reports) >= 3
-    assert all(report["params"]["_meta"] == task for report in reports)
-    # That of the program, and those that say that somebody is still thinking.
-    assert {report["params"].get("message") for report in reports} > {"half"}
-    assert answer["result"]["_meta"] == {**task, **own}
-
-
 def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
     params = {**PROMPT, "_meta": {"progressToken": 1}}
     script = [
@@ -404,32 +373,42 @@ def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/call"]
 
 
+TASK = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+
+
 @WIRES
-@pytest.mark.requirement("PRG-03", "M-20")
+@pytest.mark.parametrize("task", [None, TASK], ids=["call", "task"])
+@pytest.mark.requirement("PRG-03", "M-20", "TSK-07")
 def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_out(
-    wire: str, monkeypatch: pytest.MonkeyPatch
+    task: dict[str, Any] | None, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("syncmcp._connection.server_requests._KEEP_ALIVE_SECONDS", 0.01)
-    params = {**PROMPT, "_meta": {"progressToken": "t"}}
+    params = {**PROMPT, "_meta": {"progressToken": "t", **(task or {})}}
     script = [
         *opening(),
         s.request(SAMPLING, params),
         *[s.expect("notifications/progress")] * 3,
         s.expect("response"),
     ]
-    held = Held()
+    own = {"acme.example/k": "v"}
+    held = Held(lambda: reply().model_copy(update={"meta": own}))
     with talk(script, wire, sampling=held) as (peer, client):
         held.entered().report_progress(5, 10, "half")
-        beats = peer.requests("notifications/progress", 4)
+        beats = [beat["params"] for beat in peer.requests("notifications/progress", 4)]
         held.gate.set()
-        peer.requests("response")
+        (answer,) = peer.requests("response")
         with pytest.raises(RequestTimeout):
             client.ping(timeout=0.2)  # twenty beats
         methods = peer.transcript.methods()
         assert "notifications/progress" not in methods[methods.index("response") :]
-    values = [beat["params"]["progress"] for beat in beats]
+    values = [beat["progress"] for beat in beats]
     assert values == sorted(set(values))
-    assert {beat["params"]["progressToken"] for beat in beats} == {"t"}
+    # What belongs to a task says so. One report is the program's, the others are the library's.
+    assert [(beat["progressToken"], beat.get("_meta")) for beat in beats] == [("t", task)] * len(
+        beats
+    )
+    assert {beat.get("message") for beat in beats} > {"half"}
+    assert answer["result"]["_meta"] == {**(task or {}), **own}
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -479,8 +458,7 @@ def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
 @pytest.mark.requirement("M-20")
 def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
     for limit in (None, 100.0):
-        held = Held()
-        held.gate.set()
+        held = Person()
         with asker(revision, sampling=held, human_timeout=limit) as client:
             asked(client, SAMPLING, PROMPT)
         left = held.contexts[0].time_left()

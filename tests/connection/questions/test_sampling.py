@@ -60,7 +60,7 @@ FULL: dict[str, Any] = {
 
 
 @every_wire
-@pytest.mark.requirement("M-04", "SAMP-01")
+@pytest.mark.requirement("M-04", "SAMP-01", "SAMP-04")
 def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_server(
     wire: Wire,
 ) -> None:
