@@ -122,12 +122,13 @@ def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit
         def report_in_time() -> None:
             (context,) = stage.inside("")
             assert "progressToken" in context.meta
-            for _ in range(3):
-                context.report_progress(1)
+            for step in range(3):
+                if step:
+                    moved.advance(silence - 100)
+                context.report_progress(step)
                 known(lambda: client.dump().facts["calls"][0]["silent"] == 0)
-                moved.advance(silence - 100)
 
-        error = moved.ending(LIMIT, call, report_in_time, passed=3 * (silence - 100))
+        error = moved.ending(LIMIT, call, report_in_time, passed=2 * (silence - 100))
         told_once(stage, wire)
     assert isinstance(error, syncmcp.RequestTimeout)
     assert (error.kind, error.seconds) == ("total", LIMIT)
