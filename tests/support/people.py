@@ -1,7 +1,8 @@
 """Who is asked: one person, who stands in for every handler of a client.
 
 `Person()` answers at once whatever is asked, and keeps the questions; `Person(answer)` answers
-that. `Held` waits for its gate first, `Obedient` until the question is withdrawn. One person may be
+that. `Held` waits for its gate first, `Obedient` until the question is withdrawn; an
+`Interface` has methods for forms and links. One person may be
 several handlers of a client: ``connect(server, sampling=person, elicitation=person)``.
 
 A person before a real terminal is in `tests/ui/person.py`; one who signs in is in
@@ -45,15 +46,12 @@ class Person:
             Ann, and opens a link.
 
     Attributes:
-        asks_person: Whether answers come from somebody who has agreed to the question thereby.
         requests: What was asked.
         contexts: The contexts of the questions.
         gate: Lets a person go on who waits for it.
         withdrawn: Set once a question is withdrawn.
         reasons: Why questions were withdrawn from an obedient person.
     """
-
-    asks_person = False
 
     def __init__(self, answer: Any = None) -> None:
         self.requests: list[Any] = []
@@ -77,9 +75,6 @@ class Person:
             return self._make(asked[0])
         finally:
             self._left.release()
-
-    # The handlers of the two modes of elicitation, where an object has both.
-    form = url = __call__
 
     def think(self, context: HandlerContext) -> None:
         """What comes between a question and its answer."""
@@ -128,3 +123,10 @@ class Obedient(Person):
         """Wait until a question was withdrawn; the reason."""
         self.left()
         return self.reasons[-1]
+
+
+class Interface(Person):
+    """A user interface with a person before it: one object for forms and for links."""
+
+    asks_person = True
+    form = url = Person.__call__

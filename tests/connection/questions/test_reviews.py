@@ -27,18 +27,12 @@ from tests.connection.questions.asking import (
     fault,
     model,
 )
-from tests.support.people import Person, nobody, reply
+from tests.support.people import Interface, nobody, reply
 from tests.support.scripts import NEW, OLD
 from tests.support.stage import PATIENCE
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 LINK = {**URL, "elicitationId": "e"}
-
-
-class Ui(Person):
-    """An interface that asks a person."""
-
-    asks_person = True
 
 
 class Gatekeeper:
@@ -55,7 +49,7 @@ class Gatekeeper:
 @pytest.mark.requirement("M-17", "M-18")
 @pytest.mark.parametrize("personal", ["form", "url"])
 def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> None:
-    theirs = Ui(ElicitResult.accept({"name": "Ann"}))
+    theirs = Interface(ElicitResult.accept({"name": "Ann"}))
     one_mode: Any = {personal: getattr(theirs, personal)}
     keeper = Gatekeeper()
     with asker(
@@ -123,7 +117,9 @@ def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
 @pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
 def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
     records: list[AuditRecord] = []
-    with asker(revision, elicitation=Ui(answer), approval=Approval(audit=records.append)) as client:
+    with asker(
+        revision, elicitation=Interface(answer), approval=Approval(audit=records.append)
+    ) as client:
         for params in (FORM, LINK if revision == OLD else URL):
             assert asked(client, ELICITATION, params)["result"]["action"] == answer.action
     verdict = Decision.ALLOW if answer.action == "accept" else Decision.DENY
