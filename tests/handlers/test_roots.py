@@ -62,49 +62,40 @@ def test_a_path_becomes_a_uri_and_back_whatever_is_in_it(
     assert to_root(str(path)).uri == to_root(root.uri).uri == to_root(root).uri == root.uri
 
 
-def test_a_file_may_be_a_root(place: Path) -> None:
-    assert to_root(place / "file.txt").uri.endswith("/file.txt")
-
-
-def test_the_whole_disk_may_be_a_root() -> None:
-    assert to_root("/").uri == "file:///"
-
-
-def test_a_relative_path_is_seen_from_the_working_directory(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place / "one")
-    expected = (place / "two").as_uri()
-    assert to_root("../two").uri == expected
-    assert to_root(Path("../two/.")).uri == expected
-    assert to_root(".").uri == (place / "one").as_uri()
-
-
-def test_two_dots_behind_a_link_mean_the_parent_of_its_target(place: Path) -> None:
-    (place / "one" / "inner").mkdir()
-    (place / "link").symlink_to(place / "one" / "inner")
-    assert to_root(f"{place}/link/..").uri == (place / "one").as_uri()
-    assert to_root(f"{place}/link").uri == (place / "link").as_uri()
-
-
-def test_a_tilde_is_the_home_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(place))
-    assert to_root("~").uri == place.as_uri()
-    assert to_root("~/one").uri == (place / "one").as_uri()
-
-
 def test_the_home_of_nobody_is_refused() -> None:
     with pytest.raises(UsageError, match="home directory"):
         to_root("~nobody-of-that-name/x")
 
 
-def test_a_uri_is_brought_into_its_one_form(place: Path) -> None:
-    expected = (place / "one").as_uri()
-    assert to_root(f"FILE://LOCALHOST{place}/one").uri == expected
-    assert to_root(f"file:{place}/one").uri == expected
-    assert to_root(f"file://{place}/%6fne").uri == expected
-    assert to_root(f"file://{place}/one/").uri == expected
-    assert to_root(f"file://{place}//one").uri == expected
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("{}/file.txt", "file.txt"),
+        ("../two", "two"),  # from the working directory
+        ("../two/.", "two"),
+        (".", "one"),
+        ("{}/link/..", "one"),  # the parent of what the link leads to
+        ("{}/link", "link"),
+        ("~/one", "one"),
+        ("FILE://LOCALHOST{}/one", "one"),
+        ("file:{}/one", "one"),
+        ("file://{}/%6fne", "one"),
+        ("file://{}/one/", "one"),
+        ("file://{}//one", "one"),
+    ],
+)
+def test_what_names_a_root_is_brought_into_one_form(
+    place: Path, given: str, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "one" / "inner").mkdir()
+    (place / "link").symlink_to(place / "one" / "inner")
+    monkeypatch.chdir(place / "one")
+    monkeypatch.setenv("HOME", str(place))
+    text, expected = given.format(place), (place / root).as_uri()
+    assert to_root(text).uri == expected
+    if given[0] in ".{":
+        assert to_root(Path(text)).uri == expected
+    assert (to_root("/").uri, to_root("~").uri) == ("file:///", place.as_uri())
 
 
 def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
@@ -159,6 +150,10 @@ def test_what_is_no_path_is_refused(value: Any) -> None:
 
 
 def test_what_is_not_there_is_refused(place: Path) -> None:
+    with pytest.raises(UsageError, match="missing"):
+        Roots([place / "one", place / "nowhere"])
+    with pytest.raises(UsageError, match="no root file://"):
+        Roots([place / "one"]).remove(place / "two")
     with pytest.raises(UsageError, match="nowhere' is missing"):
         to_root(place / "nowhere")
     with pytest.raises(UsageError, match="is missing"):
@@ -267,11 +262,6 @@ def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
         assert uris(roots) == [(place / "two").as_uri()]
 
 
-def test_removing_what_is_no_root_is_an_error(place: Path) -> None:
-    with pytest.raises(UsageError, match="no root file://"):
-        Roots([place / "one"]).remove(place / "two")
-
-
 def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -301,11 +291,8 @@ def test_a_single_root_is_not_taken_for_a_list(items: Any) -> None:
         Roots(items)
     with pytest.raises(UsageError, match="list"):
         Roots(source=lambda _: items).current(CONTEXT)
-
-
-def test_a_wrong_root_in_a_list_is_refused(place: Path) -> None:
-    with pytest.raises(UsageError, match="missing"):
-        Roots([place / "one", place / "nowhere"])
+    with pytest.raises(UsageError, match="callable"):
+        Roots(source=cast("Any", ["/tmp"]))
 
 
 # -- a whole new list ------------------------------------------------------------------------
@@ -439,11 +426,6 @@ def test_the_error_of_a_source_comes_through() -> None:
 
     with pytest.raises(LookupError, match="no project"):
         Roots(source=source).current(CONTEXT)
-
-
-def test_a_source_must_be_callable() -> None:
-    with pytest.raises(UsageError, match="callable"):
-        Roots(source=cast("Any", ["/tmp"]))
 
 
 # -- being told of changes -------------------------------------------------------------------
@@ -585,6 +567,11 @@ def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
     ]
     assert [path for path in inside if not contains(roots, path)] == []
     assert [path for path in outside if contains(roots, path)] == []
+    assert not contains([], "/")
+    several = Roots([place / "one"])
+    assert contains(several, place / "one" / "x")
+    several.remove(place / "one")
+    assert not contains(several, place / "one" / "x")
 
 
 @pytest.mark.requirement("M-03")
@@ -607,18 +594,6 @@ def test_a_relative_path_is_held_against_roots_from_the_working_directory(
     monkeypatch.chdir(place / "one")
     assert contains([place / "one"], "x")
     assert not contains([place / "one"], "../two")
-
-
-def test_a_whole_list_of_roots_can_be_asked(place: Path) -> None:
-    roots = Roots([place / "one"])
-    assert contains(roots, place / "one" / "x")
-    roots.remove(place / "one")
-    assert not contains(roots, place / "one" / "x")
-
-
-def test_nothing_is_inside_no_roots() -> None:
-    assert not contains([], "/")
-    assert not contains(Roots(), "/")
 
 
 def test_a_wrong_root_is_an_error_and_not_an_answer() -> None:
