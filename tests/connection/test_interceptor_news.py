@@ -14,13 +14,12 @@ from syncmcp.types import ElicitResult
 from tests.support.intercepting import Ask, Does, Gate, Seen, call_of, rotated_asks, throws
 from tests.support.stage import (
     PATIENCE,
-    STATELESS,
-    WIRES,
     Clock,
     Stage,
     Wire,
     rotated,
     rotated_stateful,
+    rotated_stateless,
     tick,
 )
 
@@ -283,12 +282,7 @@ def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
 # -- requests that last ------------------------------------------------------------------------
 
 
-stateless_wires = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
-)
-
-
-@stateless_wires
+@rotated_stateless
 def test_a_subscription_is_seen_when_it_begins_and_when_it_ends(wire: Wire) -> None:
     seen, stage = Seen(), Stage()
     chain = [Does("outgoing", "subscriptions/listen", lambda m: m.pause(0.001)), seen]
@@ -304,7 +298,7 @@ def test_a_subscription_is_seen_when_it_begins_and_when_it_ends(wire: Wire) -> N
     assert seen.hooks("subscriptions/listen").count(("ended", "response")) == 1
 
 
-@stateless_wires
+@rotated_stateless
 def test_a_subscription_that_is_refused_never_begins(wire: Wire) -> None:
     seen, stage = Seen(), Stage()
     chain = [seen, Does("outgoing", "subscriptions/listen", throws(ValueError("a slip")))]

@@ -28,11 +28,8 @@ from tests.connection.questions.asking import (
 )
 from tests.support.people import nobody, reply
 from tests.support.scripts import NEW, STATEFUL, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire
+from tests.support.stage import PATIENCE, Wire, rotated_stateless
 
-NEW_WIRES = pytest.mark.parametrize(
-    "wire", [Wire(transport, NEW) for transport in ("memory", "stdio", "http")], ids=str
-)
 CANARY = "swordfish-77c2"
 LISTED = [s.reply({"resultType": "complete", "tools": []})]
 
@@ -90,8 +87,7 @@ def ann(pending: Any) -> dict[str, Any]:
     return {key: ElicitResult.accept({"name": "Ann"})}
 
 
-@NEW_WIRES
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_stateless.with_rows("way", ["blocking", "future"])
 @pytest.mark.requirement("MRTR-01", "MRTR-02")
 def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
     way: str, wire: Wire
@@ -122,7 +118,7 @@ def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
         assert "card of Ann" in str(read.to_wire())
 
 
-@NEW_WIRES
+@rotated_stateless
 def test_what_asks_nothing_has_its_result_at_once(wire: Wire) -> None:
     with wire.connect(names_server()) as client:
         result = client.begin_tool("plain")
@@ -136,7 +132,7 @@ def test_what_asks_nothing_has_its_result_at_once(wire: Wire) -> None:
         assert done.text == "now"
 
 
-@NEW_WIRES
+@rotated_stateless
 def test_a_second_round_is_a_second_pending_call(wire: Wire) -> None:
     with wire.connect(names_server()) as client:
         first = client.begin_tool("twice")

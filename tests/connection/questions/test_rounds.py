@@ -45,8 +45,7 @@ from tests.connection.questions.asking import (
 )
 from tests.support.people import Held, Obedient, nobody, reply
 from tests.support.scripts import NEW, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, elsewhere, rotated
-from tests.support.stage import WIRES as EVERY
+from tests.support.stage import PATIENCE, Wire, elsewhere, rotated, rotated_stateless
 
 CALL = s.expect("tools/call")
 ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
@@ -374,9 +373,10 @@ def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() ->
         assert caught.value.kind == "total"
 
 
-@pytest.mark.parametrize("wire", [wire for wire in EVERY if wire.revision == NEW], ids=str)
-@pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.parametrize("end", ["limit", "token", "close"])
+@rotated_stateless.with_rows(
+    "way, end",
+    [(way, end) for way in ("blocking", "future") for end in ("limit", "token", "close")],
+)
 def test_a_call_that_ends_between_two_rounds_may_have_been_done(
     end: str, way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,7 +414,7 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
     assert orders == ["done"]
 
 
-@pytest.mark.parametrize("wire", [wire for wire in EVERY if wire.revision == NEW], ids=str)
+@rotated_stateless
 def test_a_future_between_two_rounds_ends_before_the_connection_is_closed(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
