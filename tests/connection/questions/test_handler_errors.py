@@ -87,6 +87,11 @@ def leaving(*_: Any) -> NoReturn:
     raise SystemExit(3)
 
 
+def undecided(*_: Any) -> ElicitResult:
+    """Gives an answer that there is not."""
+    return ElicitResult(action="perhaps")  # type: ignore[arg-type]
+
+
 # -- an answer that does not fit its form ----------------------------------------------------------
 
 
@@ -205,12 +210,7 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
         {"elicitation": lambda *_: None},
         UsageError,
     ),
-    "the form is answered oddly": (
-        ELICITATION,
-        FORM,
-        {"elicitation": lambda *_: ElicitResult(action="perhaps")},
-        ValueError,
-    ),
+    "the form is answered oddly": (ELICITATION, FORM, {"elicitation": undecided}, ValueError),
     "the roots fail": (ROOTS, {}, {"roots": failing}, LookupError),
     "the roots are none": (ROOTS, {}, {"roots": lambda _: ["https://x.org"]}, UsageError),
 }

@@ -76,10 +76,11 @@ COROUTINES: list[Any] = [later, Later(), Methods().sample, partial(later, 1)]
 def test_a_coroutine_function_is_refused_where_it_is_given(function: Any) -> None:
     with syncmcp.connect(asking_server()) as client:
         echo = partial(client.call_tool, "echo", {"text": "x"})
+        makers: list[Callable[..., object]] = [partial(Client, asking_server()), Handlers]
         attempts: list[Callable[[], object]] = [
             *[
                 partial(make, **{kind: value})
-                for make in (partial(Client, asking_server()), Handlers)
+                for make in makers
                 for kind, value in (
                     ("sampling", function), ("elicitation", function), ("roots", function),
                     ("elicitation", LaterUI()),
