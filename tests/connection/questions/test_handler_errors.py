@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
+from pydantic import ValidationError
 
 import syncmcp
 from syncmcp import (
@@ -210,7 +211,7 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
         {"elicitation": lambda *_: None},
         UsageError,
     ),
-    "the form is answered oddly": (ELICITATION, FORM, {"elicitation": undecided}, ValueError),
+    "the form is answered oddly": (ELICITATION, FORM, {"elicitation": undecided}, ValidationError),
     "the roots fail": (ROOTS, {}, {"roots": failing}, LookupError),
     "the roots are none": (ROOTS, {}, {"roots": lambda _: ["https://x.org"]}, UsageError),
 }

@@ -74,38 +74,38 @@ COROUTINES: list[Any] = [later, Later(), Methods().sample, partial(later, 1)]
 @pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
 @pytest.mark.requirement("M-08")
 def test_a_coroutine_function_is_refused_where_it_is_given(function: Any) -> None:
-    with syncmcp.connect(asking_server()) as client:
-        echo = partial(client.call_tool, "echo", {"text": "x"})
-        makers: list[Callable[..., object]] = [partial(Client, asking_server()), Handlers]
-        attempts: list[Callable[[], object]] = [
-            *[
-                partial(make, **{kind: value})
-                for make in makers
-                for kind, value in (
-                    ("sampling", function), ("elicitation", function), ("roots", function),
-                    ("elicitation", LaterUI()),
-                )
-            ],
-            *[
-                partial(Client, asking_server(), **{option: function})
-                for option in ("on_log", "on_progress", "on_notification", "on_handler_error")
-            ],
-            lambda: Sampling(function),
-            lambda: Elicitation(form=function),
-            lambda: Elicitation(url=function),
-            lambda: Elicitation(person, function),
-            lambda: client.set_sampling(function),
-            lambda: client.set_elicitation(function),
-            lambda: client.on_request("acme/x", function),
-            lambda: client.on_notification("acme/x", function),
-            lambda: echo(on_progress=function),
-            lambda: CancelToken().on_cancel(function),
-            lambda: Roots().on_change(function),
-            lambda: HandlerContext(None, None, ELICITATION).on_completed(function),
-        ]  # fmt: skip
-        for attempt in attempts:
-            with pytest.raises(UsageError, match="coroutine"):
-                attempt()
+    client = Client(asking_server())
+    makers: list[Callable[..., object]] = [partial(Client, asking_server()), Handlers]
+    attempts: list[Callable[[], object]] = [
+        *[
+            partial(make, **{kind: value})
+            for make in makers
+            for kind, value in (
+                ("sampling", function), ("elicitation", function), ("roots", function),
+                ("elicitation", LaterUI()),
+            )
+        ],
+        *[
+            partial(Client, asking_server(), **{option: function})
+            for option in ("on_log", "on_progress", "on_notification", "on_handler_error")
+        ],
+        lambda: Sampling(function),
+        lambda: Elicitation(form=function),
+        lambda: Elicitation(url=function),
+        lambda: Elicitation(person, function),
+        lambda: client.set_sampling(function),
+        lambda: client.set_elicitation(function),
+        lambda: client.on_request("acme/x", function),
+        lambda: client.on_notification("acme/x", function),
+        lambda: CancelToken().on_cancel(function),
+        lambda: Roots().on_change(function),
+        lambda: HandlerContext(None, None, ELICITATION).on_completed(function),
+    ]  # fmt: skip
+    for attempt in attempts:
+        with pytest.raises(UsageError, match="coroutine"):
+            attempt()
+    with client, pytest.raises(UsageError, match="coroutine"):
+        client.call_tool("echo", {"text": "x"}, on_progress=function)
 
 
 @pytest.mark.parametrize("value", [7, "x", object()])
