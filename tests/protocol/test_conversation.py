@@ -35,6 +35,8 @@ def answer(content: Any) -> CreateMessageResult:
 QUESTION = said("user", TEXT)
 
 
+NOTHING_ELSE = "^A message with tool results may hold nothing else.$"
+
 # -- balance
 
 
@@ -86,13 +88,19 @@ def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
             [said("assistant", use("a")), said("user", result("a")), said("user", result("a"))],
             "'a' answers no tool use",
         ),
-        ([said("assistant", use("a")), said("user", result("a"), TEXT)], "may hold nothing else"),
+        ([said("assistant", use("a")), said("user", result("a"), TEXT)], NOTHING_ELSE),
         (
             [said("assistant", use("a")), said("user", result("a"), {"type": "odd"})],
-            "may hold nothing else",
+            NOTHING_ELSE,
         ),
-        ([said("assistant", use("a")), said("assistant", result("a"))], "Only messages of the us"),
-        ([said("user", use("a")), said("user", result("a"))], "Only messages of the assistant"),
+        (
+            [said("assistant", use("a")), said("assistant", result("a"))],
+            "^Only messages of the user may hold tool results.$",
+        ),
+        (
+            [said("user", use("a")), said("user", result("a"))],
+            "^Only messages of the assistant may use tools.$",
+        ),
         ([said("assistant", use("a"), use("a"))], "'a' stands for two tool uses"),
     ],
 )

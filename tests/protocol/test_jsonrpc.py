@@ -199,7 +199,9 @@ def test_a_batch_is_read_as_its_messages_in_order() -> None:
         Error(2, -1, "no", None),
         InvalidMessage("an element of a batch is not an object", None),
     ]
-    frame = encode_batch([encode_request(id, "m", {"n": id}) for id in (3, 1, 2)])
+    requests = [encode_request(id, "m", {"n": id}) for id in (3, 1, 2)]
+    frame = encode_batch(requests)
+    assert json.loads(frame) == [json.loads(request) for request in requests]
     assert decode(frame) == [Request(id, "m", {"n": id}) for id in (3, 1, 2)]
 
 

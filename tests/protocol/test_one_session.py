@@ -32,7 +32,7 @@ def test_until_a_page_has_come_any_session_will_do() -> None:
 def test_a_request_that_belongs_to_a_session_is_not_sent_in_another_one() -> None:
     ended = ConnectionLost("gone")
     one = SessionPin(Life(ended))
-    with pytest.raises(SessionChanged) as caught:
+    with pytest.raises(SessionChanged, match=r"^the session has ended \(") as caught:
         one.check(Life())
     assert caught.value.cause is ended
     assert caught.value.delivery == "not_sent"

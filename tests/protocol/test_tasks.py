@@ -87,7 +87,10 @@ def extension(*outcomes: Any, answer: Answerer = _agree) -> Played:
 
 def updates(played: Played) -> list[Any]:
     """The answers that were sent to the questions of the task."""
-    return [params["inputResponses"] for method, params in played.requests if "update" in method]
+    sent = [params for method, params in played.requests if method == "tasks/update"]
+    assert all(params.keys() == {"taskId", "inputResponses"} for params in sent)
+    assert all(params["taskId"] == "t1" for params in sent)
+    return [params["inputResponses"] for params in sent]
 
 
 # -- the tasks of 2025-11-25 -----------------------------------------------------------------
@@ -127,6 +130,8 @@ def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
     assert played.run() is result
     assert seen == ["input_required", status]
     assert course.ended
+    assert course.state is not None
+    assert course.state.raw == told(status)
 
 
 def test_a_task_that_was_cancelled_has_no_result() -> None:
@@ -246,6 +251,7 @@ def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
     assert played.run() is RESULT
     question = InputQuestion("elicitation/create", {"message": "who?"})
     assert played.questions == [{"a": question}, {"b": question}]
+    assert [ask.params for ask in played.asked] == [PARAMS, PARAMS]
     assert updates(played) == [{"a": {"to": "a"}}, {"b": {"to": "b"}}]
     # An answer that did not reach the server is sent again without asking.
     course = TaskPoller("t1", PARAMS, None, 10)
@@ -283,7 +289,9 @@ def test_a_server_that_never_stops_asking_is_stopped() -> None:
     assert error.__cause__.questions == {"10": FORM}
     # A call that is answered by hand is followed to its end, with the same limit.
     by_hand = single_exchange("tools/call", PARAMS, NO_OFFER, max_rounds=1)
-    playing(by_hand, begun(NEWEST), asks[0], {}, asks[1]).fail(TooManyRounds)
+    played = playing(by_hand, begun(NEWEST), asks[0], {}, asks[1])
+    played.fail(TooManyRounds)
+    assert [ask.params for ask in played.asked] == [PARAMS]
     by_hand = single_exchange("tools/call", PARAMS, NO_OFFER)
     assert playing(by_hand, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
 
