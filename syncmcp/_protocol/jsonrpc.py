@@ -199,7 +199,10 @@ def _objects_of_array(frame: bytes) -> list[bytes]:
     found: list[bytes] = []
     depth = begin = 0
     # Without escaped quotes, as in `count_values`, but of the same length.
-    for bracket in _BRACKET.finditer(frame.replace(b"\\\\", b"__").replace(b'\\"', b"__")):
+    bare = frame.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    for count, bracket in enumerate(_BRACKET.finditer(bare)):
+        if count == MAX_VALUES:  # strings that nothing separates are not counted before
+            raise LimitExceeded(f"{MAX_VALUES:,} strings and brackets of a message are no JSON")
         if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth == 2:

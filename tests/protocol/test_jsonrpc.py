@@ -531,6 +531,17 @@ def test_what_may_be_no_answer_belongs_to_no_call(frame: str) -> None:
     assert message.id is None
 
 
+@pytest.mark.parametrize("unit", [b'""', b"[]", b"{[]}"])
+def test_no_long_time_is_spent_on_a_batch_that_is_no_json(
+    unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonrpc, "MAX_VALUES", 1000)
+    monkeypatch.setattr(jsonrpc, "check_values", lambda _: None)
+    assert type(jsonrpc.decode(b"[" + unit * 100)[0]) is jsonrpc.InvalidMessage
+    with pytest.raises(LimitExceeded, match="no JSON"):
+        jsonrpc.decode(b"[" + unit * 1001)
+
+
 def test_the_bounds_of_the_decoder() -> None:
     for depth, digits in ((jsonrpc.MAX_NESTING, 1), (1, jsonrpc.MAX_DIGITS)):
         frame = b'{"id":1,"result":' + b"[" * (depth - 1) + b"9" * digits + b"]" * (depth - 1)
