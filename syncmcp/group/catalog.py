@@ -12,7 +12,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -40,11 +40,17 @@ LONGEST_NAME: Final = 256
 LONGEST_URI: Final = 8192
 """The longest URI or URI template in a group, in characters."""
 
+MAX_NAMES: Final = 262_144
+"""How many characters of the names of one server are compared for each kind of item: a character
+takes microseconds each time. URIs are not compared by their looks: ASCII ones do not count."""
+
 MAX_TEMPLATES: Final = 32_768
 """How many characters of the templates of one server a URI is compared with: to compile them takes
 up to 25 microseconds for each character."""
 
 _SHOWN: Final = 80
+
+_TOO_MANY: Final = f"its server has names of more than {MAX_NAMES} characters"
 
 # Characters that are hard to tell apart, or that models and people mix up.
 _LOOKS: Final = str.maketrans("-./ 01i|", "____olll")
@@ -140,9 +146,15 @@ class Assignment:
     def _usable(self) -> Iterator[Offered]:
         for server, lists in self._updates.items():
             seen: set[str] = set()
+            left = MAX_NAMES
             for model in getattr(lists, self._kind):
                 name = getattr(model, IDENTITY[self._kind])
                 item = Offered(server, name, model)
+                if _is_named(self._kind) or not name.isascii():
+                    left -= min(len(name), LONGEST_URI)
+                if left < 0:
+                    self._leave_out(item, f"{_TOO_MANY}, and so are those after it")
+                    break
                 problem = "its server lists it twice" if name in seen else self._problem(name)
                 seen.add(name)
                 if problem is None:
@@ -158,6 +170,8 @@ class Assignment:
             return f"its name has more than {longest} characters"
         if visible(name) != name:
             return "its name has control characters or hidden ones"
+        if _is_named(self._kind) and len(unicodedata.normalize("NFKC", name)) > longest:
+            return f"its name, written out, has more than {longest} characters"
         return None
 
     def _leave_out(self, item: Offered, reason: str, error: UsageError | None = None) -> None:
@@ -262,6 +276,7 @@ def _is_named(kind: Kind) -> bool:
     return IDENTITY[kind] == "name"
 
 
+@lru_cache(1024)  # the names of the servers are compared with each key
 def _look(kind: Kind, name: str) -> str:
     """What is the same for two names that a person or a model may take for each other."""
     if not _is_named(kind):

@@ -53,6 +53,7 @@ CONSTANTS = {
     "Visits to URLs remembered in a session": "handlers.url_completion.MAX_VISITS",
     "Characters of a tool's or prompt's name in a group": "group.catalog.LONGEST_NAME",
     "Characters of a URI in a group": "group.catalog.LONGEST_URI",
+    "Characters of one server's names of a kind in a group": "group.catalog.MAX_NAMES",
     "Characters of one server's templates compared with a URI in a group": (
         "group.catalog.MAX_TEMPLATES"
     ),
