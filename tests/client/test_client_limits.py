@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import syncmcp
 from syncmcp import ClientGroup, HandlerContext, RequestTimeout, Retry
+from syncmcp._client.opening import _Probe
+from syncmcp._connection.server_requests import _ProgressReports
 from syncmcp.errors import OutcomeUnknown
 from syncmcp.handlers import Elicitation
 from syncmcp.testing import Server, ToolContext
@@ -21,7 +24,7 @@ from tests.support.moved_time import MovedTime
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.support.session_server import on, session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire
-from tests.transports.http_peer import Request
+from tests.transports.http_peer import Request, serving
 
 LIMIT = 600.0
 
@@ -49,6 +52,18 @@ def test_an_opening_ends_at_open_timeout(wire: str, moved: MovedTime) -> None:
         error = moved.ending(LIMIT, open_client, lambda: peer.requests("initialize"))
     assert isinstance(error, RequestTimeout)
     assert error.seconds == LIMIT
+
+
+def test_an_opening_is_not_tried_again_after_open_timeout(moved: MovedTime) -> None:
+    with session_server() as server:
+        later = {"Retry-After": "600"}
+        server.before = on(b"initialize", act=lambda one: one.connection.respond(429, b"", later))
+        retry = Retry(pause=0.0, budget=2 * LIMIT)
+        client = syncmcp.Client(server.url, mode=OLD, retry=retry, open_timeout=LIMIT)
+        error = moved.start(client.open).get(timeout=PATIENCE)
+        client.close()
+        assert isinstance(error, syncmcp.HttpError)
+        assert server.count("initialize") == 1
 
 
 @both_ways
@@ -104,6 +119,33 @@ def test_a_probe_is_sent_again_after_a_second_and_given_up_at_its_limit(
         client = opens.get(timeout=PATIENCE)
         assert client.server.revision == OLD
         client.close()
+
+
+def test_a_server_that_was_slow_to_refuse_the_probe_is_remembered(moved: MovedTime) -> None:
+    probe = _Probe(cast("Any", SimpleNamespace(agreed=SimpleNamespace())))
+    probe._sent_twice, probe._ended_at = True, moved.now()
+    moved.advance(1.0)
+    assert not probe.slow
+    moved.advance(0.5)
+    assert probe.slow
+
+
+def test_the_older_transport_is_opened_until_the_limit_of_the_probe(moved: MovedTime) -> None:
+    listening = threading.Event()
+
+    def script(one: Request) -> None:
+        if one.method == "GET":
+            listening.set()
+            one.connection.wait_for_end()
+        else:
+            one.connection.respond(405)
+
+    with serving(script) as server:
+        client = syncmcp.Client(server.url, probe_timeout=LIMIT, open_timeout=None)
+        # Its exchange is looked at a quarter of a second after its end.
+        error = moved.ending(LIMIT + 0.25, client.open, lambda: listening.wait(PATIENCE))
+        client.close()
+    assert isinstance(error, syncmcp.McpError)
 
 
 @every_wire
@@ -284,6 +326,82 @@ def test_a_question_that_nobody_answers_ends_at_human_timeout(wire: Wire, moved:
         moved.advance(0.5)
         assert ended.wait(PATIENCE)
         future.exception(PATIENCE)
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.requirement("TMO-01")
+def test_a_call_whose_questions_have_used_up_their_time_ends_at_its_limit(
+    mode: Any, moved: MovedTime
+) -> None:
+    """Its clock stands for `human_timeout` in all, over all its questions."""
+    server, asked = Server("asking"), threading.Semaphore(0)
+    patience = 2 * LIMIT
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        """Ask a person twice."""
+        schema = {"type": "object", "properties": {}}
+        for words in ("One?", "Two?"):
+            context.elicit(words, schema, timeout=PATIENCE)
+        return "answered"
+
+    def answer(request: Any, context: HandlerContext) -> ElicitResult:
+        asked.release()
+        context.cancel.wait()
+        return ElicitResult.decline()
+
+    with syncmcp.connect(
+        server,
+        mode=mode,
+        elicitation=Elicitation(form=answer),
+        human_timeout=patience,
+        timeout=LIMIT,
+        idle_timeout=None,
+    ) as client:
+        call = client.call_tool.future("ask")
+        assert asked.acquire(timeout=PATIENCE)
+        moved.waits_for(patience)
+        moved.advance(patience)
+        error = moved.ending(LIMIT, call.exception, lambda: asked.acquire(timeout=PATIENCE))
+    assert isinstance(error, RequestTimeout)
+
+
+def test_a_visit_that_nobody_calls_done_is_waited_for_a_minute(moved: MovedTime) -> None:
+    visit = {"mode": "url", "url": "https://a.example", "message": "Go", "elicitationId": "e-1"}
+    asked = [s.expect("tools/call"), s.error(-32042, "visit", {"elicitations": [visit]})]
+    again = [s.expect("tools/call"), s.reply({"content": []})]
+    with Scripted([*opening(OLD), *asked, *again]) as peer:
+        agrees = Elicitation(url=lambda request, context: ElicitResult.accept())
+        options: dict[str, Any] = {"timeout": None, "idle_timeout": None}
+        with syncmcp.connect(peer, mode=OLD, elicitation=agrees, **options) as client:
+            call = partial(client.call_tool, "x")
+            result = moved.ending(60.0, call, partial(moved.waits_for, 60.0))
+    assert result.content == []
+
+
+def test_reports_of_a_handler_are_sent_in_time(moved: MovedTime) -> None:
+    posts: list[dict[str, Any]] = []
+    reporter = _ProgressReports("token", posts.append, None)
+    reporter.keep_alive()
+    moved.waits_for(10.0)
+    moved.advance(9.5)
+    for step in range(1, 22):
+        reporter.send(step)
+    assert len(posts) == 20
+    moved.advance(0.5)  # a report is due, and too many were sent
+    assert len(posts) == 20
+    moved.waits_for(1.0)
+    moved.advance(0.5)
+    reporter.send(22)  # a second after the others
+    assert len(posts) == 21
+    reporter.close(answered=False)
+    reporter = _ProgressReports("token", posts.append, None)
+    for step in range(1, 22):
+        reporter.send(step)
+    moved.waits_for(1.0)
+    moved.advance(1.0)
+    assert posts[-1]["progress"] == 21
+    reporter.close(answered=False)
 
 
 def test_the_completion_of_a_visit_is_waited_for_until_the_limit(moved: MovedTime) -> None:

@@ -590,11 +590,11 @@ def test_a_refusal_of_the_probe_that_names_no_request_is_an_answer_to_it() -> No
 @pytest.mark.requirement("VER-16")
 def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with Scripted(DIES, opening(), opening(), opening(NEW)) as peer:
+        clock = Clock(monkeypatch, "syncmcp._client.opening", stands=True)
         assert revisions(Stdio(*peer.command), 1) == [OLD]
-        clock = Clock(monkeypatch, "syncmcp._client.opening")
-        clock.advance(3590.0)
+        clock.advance(3599.0)
         assert revisions(Stdio(*peer.command), 1) == [OLD]
-        clock.advance(20.0)
+        clock.advance(1.5)
         assert revisions(Stdio(*peer.command), 1) == [NEW]
 
 

@@ -14,18 +14,20 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp import RateLimit
 from syncmcp._concurrency import forks, timing
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.files import FileLock, KeyLocks, SharedJson, UnusableFile, try_lock
 from syncmcp._concurrency.futures import ItemQueue
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.single_flight import SharedAttempt, SingleFlight
 from syncmcp._concurrency.timing import Deadline, Latch
 from syncmcp._http import exchange
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.errors import RequestTimeout
 from tests.support.moved_time import MovedTime, soonest
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Stage, Wire
 
 LIMIT = 600.0
 
@@ -47,7 +49,17 @@ def wait_in_an_exchange() -> object:
         return exchange.wait(threading.Event(), LIMIT)
 
 
+def wait_without_an_exchange() -> object:
+    return exchange.wait(threading.Event(), LIMIT)
+
+
 def pause_an_exchange() -> object:
+    with AbortableExchange(Deadline(None)) as own:
+        own.sleep(LIMIT)
+    return False
+
+
+def pause_an_exchange_for_too_long() -> object:
     with AbortableExchange(Deadline(LIMIT)) as own:
         own.sleep(2 * LIMIT)
     return None
@@ -60,7 +72,9 @@ def pause_an_exchange() -> object:
         (next_event, TimeoutError),
         (wait_for_a_token, bool),
         (wait_in_an_exchange, bool),
-        (pause_an_exchange, TimeoutError),
+        (wait_without_an_exchange, bool),
+        (pause_an_exchange, bool),
+        (pause_an_exchange_for_too_long, TimeoutError),
     ],
 )
 def test_a_wait_ends_at_its_limit(
@@ -69,6 +83,36 @@ def test_a_wait_ends_at_its_limit(
     ended = moved.ending(LIMIT, job, partial(moved.waits_for, LIMIT))
     assert type(ended) is outcome
     assert ended is not True
+
+
+def test_a_held_deadline_goes_on_where_it_stood(moved: MovedTime) -> None:
+    deadline = Deadline(100.0)
+    assert deadline.remaining() == 100.0
+    moved.advance(10.0)
+    deadline.hold(patience=50.0)
+    assert deadline.remaining() == 50.0 + 90.0
+    moved.advance(20.0)
+    deadline.release()
+    assert deadline.remaining() == 90.0
+    deadline.hold(patience=50.0)
+    assert deadline.remaining() == 30.0 + 90.0
+    moved.advance(40.0)  # ten more than its patience
+    deadline.release()
+    assert deadline.remaining() == deadline.sooner(LIMIT).remaining() == 80.0
+    assert deadline.sooner(5.0).remaining() == 5.0
+    moved.advance(79.5)
+    assert not deadline.expired
+    moved.advance(0.5)
+    assert deadline.expired
+
+
+def test_a_window_of_the_past_is_as_long_as_is_said(moved: MovedTime) -> None:
+    limit = RateLimit(calls=1, per=60)
+    assert limit.take("server", calls=1, tokens=0)
+    moved.advance(59.5)
+    assert not limit.take("server", calls=1, tokens=0)
+    moved.advance(0.5)
+    assert limit.take("server", calls=1, tokens=0)
 
 
 def test_a_token_cancels_itself_at_its_time(moved: MovedTime) -> None:
@@ -220,6 +264,24 @@ def test_a_lock_is_waited_for_as_long_as_is_said(monkeypatch: pytest.MonkeyPatch
     assert lock.waits == [LIMIT, 0.0, 0.0, -1, threading.TIMEOUT_MAX]
 
 
+def test_a_lock_is_waited_for_in_slices_where_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "_SLICED", True)
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+
+    class Lock(_Lock):
+        def acquire(self, timeout: float) -> bool:
+            clock.advance(timeout)
+            assert len(self.waits) < 10
+            return super().acquire(timeout)
+
+    lock: Any = Lock()
+    assert timing.acquire(lock, 0.5) is False
+    assert lock.waits[:2] == [0.2, 0.2]
+    assert sum(lock.waits) == pytest.approx(0.5)
+
+
 def test_a_server_that_ends_again_and_again_is_started_after_longer_and_longer_pauses(
     moved: MovedTime,
 ) -> None:
@@ -254,8 +316,21 @@ def by_the_timer() -> None:
     assert syncmcp.CancelToken.after(0.1).wait()
 
 
+def idle_in_a_pool() -> None:
+    threads: list[threading.Thread] = []
+    done = threading.Event()
+
+    def job() -> None:
+        threads.append(threading.current_thread())
+        done.set()
+
+    DaemonPool("syncmcp-test", 1, linger=0.1).run(job)
+    assert done.wait(PATIENCE)
+    threads[0].join(PATIENCE)
+
+
 @pytest.mark.alone
-@pytest.mark.parametrize("job", [in_a_lock, in_a_latch, by_the_timer])
+@pytest.mark.parametrize("job", [in_a_lock, in_a_latch, by_the_timer, idle_in_a_pool])
 def test_a_tenth_of_a_second_is_one(job: Callable[[], None]) -> None:
     assert 0.1 <= soonest(job) < 0.25
 

@@ -1,10 +1,11 @@
-"""What a mutant is, how `mutant_switches/*.txt` write it down, and how a process gets it."""
+"""What a mutant is, how the files of switches and limits write it, and how a process gets it."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.abc import MetaPathFinder
@@ -23,8 +24,10 @@ SITE: Final = Path(__file__).parent / "mutant_site"
 """On the path of an interpreter, this applies the mutant that the variable names."""
 
 _SWITCHES: Final = Path(__file__).parent / "mutant_switches"
+_LIMITS: Final = Path(__file__).parent / "mutant_limits.txt"
 _ROOT: Final = Path(__file__).parents[2]
 _HEAD: Final = re.compile(r"([\w-]+) \[(.+)\]: (.+)\n@ ([\w.]+):([\w.]+)\n(.+)", re.DOTALL)
+_LIMIT: Final = re.compile(r"  ([\w.]+):([\w.]+): (.*)<<(.+)>>(.*)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Mutant:
 
     Attributes:
         name: What it is called on the command line.
-        shows: The rows of `requirements.py` whose tests must then go red, each of them.
+        shows: The rows of `requirements.py` whose tests must then go red, each of them; of a limit,
+            the test that must.
         effect: What the library then does wrong.
         module: The module where the behaviour lives.
         path: The function, method or variable in it.
@@ -135,11 +139,37 @@ def read(text: str) -> Iterator[Mutant]:
         yield Mutant(name, tuple(rows.split(", ")), effect, f"syncmcp.{module}", path, lines)
 
 
+def read_limits(text: str) -> Iterator[Mutant]:
+    """A mutant for each limit of the library, which is a second more there.
+
+    Below the name of the test that must go red, each limit has a line: where it is, and a piece of
+    the text there, with the limit between ``<<`` and ``>>``.
+
+    Raises:
+        ValueError: A line cannot be read.
+    """
+    test, places = "", Counter[str]()
+    for line in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).splitlines():
+        found = _LIMIT.fullmatch(line)
+        if found is None and line.startswith(" "):
+            raise ValueError(f"this is no limit: {line}")
+        if found is None:
+            test = line or test
+            continue
+        module, path, before, limit, after = found.groups()
+        places[path] += 1
+        late = f"(None if (_late := {limit}) is None else _late + 1)"
+        change = (f"- {before}{limit}{after}", f"+ {before}{late}{after}")
+        name = f"late-{path}-{places[path]}"
+        yield Mutant(name, (test,), f"{limit} is late", f"syncmcp.{module}", path, change)
+
+
 @cache
 def all_mutants() -> tuple[Mutant, ...]:
     """The mutants of all files."""
-    files = sorted(_SWITCHES.glob("*.txt"))
-    return tuple(mutant for file in files for mutant in read(file.read_text(encoding="utf-8")))
+    texts = [file.read_text(encoding="utf-8") for file in sorted(_SWITCHES.glob("*.txt"))]
+    limits = read_limits(_LIMITS.read_text(encoding="utf-8"))
+    return (*(mutant for text in texts for mutant in read(text)), *limits)
 
 
 def find(name: str) -> Mutant:

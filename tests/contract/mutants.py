@@ -17,7 +17,9 @@ A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 Further lines with ``+`` follow below the first, as far indented; a ``-`` without ``+`` leaves the
 piece out; there may be several pairs. Lines with ``+`` alone are put at the beginning of the
 function. A line with ``=`` is an expression that takes the place of what the function returns,
-which is called ``result`` there. To add one:
+which is called ``result`` there. The limits of the library are in
+`tests/contract/mutant_limits.txt`, each below the test that goes red when it is a second more. To
+add a mutant:
 
 * Choose the one place where the behaviour is decided, and change that one behaviour. A mutant that
   breaks everything proves nothing.
@@ -101,7 +103,7 @@ def run_tests(
     command += ["-v", "-rfE", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     command += ["-m", "not peer and not stress and not bench", f"--timeout={TEST_LIMIT:g}"]
     command += ["-x"] if first else []
-    command += [argument for row in rows for argument in ("--shows", row)]
+    command += [argument for row in rows if not _is_test(row) for argument in ("--shows", row)]
     command += sorted(set(files))
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environment["COLUMNS"] = "400"  # pytest cuts the lines of its summary at the terminal's width
@@ -128,6 +130,17 @@ def run_tests(
     return Outcome(code, _red(output) if code != 0 else (), output)
 
 
+def _is_test(shown: str) -> bool:
+    """Whether a mutant is about one test, not about the tests of a row."""
+    return "::" in shown
+
+
+def _exists(test: str) -> bool:
+    file, _, function = test.partition("[")[0].partition("::")
+    path = TESTS.parent / file
+    return path.is_file() and f"def {function}(" in path.read_text(encoding="utf-8")
+
+
 def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
     """What is wrong with the list itself: names, rows, targets."""
     shown = {row.id for row in ROWS if row.shown}
@@ -139,7 +152,12 @@ def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
         wrong += [
             f"mutant {mutant.name}: {row} is no row that is shown now"
             for row in mutant.shows
-            if row not in shown
+            if row not in shown and not _is_test(row)
+        ]
+        wrong += [
+            f"mutant {mutant.name}: there is no {test}"
+            for test in filter(_is_test, mutant.shows)
+            if not _exists(test)
         ]
         try:
             mutant.source()
@@ -219,15 +237,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for carrier in carriers:
         files[carrier.row_id].add(carrier.file)
     rows = list(dict.fromkeys(row for mutant in mutants for row in mutant.shows))
+    tests = [row for row in rows if _is_test(row)]
+    files.update({test: {test} for test in tests})
     wrong = wrong_entries(mutants)
     wrong += [f"no test carries {row}" for row in rows if not files[row]]
     if wrong:
         print(*wrong, sep="\n")
         return 1
-    before = run_tests({file for row in rows for file in files[row]}, rows, None, first=False)
-    if before.code != 0:
-        print(f"{before.output}\nThese tests have to be green before they can notice anything.")
-        return 1
+    for some in filter(None, ([row for row in rows if row not in tests], tests)):
+        before = run_tests({file for row in some for file in files[row]}, some, None, first=False)
+        if before.code != 0:
+            print(f"{before.output}\nThese tests have to be green before they can notice anything.")
+            return 1
     caught: dict[tuple[str, str], str] = {}
     shown = [(mutant, row) for mutant in mutants for row in mutant.shows]
     told = None

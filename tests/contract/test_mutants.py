@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract import mutant as mutant_module
 from tests.contract import mutants
-from tests.contract.mutant import SITE, VARIABLE, Mutant, all_mutants, read
+from tests.contract.mutant import SITE, VARIABLE, Mutant, all_mutants, read, read_limits
 from tests.contract.mutants import Outcome, wrong_entries
 from tests.contract.requirement_marks import TESTS, Carrier
 
@@ -59,6 +59,21 @@ def test_wrong_entries_are_reported() -> None:
     ]
     with pytest.raises(ValueError, match="this is no entry:\na-name: an effect"):
         list(read("a-name: an effect\n@ _client.lifetime:_MISSES\n- 2\n+ 3"))
+    (limit,) = read_limits("tests/nowhere.py::test_a\n  _client.lifetime:_MISSES: <<2>>\n")
+    assert wrong_entries([limit]) == ["mutant late-_MISSES-1: there is no tests/nowhere.py::test_a"]
+    with pytest.raises(ValueError, match="this is no limit:   _client"):
+        list(read_limits("  _client.lifetime:_MISSES: 2"))
+
+
+def test_a_limit_is_a_second_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "syncmcp").mkdir()
+    (tmp_path / "syncmcp" / "sample.py").write_text(SAMPLE, encoding="utf-8")
+    monkeypatch.setattr(mutant_module, "_ROOT", tmp_path)
+    (limit,) = read_limits("# A chapter.\n\ntests/t.py::test_a\n  sample:LIMIT: <<3>>\n")
+    assert (limit.name, limit.shows) == ("late-LIMIT-1", ("tests/t.py::test_a",))
+    found: dict[str, Any] = {}
+    exec(limit.source(), found)
+    assert found["LIMIT"] == 4
 
 
 SAMPLE = '''

@@ -109,7 +109,10 @@ class TestWithoutHook:
         for books in (["order"], []):
             found, left_out = assigned({"books": books, "fish": [alike]})
             assert alike not in found
-            assert found.get(f"fish_{alike}") == ("fish", alike) or left_out == [("fish", alike)]
+            if "\t" in alike:
+                assert left_out == [("fish", alike)]
+            else:
+                assert found[f"fish_{alike}"] == ("fish", alike)
 
     @pytest.mark.parametrize(
         "alike", ["order.", "order-", "or_der", "_order", "booksorder", "books.order", "booksOrder"]

@@ -144,8 +144,8 @@ def test_no_secret_is_in_the_file(path: Path, revision: Any) -> None:
             for leak in leaks:
                 told = client.call_tool("repeat", {"password": leak, "note": f"it is {leak}!"}).data
                 assert told["sessionToken"] == leak
-            assert client.session_id != ""
             session = client.session_id
+            assert bool(session) is (revision == STATEFUL)
     text = path.read_text(encoding="utf-8")
     assert [leak for leak in [*leaks[:3], leaks[4]] if leak in text] == []
     assert f"Bearer {leaks[3]}" not in text

@@ -92,9 +92,12 @@ def test_every_public_model_is_exported() -> None:
     exported = set(vars(syncmcp.types)["__all__"])
     for name in exported:
         getattr(syncmcp.types, name)
-    for module_name, module in list(sys.modules.items()):
-        if not module_name.startswith("syncmcp.types."):
-            continue
-        for name, value in vars(module).items():
-            if isinstance(value, type) and issubclass(value, syncmcp.types.WireModel):
-                assert name.startswith("_") or name in exported
+    models = {
+        name
+        for module_name, module in list(sys.modules.items())
+        if module_name.startswith("syncmcp.types.")
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, syncmcp.types.WireModel)
+    }
+    assert "CallToolResult" in models
+    assert {name for name in models if not name.startswith("_")} <= exported

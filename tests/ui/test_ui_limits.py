@@ -1,0 +1,85 @@
+"""When a question to a person ends, in a browser and at a terminal, by a clock that stands."""
+
+from __future__ import annotations
+
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from syncmcp._base import terminal as base_terminal
+from syncmcp.approval import Question
+from syncmcp.types import ListRootsRequestParams
+from syncmcp.ui.browser import Browser
+from syncmcp.ui.browser.cards import ConsentCard
+from syncmcp.ui.terminal import _turn
+from syncmcp.ui.terminal.screen import _SILENCE_SECONDS as SILENCE
+from syncmcp.ui.terminal.screen import QuestionEnded
+from tests.support.moved_time import MovedTime
+from tests.support.stage import PATIENCE
+from tests.ui.asking import context, question, server
+from tests.ui.person import CTRL_C, Person
+from tests.ui.terminal_questions import Asking
+
+LIMIT = 600.0
+
+
+@pytest.mark.parametrize("whose", ["interface", "client"])
+def test_a_question_in_the_browser_ends_at_its_limit(whose: str, moved: MovedTime) -> None:
+    within = context(timeout=LIMIT) if whose == "client" else None
+    card = ConsentCard(Question("roots", server(), ListRootsRequestParams(), within), LIMIT)
+    assert moved.ending(LIMIT, card.wait, partial(moved.waits_for, LIMIT)) is None
+    assert card.state == "expired"
+
+
+def test_a_page_that_asked_for_nothing_in_ninety_seconds_is_not_open(
+    moved: MovedTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp.ui.browser.monotonic", moved.now)
+    opened: SimpleQueue[str] = SimpleQueue()
+    with Browser(open_page=opened.put) as browser:
+        access: Any = browser._start()
+        for seconds, opens in ((0.0, True), (89.5, False), (0.5, True)):
+            moved.advance(seconds)
+            browser._open_page_unless_open(access)
+            if opens:
+                opened.get(timeout=PATIENCE)
+        assert opened.empty()
+
+
+def test_a_question_waits_for_the_terminal_until_its_limit(moved: MovedTime) -> None:
+    def wait() -> None:
+        with _turn(context(timeout=LIMIT)):
+            pass
+
+    with _turn(None):
+        error = moved.ending(LIMIT, wait, partial(moved.waits_for, LIMIT))
+    assert isinstance(error, QuestionEnded)
+
+
+def test_keys_count_after_half_a_second_without_one(
+    person: Person, asking: Asking, moved: MovedTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", SILENCE)
+    answer = asking("review", question("roots"))
+    person.sees("Keys do not count before you stop typing.")
+    moved.advance(0.5)
+    person.sees("» De")
+    person.types(CTRL_C)
+    answer.result(PATIENCE)
+
+
+def test_lines_at_a_terminal_count_half_a_second_after_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    def comes_input(number: int, seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) < 3
+
+    monkeypatch.setattr(base_terminal, "discard_input", lambda number: None)
+    monkeypatch.setattr(base_terminal, "_comes_input", comes_input)
+    base_terminal._wait_for_silence(0)
+    assert waits == [0.5] * 3
