@@ -77,9 +77,9 @@ def test_a_pause_ends_with_the_call(
     with wire.connect(stage.server, interceptors=[on_call(hook, hold)]) as client:
         call = call_of(client, ask)
         options: dict[str, Any] = {"timeout": 600, "cancel": token}
-        error: Any
-        error, _ = in_threads(lambda: call("echo", {"text": "x"}, **options), finish)
+        ends = in_threads(lambda: call("echo", {"text": "x"}, **options), finish)
         assert ended.wait(PATIENCE)
+    error: Any = ends[0]
     assert type(error) is ENDS[end]
     assert error.delivery == ("not_sent" if hook == "outgoing" else "unknown")
     if end == "token":
