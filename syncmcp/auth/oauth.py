@@ -67,7 +67,8 @@ class OAuth(TokenAuth):
         scopes: The scopes to request instead of those in the server's metadata.
         store: Where tokens and registrations are stored; by default in memory.
         issuer: The only acceptable authorization server, at which nobody has to agree to sign in.
-            Recommended with a `client_id`, required with a `client_secret`.
+            Recommended with a `client_id`, required with a `client_secret`, and with a
+            `PrivateKeyJwt` that has an audience.
         allow: The issuers at which to sign in without asking the person: one, several, or a
             function that gets the URL of the MCP server and an issuer, on the thread of the call
             that needs the login, or of its refresh. No other one is used, whatever the store
@@ -114,6 +115,10 @@ class OAuth(TokenAuth):
         self._identity.check()
         if client_secret is not None and issuer is None:
             raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
+        if issuer is None and getattr(assertion, "audience", None) is not None:
+            raise UsageError(
+                "an assertion with an audience goes with issuer: who else gets it can use it there"
+            )
         self._receiver = _make_receiver(receiver, redirect_uri)
         self._allowed = None if allow is None else Allowed(allow)
         self._agreed: SignInRequest | None = None

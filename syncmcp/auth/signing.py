@@ -219,7 +219,8 @@ class PrivateKeyJwt:
         key: The client's private key; see `SigningKey`.
         algorithm: The signature algorithm; by default the first that key and server support.
         audience: The ``aud`` claim, for servers that expect another one than their issuer, such as
-            their token endpoint.
+            their token endpoint. Give `issuer` as well: any other server that gets such an
+            assertion could use it there.
         key_id: The ``kid`` by which the server distinguishes the keys of the client.
 
     Raises:
@@ -238,7 +239,7 @@ class PrivateKeyJwt:
         self._client_id = client_id
         given = key if isinstance(key, SigningKey) else SigningKey(key, algorithm, key_id=key_id)
         self._key = given
-        self._audience = audience
+        self.audience = audience
 
     def __call__(self, server: AuthorizationServerMetadata) -> str:
         """Return an assertion for one request to an authorization server.
@@ -261,7 +262,7 @@ class PrivateKeyJwt:
         claims = {
             "iss": self._client_id,
             "sub": self._client_id,
-            "aud": self._audience or server.issuer,
+            "aud": self.audience or server.issuer,
             "iat": now,
             "exp": now + _LIFE,
             "jti": secrets.token_urlsafe(16),

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from joserfc import jwt
 from joserfc.jwk import import_key
 
-from syncmcp.auth import PrivateKeyJwt, SigningKey
+from syncmcp.auth import OAuth, PrivateKeyJwt, SigningKey
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
@@ -81,6 +81,17 @@ def test_a_server_that_wants_another_audience_gets_it() -> None:
     key = SigningKey(pem_of(EC))
     sign = PrivateKeyJwt("a-client", key, audience=f"{ISSUER}/token")
     assert verified(sign(server()), key).claims["aud"] == f"{ISSUER}/token"
+
+
+def test_an_assertion_for_a_given_audience_is_for_an_issuer_that_the_program_names() -> None:
+    key = SigningKey.generate()
+    for audience, issuer in ((f"{ISSUER}/token", ISSUER), (None, None)):
+        signs = PrivateKeyJwt("one", key, audience=audience)
+        OAuth("https://mcp.example/mcp", client_id="one", assertion=signs, issuer=issuer)
+    signs = PrivateKeyJwt("one", key, audience=f"{ISSUER}/token")
+    for allow in (None, ISSUER):
+        with pytest.raises(UsageError, match="issuer"):
+            OAuth("https://mcp.example/mcp", client_id="one", assertion=signs, allow=allow)
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # by what verifies here
