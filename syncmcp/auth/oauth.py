@@ -226,8 +226,12 @@ class OAuth(TokenAuth):
             raise not_agreed(request, "allow= does not permit")
         if (self._allowed is None or request.page is not None) and request not in self._agreements:
             assert self._receiver is not None
-            with self._stopped_clocks(attempt):
-                agreed = self._receiver.agree(request, Deadline(self._login_timeout))
+            try:
+                with self._stopped_clocks(attempt):
+                    agreed = self._receiver.agree(request, Deadline(self._login_timeout))
+            except RequestTimeout:
+                manager.limits.record_login()
+                raise
             if not agreed:
                 manager.limits.record_login()
                 raise not_agreed(request, "the person did not agree")

@@ -331,6 +331,21 @@ def test_a_server_does_not_ask_a_person_who_says_no_without_end() -> None:
         assert len(person.asked) == 4
 
 
+def test_a_question_that_nobody_answers_in_time_is_not_asked_without_end() -> None:
+    def silent(request: SignInRequest) -> bool:
+        raise RequestTimeout("nobody signed in in time", delivery="not_sent")
+
+    with world() as resource:
+        person = Person(agrees=silent)
+        auth = OAuth(resource.url, receiver=person)
+        for _ in range(3):
+            with pytest.raises(RequestTimeout):
+                call(resource, auth)
+        with pytest.raises(LoginRequired, match="limit is reached"):
+            call(resource, auth)
+        assert len(person.asked) == 3
+
+
 # After somebody has agreed
 
 
