@@ -150,6 +150,9 @@ def covers(resource: str, url: str) -> bool:
 
     (RFC 9728 §3.3; RFC 8707 §2)
     """
+    # Parsers disagree about these, and the authorization server has one of its own.
+    if not resource.isprintable() or " " in resource or "\\" in resource:
+        return False
     try:
         parts, whole = urlsplit(resource), urlsplit(url)
         if origin_of(resource) != origin_of(url) or parts.fragment or parts.username is not None:

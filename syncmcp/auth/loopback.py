@@ -19,7 +19,7 @@ from syncmcp._base.terminal import ask_at_terminal, has_terminal
 from syncmcp._base.text import redact_url
 from syncmcp._concurrency.private_page import PrivatePage, page_to
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import ExchangeAborted, current
+from syncmcp._http.exchange import ExchangeAborted, current, wait
 from syncmcp.auth.agreement import SignInRequest, not_agreed
 from syncmcp.auth.receiver import (
     PAGE_ARRIVED,
@@ -53,6 +53,9 @@ _MAX_CONNECTIONS: Final = 16
 _MAX_HEAD: Final = 64 * 1024
 
 _SEND_SECONDS: Final = 1.0
+
+# How long to wait for a descriptor, if there is none for a connection.
+_PAUSE_SECONDS: Final = 0.1
 
 _HTTP_PORT: Final = 80
 
@@ -322,7 +325,9 @@ class _LoopbackLogin:
     def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:
             sock, _ = listener.accept()
-        except OSError:  # closed by the browser
+        except OSError as error:  # closed by the browser
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # the port stays ready: do not spin
+                wait(threading.Event(), _PAUSE_SECONDS)
             return
         sock.setblocking(False)
         connection = _BrowserConnection(sock)

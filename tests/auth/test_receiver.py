@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import re
 import socket
@@ -596,6 +597,36 @@ def test_a_login_has_an_end() -> None:
     assert isinstance(error, RequestTimeout)
     assert (error.seconds, error.delivery) == (0.1, "not_sent")
     assert STATE not in str(error)
+
+
+def test_a_port_that_has_no_descriptor_for_a_visitor_waits_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: Queue[float] = Queue()
+    shut = [True]
+
+    class Listener(socket.socket):
+        def accept(self) -> Any:
+            if shut[0]:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    def pause(event: threading.Event, seconds: float) -> None:
+        shut[0] = False
+        pauses.put(seconds)
+
+    def listen(addresses: Any, port: int) -> list[socket.socket]:
+        listener = Listener()
+        listener.bind((addresses[0], port))
+        listener.listen()
+        return [listener]
+
+    monkeypatch.setattr(loopback, "_listen", listen)
+    monkeypatch.setattr(loopback, "wait", pause, raising=False)
+    login = Login(listening())
+    assert login.come_back()[0] == 200
+    assert login.join() == GOOD
+    assert pauses.qsize() == 1
 
 
 def test_a_cut_ends_the_login_at_once() -> None:
