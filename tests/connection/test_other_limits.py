@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client
+from syncmcp import Client, Mode
 from syncmcp._client.background import send_and_forget
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.batching import LatestDeadline
@@ -96,7 +96,7 @@ WAYS: dict[str, tuple[str, Callable[[Client], object]]] = {
 def test_every_way_to_ask_ends_at_its_limit(way: str, moved: MovedTime) -> None:
     method, ask = WAYS[way]
     server = Silent()
-    revision = STATEFUL if way == "a task" else STATELESS
+    revision: Mode = STATEFUL if way == "a task" else STATELESS
     with syncmcp.connect(
         server, mode=revision, timeout=None, idle_timeout=None, extensions=EXTENSIONS
     ) as client:

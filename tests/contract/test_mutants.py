@@ -59,8 +59,8 @@ def test_wrong_entries_are_reported() -> None:
     ]
     with pytest.raises(ValueError, match="this is no entry:\na-name: an effect"):
         list(read("a-name: an effect\n@ _client.lifetime:_MISSES\n- 2\n+ 3"))
-    (limit,) = read_limits("tests/nowhere.py::test_a\n  _client.lifetime:_MISSES: <<2>>\n")
-    assert wrong_entries([limit]) == ["mutant late-_MISSES-1: there is no tests/nowhere.py::test_a"]
+    (late,) = read_limits("tests/nowhere.py::test_a\n  _client.lifetime:_MISSES: <<2>>\n")
+    assert wrong_entries([late]) == ["mutant late-_MISSES-1: there is no tests/nowhere.py::test_a"]
     with pytest.raises(ValueError, match="this is no limit:   _client"):
         list(read_limits("  _client.lifetime:_MISSES: 2"))
 
