@@ -153,7 +153,7 @@ COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests")
 
 def verdict(code: int | None) -> str:
     """The verdict behind the exit code that mutmut keeps; it is the one of pytest, as a rule."""
-    if code in {None, 2}:
+    if code is None or code == 2:
         return "not run"
     if code in {5, 33}:
         return "no tests"

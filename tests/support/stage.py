@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pytest
 
@@ -194,7 +194,8 @@ class Rotation:
         """Give this test its wires."""
         first = self._each * self._place(test)
         wires = [self._at(first + number) for number in range(self._each)]
-        return cast("Test", pytest.mark.parametrize("wire", wires, ids=str)(test))
+        given: Test = pytest.mark.parametrize("wire", wires, ids=str)(test)
+        return given
 
     def with_rows(self, names: str, rows: Any, ids: Any = None) -> Callable[[Test], Test]:
         """Give each row of other parameters one wire, the next in turn; two where rows are few."""
@@ -208,7 +209,8 @@ class Rotation:
                 for number, (name, values, marks) in enumerate(table)
                 for wire in [self._at(first + each * number + more) for more in range(each)]
             ]
-            return cast("Test", pytest.mark.parametrize(f"wire, {names}", cases)(test))
+            given: Test = pytest.mark.parametrize(f"wire, {names}", cases)(test)
+            return given
 
         return give
 
