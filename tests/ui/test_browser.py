@@ -1301,7 +1301,7 @@ class TestThroughAClient:
             call = client.call_tool.future("explain")
             (page,) = visitor.waiting()
             assert "my server" in page.text
-            assert "tools/call explain" in page.text
+            assert "tools/call “explain”" in page.text
             visitor.send(page, "send", **{"field-0": "<rings>", "field-1": "yes"})
             (page,) = visitor.waiting()
             assert "<rings>" in page.text
