@@ -37,11 +37,14 @@ def lists_in(schema: Any) -> Iterator[dict[str, Any]]:
             yield from lists_in(part)
 
 
-@pytest.mark.parametrize("model", [*dict.fromkeys(models())])
-def test_a_list_of_a_model_is_read_to_its_first_invalid_item(model: type[WireModel]) -> None:
-    model.model_rebuild()
-
-    assert [one for one in lists_in(model.__pydantic_core_schema__) if not one["fail_fast"]] == []
+def test_a_list_of_a_model_is_read_to_its_first_invalid_item() -> None:
+    seen = 0
+    for model in dict.fromkeys(models()):
+        model.model_rebuild()
+        lists = list(lists_in(model.__pydantic_core_schema__))
+        seen += len(lists)
+        assert [one for one in lists if not one["fail_fast"]] == [], model
+    assert seen > 20
 
 
 @pytest.mark.parametrize(

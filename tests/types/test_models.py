@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from syncmcp import errors, types
 from syncmcp._base.text import MOST_QUOTED
+from syncmcp.errors import InvalidOutput
+from syncmcp.types import CallToolResult, TextContent
 
 TEXT = {"type": "text", "text": "hello"}
 
@@ -66,13 +68,6 @@ def test_what_names_a_kind_is_written_even_if_left_out() -> None:
 def test_to_wire_gives_plain_json() -> None:
     result = types.CallToolResult(content=[types.TextContent(text="x")], structured_content=(1, 2))
     assert json.loads(json.dumps(result.to_wire())) == result.to_wire()
-
-
-def test_models_can_be_pickled() -> None:
-    result = tool_result(extra=1)
-    copy = pickle.loads(pickle.dumps(result))
-    assert copy == result
-    assert copy.to_wire() == result.to_wire()
 
 
 @pytest.mark.parametrize("data", [{"a": 1}, [], 0, False, None])
@@ -149,20 +144,31 @@ def test_a_block_of_unknown_type_keeps_its_fields_and_fails_nothing() -> None:
     assert result.text == "hello\nyou"  # the text blocks alone
 
 
+NO_BLOCKS: list[Any] = [
+    *({}, {"type": 1}, {"type": []}, {"type": None}, "text", None, 3),
+    {"type": "text"},
+    {"type": "text", "text": 1},
+    {"type": "image", "data": "AA=="},
+    {"type": "resource", "resource": {"uri": "a:b"}},
+    {"type": "resource_link", "uri": "a:b"},
+]
+NO_CONTENT: list[Any] = [*({"content": [block]} for block in NO_BLOCKS), {"content": "x"}]
+
+
 @pytest.mark.parametrize(
-    "block",
+    ("model", "wire"),
     [
-        *({}, {"type": 1}, {"type": []}, {"type": None}, "text", None, 3),
-        {"type": "text"},
-        {"type": "text", "text": 1},
-        {"type": "image", "data": "AA=="},
-        {"type": "resource", "resource": {"uri": "a:b"}},
-        {"type": "resource_link", "uri": "a:b"},
+        *((types.CallToolResult, wire) for wire in (*NO_CONTENT, {"content": None}, [])),
+        (types.ListToolsResult, {}),
+        (types.ListToolsResult, {"tools": [{"name": 1, "inputSchema": {}}]}),
+        (types.ListToolsResult, {"tools": [{"name": "a", "inputSchema": None}]}),
+        (types.GetPromptResult, {"messages": [{"role": "system", "content": TEXT}]}),
+        (types.ElicitResult, {"action": "maybe"}),
     ],
 )
-def test_what_is_no_block_or_not_whole_is_an_error(block: Any) -> None:
+def test_what_is_no_such_value_is_an_error(model: type[types.WireModel], wire: Any) -> None:
     with pytest.raises(pydantic.ValidationError):
-        types.CallToolResult.from_wire({"content": [block]})
+        model.from_wire(wire)
 
 
 @pytest.mark.parametrize("data", ["AAE", "AA E", "AA==\n", "AA-_", "é"])
@@ -197,24 +203,9 @@ def test_sampling_content_is_one_block_or_several() -> None:
 
 
 def test_null_is_as_good_as_absent_for_what_is_optional() -> None:
-    listed = types.ListToolsResult.from_wire(
-        {
-            "tools": [
-                {
-                    "name": "a",
-                    "title": None,
-                    "description": None,
-                    "inputSchema": {},
-                    "outputSchema": None,
-                    "annotations": None,
-                    "icons": None,
-                    "_meta": None,
-                }
-            ],
-            "nextCursor": None,
-            "_meta": None,
-        }
-    )
+    nulls = ("title", "description", "outputSchema", "annotations", "icons", "_meta")
+    tool: dict[str, Any] = {"name": "a", "inputSchema": {}, **dict.fromkeys(nulls)}
+    listed = types.ListToolsResult.from_wire({"tools": [tool], "nextCursor": None, "_meta": None})
     assert listed.next_cursor is None
     assert listed.tools[0].display_name == "a"
     assert tool_result(isError=None).is_error is False
@@ -229,26 +220,6 @@ def test_a_result_without_content_is_an_empty_one() -> None:
 
     result.content.append(types.TextContent(text="x"))
     assert other.content == []
-
-
-@pytest.mark.parametrize(
-    ("model", "wire"),
-    [
-        (types.CallToolResult, {"content": "x"}),
-        (types.CallToolResult, {"content": None}),
-        (types.CallToolResult, []),
-        (types.ListToolsResult, {}),
-        (types.ListToolsResult, {"tools": [{"name": 1, "inputSchema": {}}]}),
-        (types.ListToolsResult, {"tools": [{"name": "a", "inputSchema": None}]}),
-        (types.GetPromptResult, {"messages": [{"role": "system", "content": TEXT}]}),
-        (types.ElicitResult, {"action": "maybe"}),
-    ],
-)
-def test_a_wrong_type_of_a_required_field_is_an_error(
-    model: type[types.WireModel], wire: Any
-) -> None:
-    with pytest.raises(pydantic.ValidationError):
-        model.from_wire(wire)
 
 
 NO_LIFETIMES: list[Any] = [1.5, "soon", None, {}]
@@ -322,9 +293,7 @@ def test_the_name_to_show_is_the_title_then_the_hint_then_the_name() -> None:
         ([], None),
     ],
 )
-def test_the_first_hint_that_is_part_of_a_name_chooses(
-    hints: list[str | None], chosen: str | None
-) -> None:
+def test_the_first_hint_in_a_name_chooses(hints: list[str | None], chosen: str | None) -> None:
     request = types.CreateMessageRequestParams(messages=[], max_tokens=1)
     assert request.preferred_model(["a"]) is None
     request.model_preferences = types.ModelPreferences()
@@ -350,3 +319,64 @@ def test_hints_without_end_are_refused_before_they_take_memory(count: int) -> No
         assert tracemalloc.get_traced_memory()[1] < 2 * 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+# -- lists behave like lists, and results print on one line
+LISTS: list[tuple[Any, str, dict[str, Any]]] = [
+    (types.ListToolsResult, "tools", {"name": "add", "inputSchema": {"type": "object"}}),
+    (types.ListPromptsResult, "prompts", {"name": "greet"}),
+    (types.ListResourcesResult, "resources", {"name": "readme", "uri": "file:///r"}),
+    (types.ListResourceTemplatesResult, "resourceTemplates", {"name": "t", "uriTemplate": "x:{y}"}),
+]
+
+
+@pytest.mark.parametrize(("model", "field", "item"), LISTS)
+def test_a_list_is_iterated_over_counted_and_indexed(model: Any, field: str, item: Any) -> None:
+    items = [{**item, "name": f"{item['name']}{number}"} for number in range(12)]
+    found = model.from_wire({field: items, "nextCursor": "secret-cursor"})
+    assert [each.name for each in found] == [each["name"] for each in items]
+    assert len(found) == 12
+    assert found[-1] == list(found)[11]
+    assert "12 " in repr(found)
+    assert repr(items[7]["name"]) in repr(found)
+    assert repr(items[8]["name"]) not in repr(found)
+    assert "cursor" not in repr(found)
+    assert str(found) == repr(found)
+    assert "\n" not in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert found.to_wire() == {field: items, "nextCursor": "secret-cursor"}
+    assert len(model.from_wire({field: []})) == 0
+
+
+def result(*texts: str, **fields: Any) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text) for text in texts], **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (result("3"), "<CallToolResult '3'>"),
+        (result("a\nb", is_error=True), r"<CallToolResult failed: 'a\nb'>"),
+        (result(structured_content={"a": 1}), "<CallToolResult \"{'a': 1}\">"),
+        (result("x" * 300), f"<CallToolResult '{'x' * 200}… (100 more characters)'>"),
+        (result(), "<CallToolResult >"),
+    ],
+)
+def test_a_result_of_a_tool_prints_on_one_line(found: CallToolResult, shown: str) -> None:
+    assert str(found) == repr(found) == shown
+    assert found.ok is not found.is_error
+
+
+def test_json_is_the_data_or_the_text_decoded() -> None:
+    assert result("no", structured_content={"a": 1}).json() == {"a": 1}
+    assert result("no", structured_content=None).json() is None  # null, and present
+    assert result('{"a": [1]}').json() == {"a": [1]}
+    for text in ("", "no", "[" * 100_000):
+        with pytest.raises(InvalidOutput, match="its text is no JSON"):
+            result(text).json()
+
+
+def test_what_is_absent_is_not_in_the_repr() -> None:
+    assert repr(types.Implementation(name="n", version="1")) == (
+        "Implementation(name='n', version='1')"
+    )
