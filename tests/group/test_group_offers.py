@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    ClientGroup,
-    ClosedError,
-    RequiredServersFailed,
-    Stdio,
-    UsageError,
-)
+from syncmcp import Client, ClientGroup, ClosedError, RequiredServersFailed, Stdio, UsageError
 from syncmcp.group import Source
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.templates import UriTemplate
@@ -155,7 +148,7 @@ class TestRouting:
             with pytest.raises(UsageError, match="no server of the group has a resource"):
                 group.read_resource("shop://c/hours")
 
-    def test_a_template_that_cannot_be_matched_finds_no_server(
+    def test_a_template_without_match_finds_no_server(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         other = shop("b")
@@ -438,7 +431,7 @@ class TestChanges:
             assert list(group.tools) == ["at", "bu"]
             assert group.call_tool("at").text == "t of a"
 
-    def test_a_server_that_tells_nothing_is_asked_by_refresh(
+    def test_refresh_asks_a_server_that_tells_nothing(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         def quiet(name: str) -> Server:
