@@ -13,11 +13,11 @@ import pytest
 import syncmcp
 from syncmcp import UsageError
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
-from tests.client.test_cache import MEMORY, Recorder, asked, names, shop, wires
-from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, is_gone
+from tests.client.test_cache import MEMORY, Recorder, asked, names, shop
+from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, is_gone, rotated_stateless
 
 
-@wires
+@rotated_stateless
 def test_it_can_be_switched_off(wire: Wire) -> None:
     server = shop()
     with wire.connect(server, cache=False) as client:
@@ -35,7 +35,7 @@ def test_what_is_no_store_is_refused(wrong: Any) -> None:
         syncmcp.Client(shop(), cache=wrong)
 
 
-@wires
+@rotated_stateless
 @pytest.mark.parametrize("fault", ["get", "put", "both"])
 def test_a_store_that_fails_costs_a_request_and_no_result(
     wire: Wire, fault: str, caplog: pytest.LogCaptureFixture

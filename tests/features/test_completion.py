@@ -10,14 +10,7 @@ from typing import Any, cast
 import pytest
 
 import syncmcp
-from syncmcp import (
-    ClosedError,
-    InvalidParams,
-    Mode,
-    RequestCancelled,
-    RequestTimeout,
-    UsageError,
-)
+from syncmcp import ClosedError, InvalidParams, Mode, RequestCancelled, RequestTimeout, UsageError
 from syncmcp.completion import Completer
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import (
@@ -29,7 +22,7 @@ from syncmcp.types import (
     ResourceTemplateReference,
 )
 from tests.support.scripts import REVISIONS
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, rotated
 
 CITIES = {"no": ["Bergen", "Bodø"], "jp": ["Beppu", "Kyoto"]}
 LETTER = Prompt(name="letter", arguments=[PromptArgument(name="to"), PromptArgument(name="tone")])
@@ -58,6 +51,18 @@ def atlas() -> Server:
         return [name for name in known if name.startswith(typed)]
 
     return server
+
+
+def noting() -> tuple[Server, list[dict[str, Any]]]:
+    """A server that completes nothing, and what it is asked for."""
+    server, seen = atlas(), list[dict[str, Any]]()
+
+    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append({key: params[key] for key in params if key != "_meta"})
+        return {"completion": {"values": []}}
+
+    server.on_request(METHOD, complete)
+    return server, seen
 
 
 class Held:
@@ -99,9 +104,7 @@ def values(found: Completion | None) -> list[str] | None:
 
 
 # -- the operation -------------------------------------------------------------------------------
-
-
-@every_wire
+@rotated
 @pytest.mark.requirement("M-13")
 def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wire) -> None:
     with wire.connect(atlas()) as client:
@@ -114,23 +117,6 @@ def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wir
             assert (found.values, found.total, found.has_more) == (["Bergen", "Bodø"], 2, False)
             asked = client.complete.future(place, "city", "B", {"country": "jp"})
             assert asked.result().completion.values == ["Beppu"]
-
-
-@every_wire
-@pytest.mark.requirement("M-13")
-def test_a_string_is_the_name_of_a_prompt_or_a_template_with_its_scheme(wire: Wire) -> None:
-    with wire.connect(atlas()) as client:
-        assert client.complete("letter", "tone", "cu").completion.values == ["curt", "cute"]
-        assert client.complete.future("letter", "tone", "f").result().completion.values == [
-            "friendly"
-        ]
-        place = "acme://{country}/{city}"
-        for found in (
-            client.complete(place, "city", "B", {"country": "no"}),
-            client.complete.future(place, "city", "B", {"country": "no"}).result(),
-        ):
-            assert found.completion.values == ["Bergen", "Bodø"]
-        assert values(Completer(client, "letter", pause=0).suggest("tone", "cur")) == ["curt"]
 
 
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
@@ -148,30 +134,16 @@ def test_a_string_is_the_name_of_a_prompt_or_a_template_with_its_scheme(wire: Wi
 )
 @pytest.mark.requirement("M-13")
 def test_a_string_is_sent_as_what_it_names(ref: str, sent: Any, mode: Any) -> None:
-    server = atlas()
-    seen: list[Any] = []
-
-    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        seen.append(params["ref"])
-        return {"completion": {"values": []}}
-
-    server.on_request(METHOD, complete)
+    server, seen = noting()
     with syncmcp.connect(server, mode=mode) as client:
         client.complete(ref, "x", "")
-    assert seen == [sent]
+    assert [params["ref"] for params in seen] == [sent]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("CMP-02", "M-13")
 def test_the_context_is_sent_where_the_revision_has_one(revision: Mode) -> None:
-    server = atlas()
-    seen: list[dict[str, Any]] = []
-
-    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        seen.append({key: params[key] for key in params if key != "_meta"})
-        return {"completion": {"values": []}}
-
-    server.on_request(METHOD, complete)
+    server, seen = noting()
     with syncmcp.connect(server, mode=revision) as client:
         client.complete(LETTER, "tone", "", {"to": "Ann"})
         client.complete(LETTER, "tone", "")
@@ -215,7 +187,7 @@ TEMPLATE = ResourceTemplate(name="city", uri_template="acme://{country}/{city}")
 )
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
 @pytest.mark.requirement("CMP-01")
-def test_what_cannot_be_completed_is_not_sent(
+def test_what_has_no_completion_is_not_sent(
     mode: Any, arguments: tuple[Any, ...], problem: str
 ) -> None:
     server = atlas()
@@ -233,9 +205,7 @@ def test_a_prompt_that_tells_no_arguments_is_asked_for_any() -> None:
 
 
 # -- while somebody types --------------------------------------------------------------------------
-
-
-@every_wire
+@rotated
 @pytest.mark.requirement("CMP-02", "M-13")
 def test_what_is_typed_is_completed_and_remembered(wire: Wire) -> None:
     server = atlas()
@@ -250,6 +220,7 @@ def test_what_is_typed_is_completed_and_remembered(wire: Wire) -> None:
         ):
             assert values(completer.suggest("city", typed, {"country": country})) == expected
         assert server.stats.requests[METHOD] == 3
+        assert values(Completer(client, "letter", pause=0).suggest("tone", "cur")) == ["curt"]
 
 
 def test_only_so_many_answers_are_remembered() -> None:
@@ -293,7 +264,7 @@ def test_nothing_is_sent_before_the_pause_and_a_newer_question_ends_it() -> None
         assert values(Completer(client, LETTER).suggest("to", "abc")) == ["abc!"]
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("CMP-02")
 def test_a_request_that_is_outdated_is_cancelled(wire: Wire) -> None:
     held = Held()

@@ -20,18 +20,7 @@ from tests.support.stage import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "many-servers.md"
 
-pytestmark = pytest.mark.requirement("SEC-07")
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project in a home of its own, in which the program runs."""
-    folder = tmp_path / "home" / "project"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder.parent))
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.chdir(folder)
-    return folder
+pytestmark = [pytest.mark.requirement("SEC-07"), pytest.mark.usefixtures("project")]
 
 
 def confined(entry: Any, *words: str, **options: Any) -> ServersFile:
@@ -46,25 +35,21 @@ def line(entry: Any, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["-", "--", "--bind", "-v", "--bind=/", "LD_PRELOAD=x", "./a=b"]
+    "command",
+    [
+        *("-", "--", "--bind", "-v", "--bind=/", "LD_PRELOAD=x", "./a=b"),
+        *("${SAID}", "${env:SAID}", "${NONE:---bind}"),
+    ],
 )
 @pytest.mark.parametrize("sandbox", ["bwrap", "firejail", "docker", "/usr/bin/env", "anything"])
-def test_a_command_that_a_sandbox_could_take_for_its_own_is_refused(
-    command: str, sandbox: str
-) -> None:
-    entry = confined({"command": command, "args": ["/", "/", "sh"]}, sandbox, "--tight")["one"]
-    assert entry.problem is not None
+def test_a_command_a_sandbox_could_take_for_its_own_is_refused(command: str, sandbox: str) -> None:
+    stated = {"command": command, "args": ["/", "/", "sh"]}
+    entry = confined(stated, sandbox, "--tight", variables={"SAID": "--bind"})["one"]
+    if "$" not in command:  # else it is known when it is filled in
+        assert entry.problem is not None
     with pytest.raises(ServersFileError, match="of confine=") as caught:
         entry.target()
     assert (caught.value.server, caught.value.key) == ("one", "command")
-
-
-@pytest.mark.parametrize("command", ["${SAID}", "${env:SAID}", "${NONE:---bind}"])
-def test_a_placeholder_does_not_hide_such_a_command(command: str) -> None:
-    servers = confined({"command": command}, "bwrap", variables={"SAID": "--bind"})
-    with pytest.raises(ServersFileError, match="of confine=") as caught:
-        servers["one"].target()
-    assert caught.value.key == "command"
 
 
 JAIL = """
@@ -142,8 +127,6 @@ def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
 
 
 # -- the line of the page, with a real bwrap ---------------------------------------------------
-
-
 def page_line() -> tuple[str, ...]:
     """What docs/many-servers.md gives for `confine=`, with the project of the test."""
     text = PAGE.read_text(encoding="utf-8")

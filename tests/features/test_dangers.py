@@ -25,111 +25,73 @@ def warnings(*command: str, **env: str) -> str:
     return "\n".join(review.warnings)
 
 
+# Words are separated by ``|`` if there is one, so that a word can have spaces.
+COMMANDS = {
+    SHELL: (
+        *("/usr/bin/env VAR=x sh -c x", "cmd.exe /c x"),
+        *(r"C:\Windows\System32\CMD.EXE /d /C x", "sudo -u me bash -lc x"),
+        *("nice -n 5 zsh -c x", "timeout 5 bash --noprofile -o pipefail -c x"),
+        *("bwrap --ro-bind / / -- /bin/sh -c x", "env -S|sh -c x", "env|-Ssh -c x"),
+        *("busybox sh -c x", "pwsh -NoProfile -Command x"),
+        *("powershell.exe -NoP -EncodedCommand eA==", "mksh -c x", "rbash -c x", "su -c x"),
+        *("su me --command=x", "runuser -u me -c x", "cmd /q/c x", "cmd /d /v:on/c x"),
+        *("sh -xce x", "nu -e x", "nu --execute x", "fish --init-command x", "fish -C x"),
+        *("bash --rcfile x -i", "powershell iex(1)"),
+    ),
+    INLINE: (
+        *("env python3.12 -u -c x", "python -Wignore -X dev -Ic x", "python -cimport"),
+        *("/opt/node22/bin/node --no-warnings --eval=x", "perl -ne x", "deno eval x"),
+        *("python3.12t -c x", "pythonw.exe -c x", "py -3 -c x", "nodejs -e x"),
+        *("python -Icprint(1)", "python --check-hash-based-pycs always -c x"),
+        *("node --title x -e y", "node --input-type module -e y"),
+        *("osascript -l JavaScript -e y", "php -d a=b -r y", "erl -pa x -eval y"),
+        *("perl -neprint x", "Rscript -e x", "php -B x", "vim -c x", "awk BEGIN{system(1)}"),
+        "node -r ./x.js -e y",
+    ),
+    FETCHES: (
+        *("npx -y x", "env npx x", r"C:\nodejs\npx.cmd x", "uvx x", "bunx x", "pipx run x"),
+        *("cmd /c npx -y x", "sh -c|npx -y x", "npm exec x", "npm install x"),
+        *("python -m pip install x", "nix shell x", "nix run x"),
+        *("uv run https://example.com/x.py", "uv tool run x", "uv run --with requests x.py"),
+        *("deno run npm:x", "go run example.com/x@latest", "docker run -i x"),
+    ),
+    RIGHTS: (*("wsl x", "su me", "nsenter -t 1 -m x"),),
+    LOADS: (
+        *("perl -Mx y.pl", "node --require ./x.js y.js", "node -r ./x.js y.js"),
+        *("node -r./x.js y.js", "nodejs --import ./x.js y.js"),
+        "java -javaagent:x.jar -jar y.jar",
+    ),
+    MOUNTS: (
+        *("docker run -v /home:/home x", "docker run --mount type=bind,src=/home,dst=/x x"),
+        "sudo podman run --volume=/x:/y x",
+    ),
+    OPEN: (
+        *("docker run -v /:/host x", "docker run --net=host x"),
+        *("docker run --network host x", "docker run -v /var/run/docker.sock:/s x"),
+    ),
+    COMPOSES: (*("docker compose up", "docker --context x compose -f y up", "docker-compose up"),),
+    NAMES: (
+        *("npx --registry=https://x y", "uvx --index-url https://x y"),
+        "pip install -i https://x y",
+    ),
+}
+OTHERS = [
+    ("mshta http://x", "its arguments name"),
+    ("git -c alias.x=!sh x", "may decide which code"),
+    (r"x \\host\share\y", "another computer"),
+    ("ssh-keyscan host", SENDS),
+    ("/usr/bin/ssh host", SENDS),
+    ("cat ~/.ssh/id_rsa", "credentials are kept"),
+    ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
+    ("/usr/bin/env npm_config_registry=x npm start", "npm_config_registry decides where"),
+]
+
+
 @pytest.mark.parametrize(
     ("command", "warning"),
-    [
-        ("/usr/bin/env VAR=x sh -c x", SHELL),
-        ("cmd.exe /c x", SHELL),
-        (r"C:\Windows\System32\CMD.EXE /d /C x", SHELL),
-        ("sudo -u me bash -lc x", SHELL),
-        ("nice -n 5 zsh -c x", SHELL),
-        ("timeout 5 bash --noprofile -o pipefail -c x", SHELL),
-        ("bwrap --ro-bind / / -- /bin/sh -c x", SHELL),
-        ("env -S|sh -c x", SHELL),
-        ("env|-Ssh -c x", SHELL),
-        ("busybox sh -c x", SHELL),
-        ("pwsh -NoProfile -Command x", SHELL),
-        ("powershell.exe -NoP -EncodedCommand eA==", SHELL),
-        ("env python3.12 -u -c x", INLINE),
-        ("python -Wignore -X dev -Ic x", INLINE),
-        ("python -cimport", INLINE),
-        ("/opt/node22/bin/node --no-warnings --eval=x", INLINE),
-        ("perl -ne x", INLINE),
-        ("deno eval x", INLINE),
-        ("mksh -c x", SHELL),
-        ("rbash -c x", SHELL),
-        ("su -c x", SHELL),
-        ("su me --command=x", SHELL),
-        ("runuser -u me -c x", SHELL),
-        ("python3.12t -c x", INLINE),
-        ("pythonw.exe -c x", INLINE),
-        ("py -3 -c x", INLINE),
-        ("nodejs -e x", INLINE),
-        ("npx -y x", FETCHES),
-        ("env npx x", FETCHES),
-        (r"C:\nodejs\npx.cmd x", FETCHES),
-        ("uvx x", FETCHES),
-        ("bunx x", FETCHES),
-        ("pipx run x", FETCHES),
-        ("cmd /c npx -y x", FETCHES),
-        ("sh -c|npx -y x", FETCHES),
-        ("npm exec x", FETCHES),
-        ("npm install x", FETCHES),
-        ("python -m pip install x", FETCHES),
-        ("nix shell x", FETCHES),
-        ("nix run x", FETCHES),
-        ("uv run https://example.com/x.py", FETCHES),
-        ("cmd /q/c x", SHELL),
-        ("cmd /d /v:on/c x", SHELL),
-        ("sh -xce x", SHELL),
-        ("nu -e x", SHELL),
-        ("nu --execute x", SHELL),
-        ("fish --init-command x", SHELL),
-        ("fish -C x", SHELL),
-        ("bash --rcfile x -i", SHELL),
-        ("powershell iex(1)", SHELL),
-        ("wsl x", RIGHTS),
-        ("python -Icprint(1)", INLINE),
-        ("python --check-hash-based-pycs always -c x", INLINE),
-        ("node --title x -e y", INLINE),
-        ("node --input-type module -e y", INLINE),
-        ("osascript -l JavaScript -e y", INLINE),
-        ("php -d a=b -r y", INLINE),
-        ("erl -pa x -eval y", INLINE),
-        ("perl -neprint x", INLINE),
-        ("Rscript -e x", INLINE),
-        ("php -B x", INLINE),
-        ("vim -c x", INLINE),
-        ("awk BEGIN{system(1)}", INLINE),
-        ("perl -Mx y.pl", LOADS),
-        ("mshta http://x", "its arguments name"),
-        ("git -c alias.x=!sh x", "may decide which code"),
-        ("x \\\\host\\share\\y", "another computer"),
-        ("uv tool run x", FETCHES),
-        ("uv run --with requests x.py", FETCHES),
-        ("deno run npm:x", FETCHES),
-        ("go run example.com/x@latest", FETCHES),
-        ("docker run -i x", FETCHES),
-        ("docker run -v /home:/home x", MOUNTS),
-        ("docker run --mount type=bind,src=/home,dst=/x x", MOUNTS),
-        ("sudo podman run --volume=/x:/y x", MOUNTS),
-        ("docker run -v /:/host x", OPEN),
-        ("docker run --net=host x", OPEN),
-        ("docker run --network host x", OPEN),
-        ("docker run -v /var/run/docker.sock:/s x", OPEN),
-        ("docker compose up", COMPOSES),
-        ("docker --context x compose -f y up", COMPOSES),
-        ("docker-compose up", COMPOSES),
-        ("su me", RIGHTS),
-        ("nsenter -t 1 -m x", RIGHTS),
-        ("node --require ./x.js y.js", LOADS),
-        ("node -r ./x.js y.js", LOADS),
-        ("node -r./x.js y.js", LOADS),
-        ("nodejs --import ./x.js y.js", LOADS),
-        ("node -r ./x.js -e y", INLINE),
-        ("ssh-keyscan host", SENDS),
-        ("/usr/bin/ssh host", SENDS),
-        ("cat ~/.ssh/id_rsa", "credentials are kept"),
-        ("java -javaagent:x.jar -jar y.jar", LOADS),
-        ("npx --registry=https://x y", NAMES),
-        ("uvx --index-url https://x y", NAMES),
-        ("pip install -i https://x y", NAMES),
-        ("env LD_PRELOAD=x node y.js", "LD_PRELOAD decides which code"),
-        ("/usr/bin/env npm_config_registry=x npm start", "npm_config_registry decides where"),
-    ],
+    [(line, warning) for warning, lines in COMMANDS.items() for line in lines] + OTHERS,
 )
 def test_a_command_carries_a_warning_wherever_its_danger_is(command: str, warning: str) -> None:
-    """Words are separated by ``|`` if there is one, so that a word can have spaces."""
     parts = command.split("|")
     words = command.split() if len(parts) == 1 else [*parts[0].split(), parts[1]]
     assert warning in warnings(*words)
@@ -138,31 +100,18 @@ def test_a_command_carries_a_warning_wherever_its_danger_is(command: str, warnin
 @pytest.mark.parametrize(
     "command",
     [
-        "my-server --format json -c config.json -e production",
-        "python server.py -c config.ini",
-        "python -m my.server -c config.ini",
-        "node server.js -r 3",
-        "summary --lang su-sun",
-        "my-server composed up",
-        "node --no-warnings server.js -e production",
-        "node server.js --port 8000",
-        "uv --directory /srv run server.py",
+        *("my-server --format json -c config.json -e production", "my-server composed up"),
+        *("my-server --volume=3 -v --network=lan", "my-server KEY=value", "bash run.sh"),
+        *("python server.py -c config.ini", "python -m my.server -c config.ini"),
+        *("node server.js -r 3", "node --no-warnings server.js -e production", "npm start"),
+        *("node server.js --port 8000", "/usr/bin/env node server.js", "java -jar server.jar"),
+        *("summary --lang su-sun", "uv --directory /srv run server.py", "go run ."),
         "deno run --allow-net main.ts",
-        "go run .",
-        "java -jar server.jar",
-        "/usr/bin/env node server.js",
-        "npm start",
-        "bash run.sh",
-        "my-server --volume=3 -v --network=lan",
-        "my-server KEY=value",
     ],
 )
 def test_an_honest_command_carries_none(command: str) -> None:
     assert warnings(*command.split()) == ""
-
-
-def test_a_folder_of_keys_sends_nothing_by_itself() -> None:
-    assert SENDS not in warnings("cat", "~/.ssh/id_rsa")
+    assert SENDS not in warnings("cat", "~/.ssh/id_rsa")  # a folder of keys sends nothing by itself
 
 
 @pytest.mark.parametrize(
@@ -213,9 +162,10 @@ def test_no_words_of_an_entry_are_words_of_a_warning(name: str) -> None:
 
 @pytest.mark.parametrize("word", ["sh", "docker", "python", "node -x", "env -S", "-S-S-S-S", "=x"])
 def test_a_command_of_any_length_is_soon_looked_through(word: str) -> None:
-    before = time.process_time()
-    assert "It is too long to be read." in command_warnings([word] * 500_000, [])
-    assert time.process_time() - before < 2
+    for command in ([word] * 500_000, ["x", f"{word} rm " * 200_000]):
+        before = time.process_time()
+        assert "It is too long to be read." in command_warnings(command, [])
+        assert time.process_time() - before < 2
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -229,11 +179,7 @@ def quoted(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def test_the_page_has_the_table_of_variables() -> None:
-    told = [[quoted(kind.names), kind.effect] for kind in VARIABLES]
-    assert rows("Variables") == told
-
-
-def test_the_page_has_the_table_of_programs() -> None:
+def test_the_page_has_both_tables() -> None:
+    assert rows("Variables") == [[quoted(kind.names), kind.effect] for kind in VARIABLES]
     told = [[quoted(kind.names), quoted(kind.words), kind.warning] for kind in PROGRAMS]
     assert rows("Programs") == told

@@ -34,47 +34,28 @@ from syncmcp.errors import (
 from syncmcp.types import CallToolResult
 
 PARENTS = {
-    "McpError": "Exception",
-    "UsageError": "McpError",
-    "NotSupported": "UsageError",
-    "InvalidArguments": "UsageError",
-    "InterceptorFailed": "McpError",
-    "ClosedError": "McpError",
-    "ForkedError": "ClosedError",
-    "TransportError": "McpError",
-    "ConnectFailed": "TransportError",
-    "ConnectionLost": "TransportError",
-    "OutcomeUnknown": "ConnectionLost",
-    "SessionLost": "ConnectionLost",
-    "HttpError": "TransportError",
-    "AuthError": "HttpError",
-    "LoginRequired": "AuthError",
-    "DiscoveryFailed": "AuthError",
-    "RegistrationFailed": "AuthError",
-    "TokenRefused": "AuthError",
-    "LimitExceeded": "McpError",
-    "RequestTimeout": "McpError",
-    "RequestCancelled": "McpError",
-    "ProtocolError": "McpError",
-    "InvalidOutput": "ProtocolError",
-    "UnsupportedSchema": "ProtocolError",
-    "InvalidQuestion": "ProtocolError",
-    "ServerError": "McpError",
-    "ParseError": "ServerError",
-    "InvalidRequest": "ServerError",
-    "MethodNotFound": "ServerError",
-    "InvalidParams": "ServerError",
-    "InternalError": "ServerError",
-    "ResourceNotFound": "ServerError",
-    "HeaderMismatch": "ServerError",
-    "MissingCapability": "ServerError",
-    "UnsupportedVersion": "ServerError",
-    "UrlElicitationRequired": "ServerError",
-    "ToolError": "McpError",
-    "TooManyRounds": "McpError",
-    "SubscriptionLost": "McpError",
-    "Refused": "McpError",
-    "Denied": "McpError",
+    name: parent
+    for parent, names in {
+        "Exception": "McpError",
+        "McpError": """
+            UsageError InterceptorFailed ClosedError TransportError LimitExceeded RequestTimeout
+            RequestCancelled ProtocolError ServerError ToolError TooManyRounds SubscriptionLost
+            Refused Denied
+        """,
+        "UsageError": "NotSupported InvalidArguments",
+        "ClosedError": "ForkedError",
+        "TransportError": "ConnectFailed ConnectionLost HttpError",
+        "ConnectionLost": "OutcomeUnknown SessionLost",
+        "HttpError": "AuthError",
+        "AuthError": "LoginRequired DiscoveryFailed RegistrationFailed TokenRefused",
+        "ProtocolError": "InvalidOutput UnsupportedSchema InvalidQuestion",
+        "ServerError": """
+            ParseError InvalidRequest MethodNotFound InvalidParams InternalError
+            ResourceNotFound HeaderMismatch MissingCapability UnsupportedVersion
+            UrlElicitationRequired
+        """,
+    }.items()
+    for name in names.split()
 }
 CODES = {
     -32700: "ParseError",
@@ -128,15 +109,15 @@ def test_the_tree_has_all_exceptions_and_no_others() -> None:
     assert set(errors.__all__) - public == {"Delivery"}
 
 
-@EVERY
-def test_each_exception_stands_in_its_place_and_in_the_tree_that_is_printed(name: str) -> None:
-    cls = getattr(errors, name)
-    assert cls.__bases__[0].__name__ == PARENTS[name]
-    assert name in (errors.__doc__ or "")
-    assert cls.__doc__
-
-
-def test_exceptions_are_also_what_python_calls_such_a_thing() -> None:
+def test_each_exception_stands_in_its_place_and_in_the_tree_that_is_printed() -> None:
+    # Mistakes of the caller, of the peer and of the wire never share a class.
+    families = (UsageError, TransportError, errors.ProtocolError, ServerError)
+    for name, parent in PARENTS.items():
+        cls = getattr(errors, name)
+        assert cls.__bases__[0].__name__ == parent
+        assert name in (errors.__doc__ or "")
+        assert cls.__doc__
+        assert sum(issubclass(cls, family) for family in families) <= 1
     assert issubclass(UsageError, ValueError)
     assert issubclass(RequestCancelled, concurrent.futures.CancelledError)
 
@@ -149,12 +130,6 @@ def test_a_timeout_is_caught_by_either_of_python_s_two_names(kind: type[Exceptio
     with pytest.raises(kind) as caught:
         raise RequestTimeout("no answer", kind="idle", seconds=2.0)
     assert str(caught.value) == "no answer (the outcome is unknown)"
-
-
-@EVERY
-def test_mistakes_of_the_caller_the_peer_and_the_wire_never_share_a_class(name: str) -> None:
-    families = (UsageError, TransportError, errors.ProtocolError, ServerError)
-    assert sum(issubclass(getattr(errors, name), family) for family in families) <= 1
 
 
 @pytest.mark.requirement("RES-01")
@@ -189,10 +164,7 @@ def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> Non
             ConnectFailed("ended", server="s", exit_code=1, stderr_tail="ImportError"),
             "[s]: ended (exit code 1; stderr ended with: ImportError)",
         ),
-        (
-            ConnectionLost("ended", exit_code=0),
-            "ended (exit code 0; the outcome is unknown)",
-        ),
+        (ConnectionLost("ended", exit_code=0), "ended (exit code 0; the outcome is unknown)"),
         (OutcomeUnknown("ended"), "ended (the outcome is unknown)"),
         (SessionLost("unknown session"), "unknown session (the server refused the request)"),
         (
@@ -221,78 +193,44 @@ def test_the_text_tells_where_what_and_how_far_it_came(error: McpError, text: st
 
 
 def test_how_far_a_request_came_is_known_of_everything_that_can_lose_it() -> None:
-    assert {
-        cls.__name__: cls.delivery
-        for cls in (
-            ClosedError,
-            TransportError,
-            ConnectFailed,
-            ConnectionLost,
-            OutcomeUnknown,
-            SessionLost,
-            HttpError,
-            LimitExceeded,
-            RequestTimeout,
-            RequestCancelled,
-        )
-    } == {
-        "ClosedError": "not_sent",
-        "TransportError": "not_sent",
-        "ConnectFailed": "not_sent",
-        "ConnectionLost": "unknown",
-        "OutcomeUnknown": "unknown",
-        "SessionLost": "refused",
-        "HttpError": "refused",
-        "LimitExceeded": "unknown",
-        "RequestTimeout": "unknown",
-        "RequestCancelled": "unknown",
-    }
+    for delivery, kinds in {
+        "not_sent": (ClosedError, TransportError, ConnectFailed),
+        "refused": (SessionLost, HttpError),
+        "unknown": (
+            *(ConnectionLost, OutcomeUnknown, LimitExceeded, RequestTimeout, RequestCancelled),
+        ),
+    }.items():
+        assert {kind.delivery for kind in kinds} == {delivery}
 
 
-def test_the_bare_message_stays_without_the_facts() -> None:
-    assert HttpError("no answer", status=502, server="s").message == "no answer"
-    assert McpError().message == ""
-
-
-def test_a_tool_error_keeps_the_whole_result() -> None:
-    assert ToolError(BROKEN).result is BROKEN
-
-
-def test_what_a_handler_refuses_with_reaches_the_server_unchanged() -> None:
+def test_the_facts_of_an_error_are_kept_beside_its_message() -> None:
     error = Refused(-1, "not by me", {"why": "policy"})
     assert (error.code, error.message, error.data) == (-1, "not by me", {"why": "policy"})
     assert Refused(-1, "no").data is None
+    assert HttpError("no answer", status=502, server="s").message == "no answer"
+    assert McpError().message == ""
+    assert ToolError(BROKEN).result is BROKEN
 
 
 @EVERY
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.pitfall("32")
-def test_every_exception_pickles_and_keeps_its_facts(name: str, protocol: int) -> None:
+def test_every_exception_can_be_pickled_and_copied_and_keeps_its_facts(name: str) -> None:
     error = one_of(name)
-    copied = pickle.loads(pickle.dumps(error, protocol))
-    assert type(copied) is type(error)
-    assert copied.args == error.args
-    assert copied.__dict__ == error.__dict__
-    assert str(copied) == str(error)
-
-
-@EVERY
-def test_a_pickle_names_nothing_that_another_version_of_python_lacks(name: str) -> None:
-    made = pickletools.genops(pickle.dumps(one_of(name), 2))
-    named = {str(arg) for opcode, arg, _ in made if opcode.name == "GLOBAL"}
-    foreign = {each for each in named if not each.startswith("syncmcp.errors ")}
-    if name != "ToolError":  # its result is a model, which has a way of its own
-        assert foreign == set()
-    assert f"syncmcp.errors {name}" in named
-
-
-@EVERY
-def test_every_exception_can_be_copied(name: str) -> None:
-    error = one_of(name)
-    for copied in (copy.copy(error), copy.deepcopy(error)):
+    copies = [copy.copy(error), copy.deepcopy(error)]
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        copies.append(pickle.loads(pickle.dumps(error, protocol)))
+        assert copies[-1].__dict__ == error.__dict__
+    for copied in copies:
         assert copied is not error
         assert type(copied) is type(error)
+        assert copied.args == error.args
         assert str(copied) == str(error)
+    # A pickle names nothing that another version of Python lacks.
+    made = pickletools.genops(pickle.dumps(error, 2))
+    named = {str(arg) for opcode, arg, _ in made if opcode.name == "GLOBAL"}
+    assert f"syncmcp.errors {name}" in named
+    if name != "ToolError":  # its result is a model, which has a way of its own
+        assert {each for each in named if not each.startswith("syncmcp.errors ")} == set()
 
 
 @EVERY

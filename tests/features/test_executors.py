@@ -65,8 +65,6 @@ def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:
 
 
 # -- threads ---------------------------------------------------------------------------------------
-
-
 def test_threads_share_one_client_that_ends_with_the_calls() -> None:
     stage = Stage()
     calls = [("echo", {"text": str(number)}) for number in range(20)]
@@ -131,11 +129,7 @@ def test_a_call_that_fails_stands_alone_and_progress_is_told() -> None:
     calls = [("echo", {"text": "a"}), ("no such tool", None), ("echo", {"text": "b"})]
     with ThreadPoolExecutor(1) as pool:
         outcomes = list(fan_out(stage.server, calls, pool, on_done=lambda *news: told.append(news)))
-    assert [type(one.error) for one in outcomes] == [
-        type(None),
-        syncmcp.InvalidParams,
-        type(None),
-    ]
+    assert [type(one.error) for one in outcomes] == [type(None), syncmcp.InvalidParams, type(None)]
     with pytest.raises(syncmcp.InvalidParams):
         outcomes[1].result()
     assert [news[:2] for news in told] == [(1, 3), (2, 3), (3, 3)]
@@ -155,7 +149,6 @@ def test_options_are_for_every_call_that_has_none_of_its_own() -> None:
 
 
 # -- mistakes --------------------------------------------------------------------------------------
-
 MISTAKES: dict[str, Callable[[Any], object]] = {
     "no operation": lambda pool: Call("close"),
     "no executor": lambda pool: fan_out("http://127.0.0.1:1/", [], "threads"),  # type: ignore[arg-type]
@@ -184,8 +177,6 @@ def test_what_is_not_for_other_processes_is_refused_before_anything_is_sent() ->
 
 
 # -- what is made again ----------------------------------------------------------------------------
-
-
 class Scripted(Executor):
     """Runs what it gets at once, as another process would; but first fails as it is told."""
 
@@ -261,8 +252,6 @@ def test_every_operation_that_gives_one_result_may_be_called() -> None:
 
 
 # -- processes -------------------------------------------------------------------------------------
-
-
 @pytest.mark.pitfall("32")
 def test_each_process_opens_one_client_and_closes_it_at_its_end(processes: dict[str, Any]) -> None:
     servers = {(one["worker"], one["text"]) for one in processes["many"] + processes["more"]}
@@ -277,9 +266,7 @@ def test_a_broken_call_is_isolated(kind: str, request: pytest.FixtureRequest) ->
     assert outcomes[3]["text"] == "no luck"
 
 
-def test_a_process_that_dies_breaks_its_pool_and_every_call_is_told(
-    processes: dict[str, Any],
-) -> None:
+def test_a_process_that_dies_breaks_its_pool_and_all_are_told(processes: dict[str, Any]) -> None:
     killed = processes["killed"]
     assert killed["orders"] == 1
     assert len(killed["outcomes"]) == 7
@@ -288,8 +275,6 @@ def test_a_process_that_dies_breaks_its_pool_and_every_call_is_told(
 
 
 # -- a cluster -------------------------------------------------------------------------------------
-
-
 def test_calls_spread_over_the_workers_of_a_cluster(dask: dict[str, Any]) -> None:
     assert errors(dask["many"]) == [None] * 12
     assert len({one["worker"] for one in dask["many"]}) > 1

@@ -19,17 +19,10 @@ MARK = pytest.mark.requirement("SEC-06")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own; the program runs beside it, in the project of nobody."""
-    folder = tmp_path / "home"
+def elsewhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs beside the home folder, in the project of nobody."""
     (tmp_path / "elsewhere").mkdir()
-    folder.mkdir()
-    for name in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(name, str(folder))
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "APPDATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path / "elsewhere")
-    return folder
 
 
 def settings(home: Path) -> Path:
@@ -91,7 +84,7 @@ def test_a_file_anywhere_else_needs_approval(
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_file_of_the_person_needs_none(
+def test_a_person_s_file_needs_none(
     home: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(own_files(home)[number])
@@ -176,9 +169,7 @@ def test_settings_behind_a_link_are_still_the_persons_own(home: Path, tmp_path: 
 
 
 @MARK
-def test_without_a_home_no_file_is_the_persons_own(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_home_no_file_is_one_s_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home / ".cursor" / "mcp.json")
     assert is_own(file)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)

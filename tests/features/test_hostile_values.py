@@ -36,8 +36,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # -- files of servers --------------------------------------------------------------------------
-
-
 def servers(entry: str) -> syncmcp.ServersFile:
     Path("mcp.json").write_text(
         '{"mcpServers": {"bad": #, "good": {"command": "x"}}}'.replace("#", entry)
@@ -126,6 +124,8 @@ CONTENTS: dict[str, Callable[[], str]] = {
     "commas": lambda: "[" + ", " * (MAX_BYTES // 2 - 2) + "]",
     "blanks": lambda: "[," + " " * (MAX_BYTES - 2),
     "slashes": lambda: "/" * MAX_BYTES,
+    "comments": lambda: "/*" * (MAX_BYTES // 2),
+    "a comment without an end": lambda: '{"a": /*',
     "quotes, and a comment": lambda: "//\n" + '"' * (MAX_BYTES - 3),
     "quotes": lambda: '"' * MAX_BYTES,
     "escapes": lambda: '"\\' * (MAX_BYTES // 2),
@@ -144,15 +144,7 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
     assert len(str(caught.value)) < 1000
 
 
-def test_a_key_that_is_there_twice_is_named() -> None:
-    Path("mcp.json").write_text('{"servers": {"a": 1, "b": 2, "a": 3}}')
-    with pytest.raises(ServersFileError, match="'a' is there twice"):
-        read("mcp.json")
-
-
 # -- everywhere else ---------------------------------------------------------------------------
-
-
 def a_login(**token: Any) -> Login:
     issuer = {"issuer": "https://example.com"}
     server = {**issuer, "token_endpoint": "https://example.com/t", "response_types_supported": []}
@@ -201,7 +193,7 @@ NESTED: dict[str, tuple[Callable[[], object], type[McpError]]] = {
 
 
 @pytest.mark.parametrize(("use", "error"), NESTED.values(), ids=NESTED)
-def test_what_is_nested_too_deeply_is_a_typed_error(
+def test_too_deep_nesting_is_a_typed_error(
     use: Callable[[], object], error: type[McpError]
 ) -> None:
     with pytest.raises(error):

@@ -5,25 +5,22 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported, ProtocolError
+from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported
 from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
 from syncmcp.skills.entry import MAX_BYTES, MAX_FILES
 from syncmcp.testing import Cut, FaultProxy, RpcError, Server, ToolContext, serve_http
 from syncmcp.types import Skill
-from tests.support.stage import STATEFUL, STATELESS, WIRES, Wire, in_threads
+from tests.support.stage import STATEFUL, STATELESS, Wire, in_threads, rotated_stateless
 
 ON: dict[str, Any] = {EXTENSION: {}}
-
-stateless_wires = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
-)
 
 HEAD = "---\nname: refunds\ndescription: Give money back\n---\n"
 SAID = {"name": "refunds", "description": "Give money back"}
@@ -79,10 +76,15 @@ def telling(
     return server
 
 
+@contextmanager
+def skills_of(server: Server, **options: Any) -> Iterator[Skills]:
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON, **options) as client:
+        yield Skills(client)
+
+
 def load(server: Server, use: Callable[[LoadedSkill], object] = bool, **options: Any) -> Any:
     """Load the first skill of a server, and use it."""
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(server) as skills:
         return use(skills.load(skills.list()[0], **options))
 
 
@@ -95,8 +97,6 @@ def refusal(
 
 
 # -- what is asked for, and when
-
-
 @pytest.mark.requirement("SKL-01")
 @pytest.mark.parametrize(
     ("server", "options", "words"),
@@ -131,9 +131,7 @@ def test_nothing_is_asked_for_unless_both_sides_have_the_extension(
 
 @pytest.mark.requirement("SKL-01")
 @pytest.mark.parametrize("settings", [{}, {"directoryRead": False}, {"directoryRead": "yes"}])
-def test_no_directory_is_asked_for_where_the_server_does_not_list_them(
-    settings: dict[str, Any],
-) -> None:
+def test_no_directory_is_asked_for_where_the_server_lists_none(settings: dict[str, Any]) -> None:
     server = telling(entry({}, resources="dynamic"), {"SKILL.md": HEAD}, settings)
 
     def use(loaded: LoadedSkill) -> None:
@@ -144,7 +142,7 @@ def test_no_directory_is_asked_for_where_the_server_does_not_list_them(
     assert asked(server, "resources/directory/read") == 0
 
 
-@stateless_wires
+@rotated_stateless
 @pytest.mark.requirement("SKL-02", "SKL-03")
 def test_a_file_is_read_when_it_is_wanted_and_once(wire: Wire) -> None:
     server = shop(page_size=1)
@@ -167,26 +165,11 @@ def test_a_file_is_read_when_it_is_wanted_and_once(wire: Wire) -> None:
         assert asked(server) == 4
 
 
-@pytest.mark.requirement("SKL-02")
-def test_a_client_that_opens_at_its_first_call_reads_nothing_either() -> None:
-    server = shop()
-    client = syncmcp.Client(server, mode=STATELESS, extensions=ON, lazy=True)
-    try:
-        assert len(Skills(client).list()) == 3
-        assert asked(server) == 0
-    finally:
-        client.close()
-    with pytest.raises(syncmcp.ClosedError):
-        Skills(client).list()
-
-
 # -- what is checked
-
-
 WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
 
 
-@stateless_wires
+@rotated_stateless
 @pytest.mark.requirement("SKL-03")
 @pytest.mark.parametrize(
     ("served", "kind"),
@@ -223,9 +206,7 @@ def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
     ("served", "kind"),
     [(HEAD + "More.", "size"), (HEAD.upper(), "digest"), (HEAD.encode()[:-1] + b"\xff", "digest")],
 )
-def test_a_skill_whose_first_file_is_not_what_was_announced_is_not_loaded(
-    served: Any, kind: str
-) -> None:
+def test_a_skill_whose_first_file_is_another_is_not_loaded(served: Any, kind: str) -> None:
     server = telling(entry(WHOLE), {"SKILL.md": served, "a.md": "first"})
     error = refusal(server, use=lambda loaded: loaded.read("a.md"))
     assert (error.problem, error.skill, error.server) == (kind, f"{ROOT}/SKILL.md", "teller")
@@ -299,7 +280,7 @@ BASE = "name: refunds\ndescription: Give money back\n"
         ("big: 123456789012345678901234567890\n", {"big": 123456789012345678901234567890}),
     ],
 )
-def test_frontmatter_that_says_what_the_entry_says_is_loaded(
+def test_frontmatter_that_agrees_with_the_entry_is_loaded(
     more: str, stated: dict[str, Any]
 ) -> None:
     loaded = load(with_head(BASE + more, {**SAID, **stated}), lambda loaded: loaded.body)
@@ -327,9 +308,7 @@ def test_frontmatter_that_says_what_the_entry_says_is_loaded(
         ("n: [1]\n", {"n": {"a": 1}}, "'n' differs"),
     ],
 )
-def test_frontmatter_that_says_something_else_is_refused(
-    more: str, stated: dict[str, Any], words: str
-) -> None:
+def test_frontmatter_that_differs_is_refused(more: str, stated: dict[str, Any], words: str) -> None:
     server = with_head(BASE + more, {**SAID, **stated})
     error = refusal(server, words)
     assert error.problem == "frontmatter"
@@ -400,30 +379,14 @@ def test_line_ends_and_marks_of_other_editors_do_no_harm(whole: str) -> None:
 
 
 # -- which files
-
-
 @pytest.mark.requirement("SKL-05")
 @pytest.mark.parametrize(
     "name",
     [
-        "c.md",
-        "../shop/refunds/a.md",
-        "../../bank/refunds/SKILL.md",
-        "a.md/../../refunds/a.md",
-        "%2e%2e/refunds/a.md",
-        "..%2Frefunds%2Fa.md",
-        "/a.md",
-        "//shop/refunds/a.md",
-        f"{ROOT}/a.md",
-        "skill://bank/refunds/SKILL.md",
-        "file:///etc/passwd",
-        "a.md?x",
-        "a.md#x",
-        "sub\\a.md",
-        "A.md",
-        ".",
-        "..",
-        "a.md/",
+        *("c.md", "A.md", ".", "..", "a.md/", "/a.md", "a.md?x", "a.md#x", "sub\\a.md"),
+        *("../shop/refunds/a.md", "../../bank/refunds/SKILL.md", "a.md/../../refunds/a.md"),
+        *("%2e%2e/refunds/a.md", "..%2Frefunds%2Fa.md", "//shop/refunds/a.md", f"{ROOT}/a.md"),
+        *("skill://bank/refunds/SKILL.md", "file:///etc/passwd"),
     ],
 )
 def test_what_is_no_file_of_the_entry_has_no_name(name: str) -> None:
@@ -439,36 +402,29 @@ def test_what_is_no_file_of_the_entry_has_no_name(name: str) -> None:
     assert asked(server) == 2
 
 
-@pytest.mark.requirement("SKL-05")
+OUTSIDE = [
+    *("skill://bank/refunds/a.md", "skill://shop/refunds", "skill://shop/refunds/"),
+    *("skill://shop/refunds-2/a.md", "file:///etc/passwd", "a.md", ""),
+    *(f"{ROOT}/../secret.md", f"{ROOT}/x/%2e%2e/secret.md", f"{ROOT}/x%2Fsecret.md"),
+    *(f"{ROOT}/x%5Csecret.md", f"{ROOT}//a.md", f"{ROOT}/./a.md", f"{ROOT}/a.md?version=2"),
+    *(f"{ROOT}/a.md#part", f"{ROOT}/a%0A.md", f"{ROOT}/SKILL.md", f"{ROOT}/SKILL%2Emd"),
+]
+
+
+@pytest.mark.requirement("SKL-05", "SKL-06")
 @pytest.mark.parametrize(
-    "uri",
+    "wrong",
     [
-        "skill://bank/refunds/a.md",
-        "skill://shop/refunds",
-        "skill://shop/refunds/",
-        "skill://shop/refunds-2/a.md",
-        f"{ROOT}/../secret.md",
-        f"{ROOT}/x/%2e%2e/secret.md",
-        f"{ROOT}/x%2Fsecret.md",
-        f"{ROOT}/x%5Csecret.md",
-        f"{ROOT}//a.md",
-        f"{ROOT}/./a.md",
-        f"{ROOT}/a.md?version=2",
-        f"{ROOT}/a.md#part",
-        f"{ROOT}/a%0A.md",
-        f"{ROOT}/SKILL.md",
-        f"{ROOT}/SKILL%2Emd",
-        "file:///etc/passwd",
-        "a.md",
-        "",
+        *({"uri": uri} for uri in OUTSIDE),
+        *({"size": -1}, {"digest": "md5:00"}, {"digest": "sha256:" + "A" * 64}),
     ],
 )
-def test_an_entry_with_a_file_outside_or_twice_is_refused_before_anything_is_read(uri: str) -> None:
+def test_an_entry_with_a_wrong_file_is_refused_before_a_read(wrong: dict[str, Any]) -> None:
     said = entry(WHOLE)
-    said["resources"][1]["uri"] = uri
+    said["resources"][1].update(wrong)
     server = telling(said, {"SKILL.md": HEAD})
     error = refusal(server)
-    assert (error.problem, error.file) == ("entry", uri)
+    assert (error.problem, error.file) == ("entry", wrong.get("uri", f"{ROOT}/a.md"))
     assert asked(server) == 0
 
 
@@ -490,30 +446,15 @@ def test_an_entry_with_a_file_outside_or_twice_is_refused_before_anything_is_rea
     ],
 )
 @pytest.mark.requirement("SKL-06")
-def test_an_entry_that_is_not_valid_is_listed_with_its_problem_and_not_loaded(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_entry_is_listed_with_its_problem(changes: dict[str, Any], words: str) -> None:
     server = telling(entry(WHOLE, **changes), {"SKILL.md": HEAD})
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(server) as skills:
         (skill,) = skills.list()
         assert words in (problem(skill) or "")
         with pytest.raises(SkillRefused, match=words) as caught:
             skills.load(skill)
         assert caught.value.problem == "entry"
     assert asked(server) == 0
-
-
-@pytest.mark.requirement("SKL-06")
-@pytest.mark.parametrize(
-    "wrong", [{"size": -1}, {"digest": "md5:00"}, {"digest": "sha256:" + "A" * 64}]
-)
-def test_a_file_without_size_or_digest_is_refused_before_anything_is_read(
-    wrong: dict[str, Any],
-) -> None:
-    said = entry(WHOLE)
-    said["resources"][2].update(wrong)
-    assert refusal(telling(said, {"SKILL.md": HEAD})).problem == "entry"
 
 
 def many(count: int, size: int) -> dict[str, bytes]:
@@ -536,9 +477,7 @@ def test_a_skill_of_512_files_and_16_mebibytes_can_be_loaded() -> None:
 
 @pytest.mark.requirement("SKL-06")
 @pytest.mark.parametrize(("count", "size"), [(513, 1000), (3, MAX_BYTES + 1)])
-def test_a_larger_skill_is_refused_with_the_reason_before_anything_is_read(
-    count: int, size: int
-) -> None:
+def test_a_larger_skill_is_refused_with_the_reason_unread(count: int, size: int) -> None:
     server = telling(entry(many(count, size)), {})
     error = refusal(server, "more than")
     assert error.problem == "limit"
@@ -547,8 +486,7 @@ def test_a_larger_skill_is_refused_with_the_reason_before_anything_is_read(
 
 @pytest.mark.requirement("SKL-06")
 def test_a_skill_without_digests_is_loaded_only_if_that_is_asked_for() -> None:
-    with syncmcp.connect(shop(), mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(shop()) as skills:
         daily = skills.list()[2]
         assert problem(daily) is None
         with pytest.raises(SkillRefused, match="dynamic=") as caught:
@@ -609,10 +547,7 @@ def test_the_entry_tells_what_is_in_a_directory_and_the_server_is_not_asked() ->
 
     def use(loaded: LoadedSkill) -> None:
         assert loaded.directory() == ["SKILL.md", "references/", "scripts/"]
-        assert loaded.directory("references") == [
-            "references/de/",
-            "references/letter to send.md",
-        ]
+        assert loaded.directory("references") == ["references/de/", "references/letter to send.md"]
         for name in ("nothing", "..", "SKILL.md", "/"):
             with pytest.raises(SkillRefused, match="has no directory") as caught:
                 loaded.directory(name)
@@ -622,7 +557,7 @@ def test_the_entry_tells_what_is_in_a_directory_and_the_server_is_not_asked() ->
     assert asked(server, "resources/directory/read") == 0
 
 
-@stateless_wires
+@rotated_stateless
 def test_a_directory_is_listed_over_all_pages(wire: Wire) -> None:
     with wire.connect(shop(page_size=1), extensions=ON) as client:
         found = Skills(client).read_directory(ROOT)
@@ -634,15 +569,12 @@ def test_a_directory_is_listed_over_all_pages(wire: Wire) -> None:
 
 
 # -- names and identity
-
-
 @pytest.mark.requirement("SKL-07")
 def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
     servers = {"ours": shop(), "theirs": shop()}
     known: dict[tuple[str | None, str], str] = {}
     for name, server in servers.items():
-        with syncmcp.connect(server, mode=STATELESS, extensions=ON, name=name) as client:
-            skills = Skills(client)
+        with skills_of(server, name=name) as skills:
             for skill in skills.list():
                 if skill.name == "refunds":
                     known[skill.key] = skills.load(skill).body
@@ -672,8 +604,7 @@ def test_an_entry_is_not_loaded_from_another_server() -> None:
 @pytest.mark.requirement("SKL-07")
 def test_the_entry_that_a_skill_was_loaded_by_is_held() -> None:
     server = shop()
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(server) as skills:
         skill = skills.list()[0]
         loaded = skills.load(skill)
         assert isinstance(skill.resources, list)
@@ -683,7 +614,7 @@ def test_the_entry_that_a_skill_was_loaded_by_is_held() -> None:
         assert loaded.skill.name == "refunds"
 
 
-@stateless_wires
+@rotated_stateless
 @pytest.mark.requirement("SKL-08")
 def test_a_skill_that_is_not_listed_is_found_by_its_uri_whatever_the_scheme(wire: Wire) -> None:
     with wire.connect(shop(), extensions=ON, name="shop") as client:
@@ -708,18 +639,6 @@ def test_an_answer_about_another_skill_is_refused() -> None:
 
 
 # -- what else can happen
-
-
-def test_cursors_that_go_round_in_circles_end_the_list() -> None:
-    server = telling(entry(WHOLE), {})
-    server.on_request("skills/list", lambda params, context: {"skills": [], "nextCursor": "again"})
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        with pytest.raises(ProtocolError, match="repeated a cursor"):
-            Skills(client).list()
-        with pytest.raises(LimitExceeded, match="max_pages"):
-            Skills(client).list(max_pages=1)
-
-
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_discards_the_pages_that_are_kept() -> None:
     server = telling(entry(WHOLE), {})
@@ -776,8 +695,7 @@ def test_the_options_of_calls_are_taken() -> None:
         return {"skills": []}
 
     server.on_request("skills/list", listed)
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(server) as skills:
         assert skills.list(timeout=5, meta={"example.com/a": 1}) == []
         assert seen == [1]
         with pytest.raises(TypeError, match="no option 'colour'"):
@@ -791,13 +709,10 @@ def test_the_options_of_calls_are_taken() -> None:
                 call(cancel=token)
 
 
-def test_without_a_package_for_yaml_it_is_said_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_yaml_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     server = shop()
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        skills = Skills(client)
+    with skills_of(server) as skills:
         skill = skills.list()[0]
         with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
             skills.load(skill)

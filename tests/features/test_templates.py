@@ -35,116 +35,47 @@ VALUES: dict[str, Value] = {
     "empty_keys": {},
     "undef": None,
 }
-EXAMPLES = {
-    # level 1 to 4: {var}
-    "{var}": "value",
-    "{hello}": "Hello%20World%21",
-    "{half}": "50%25",
-    "O{empty}X": "OX",
-    "O{undef}X": "OX",
-    "{x,y}": "1024,768",
-    "{x,hello,y}": "1024,Hello%20World%21,768",
-    "?{x,empty}": "?1024,",
-    "?{x,undef}": "?1024",
-    "?{undef,y}": "?768",
-    "{var:3}": "val",
-    "{var:30}": "value",
-    "{list}": "red,green,blue",
-    "{list*}": "red,green,blue",
-    "{keys}": "semi,%3B,dot,.,comma,%2C",
-    "{keys*}": "semi=%3B,dot=.,comma=%2C",
-    "{count}": "one,two,three",
-    "{base}index": "http%3A%2F%2Fexample.com%2Fhome%2Findex",
-    # {+var}
-    "{+var}": "value",
-    "{+hello}": "Hello%20World!",
-    "{+half}": "50%25",
-    "{+base}index": "http://example.com/home/index",
-    "O{+empty}X": "OX",
-    "O{+undef}X": "OX",
-    "{+path}/here": "/foo/bar/here",
-    "here?ref={+path}": "here?ref=/foo/bar",
-    "up{+path}{var}/here": "up/foo/barvalue/here",
-    "{+x,hello,y}": "1024,Hello%20World!,768",
-    "{+path,x}/here": "/foo/bar,1024/here",
-    "{+path:6}/here": "/foo/b/here",
-    "{+list}": "red,green,blue",
-    "{+list*}": "red,green,blue",
-    "{+keys}": "semi,;,dot,.,comma,,",
-    "{+keys*}": "semi=;,dot=.,comma=,",
-    # {#var}
-    "{#var}": "#value",
-    "{#hello}": "#Hello%20World!",
-    "{#half}": "#50%25",
-    "foo{#empty}": "foo#",
-    "foo{#undef}": "foo",
-    "{#x,hello,y}": "#1024,Hello%20World!,768",
-    "{#path,x}/here": "#/foo/bar,1024/here",
-    "{#path:6}/here": "#/foo/b/here",
-    "{#list*}": "#red,green,blue",
-    "{#keys}": "#semi,;,dot,.,comma,,",
-    "{#keys*}": "#semi=;,dot=.,comma=,",
-    # {.var}
-    "{.who}": ".fred",
-    "{.who,who}": ".fred.fred",
-    "{.half,who}": ".50%25.fred",
-    "www{.dom*}": "www.example.com",
-    "X{.var}": "X.value",
-    "X{.empty}": "X.",
-    "X{.undef}": "X",
-    "X{.var:3}": "X.val",
-    "X{.list}": "X.red,green,blue",
-    "X{.list*}": "X.red.green.blue",
-    "X{.keys}": "X.semi,%3B,dot,.,comma,%2C",
-    "X{.keys*}": "X.semi=%3B.dot=..comma=%2C",
-    "X{.empty_keys}": "X",
-    "X{.empty_keys*}": "X",
-    # {/var}
-    "{/who}": "/fred",
-    "{/who,who}": "/fred/fred",
-    "{/half,who}": "/50%25/fred",
-    "{/who,dub}": "/fred/me%2Ftoo",
-    "{/var,empty}": "/value/",
-    "{/var,undef}": "/value",
-    "{/var,x}/here": "/value/1024/here",
-    "{/var:1,var}": "/v/value",
-    "{/list}": "/red,green,blue",
-    "{/list*}": "/red/green/blue",
-    "{/list*,path:4}": "/red/green/blue/%2Ffoo",
-    "{/keys}": "/semi,%3B,dot,.,comma,%2C",
-    "{/keys*}": "/semi=%3B/dot=./comma=%2C",
-    # {;var}
-    "{;who}": ";who=fred",
-    "{;half}": ";half=50%25",
-    "{;empty}": ";empty",
-    "{;v,empty,who}": ";v=6;empty;who=fred",
-    "{;v,undef,who}": ";v=6;who=fred",
-    "{;x,y,empty}": ";x=1024;y=768;empty",
-    "{;hello:5}": ";hello=Hello",
-    "{;list}": ";list=red,green,blue",
-    "{;list*}": ";list=red;list=green;list=blue",
-    "{;keys}": ";keys=semi,%3B,dot,.,comma,%2C",
-    "{;keys*}": ";semi=%3B;dot=.;comma=%2C",
-    # {?var} and {&var}
-    "{?who}": "?who=fred",
-    "{?half}": "?half=50%25",
-    "{?x,y}": "?x=1024&y=768",
-    "{?x,y,empty}": "?x=1024&y=768&empty=",
-    "{?x,y,undef}": "?x=1024&y=768",
-    "{?undef,y}": "?y=768",
-    "{?var:3}": "?var=val",
-    "{?list}": "?list=red,green,blue",
-    "{?list*}": "?list=red&list=green&list=blue",
-    "{?keys}": "?keys=semi,%3B,dot,.,comma,%2C",
-    "{?keys*}": "?semi=%3B&dot=.&comma=%2C",
-    "?fixed=yes{&x}": "?fixed=yes&x=1024",
-    "{&x,y,empty}": "&x=1024&y=768&empty=",
-    "{&list*}": "&list=red&list=green&list=blue",
-    "{&keys*}": "&semi=%3B&dot=.&comma=%2C",
-}
+# Each followed by what it expands to.
+EXAMPLES = """
+    {var} value   {hello} Hello%20World%21   {half} 50%25   O{empty}X OX   O{undef}X OX
+    {x,y} 1024,768   {x,hello,y} 1024,Hello%20World%21,768   ?{x,empty} ?1024,   ?{x,undef} ?1024
+    ?{undef,y} ?768   {var:3} val   {var:30} value   {list} red,green,blue
+    {list*} red,green,blue   {keys} semi,%3B,dot,.,comma,%2C   {keys*} semi=%3B,dot=.,comma=%2C
+    {count} one,two,three   {base}index http%3A%2F%2Fexample.com%2Fhome%2Findex
+    {+var} value   {+hello} Hello%20World!   {+half} 50%25
+    {+base}index http://example.com/home/index   O{+empty}X OX   O{+undef}X OX
+    {+path}/here /foo/bar/here   here?ref={+path} here?ref=/foo/bar
+    up{+path}{var}/here up/foo/barvalue/here   {+x,hello,y} 1024,Hello%20World!,768
+    {+path,x}/here /foo/bar,1024/here   {+path:6}/here /foo/b/here   {+list} red,green,blue
+    {+list*} red,green,blue   {+keys} semi,;,dot,.,comma,,   {+keys*} semi=;,dot=.,comma=,
+    {#var} #value   {#hello} #Hello%20World!   {#half} #50%25   foo{#empty} foo#   foo{#undef} foo
+    {#x,hello,y} #1024,Hello%20World!,768   {#path,x}/here #/foo/bar,1024/here
+    {#path:6}/here #/foo/b/here   {#list*} #red,green,blue   {#keys} #semi,;,dot,.,comma,,
+    {#keys*} #semi=;,dot=.,comma=,
+    {.who} .fred   {.who,who} .fred.fred   {.half,who} .50%25.fred   www{.dom*} www.example.com
+    X{.var} X.value   X{.empty} X.   X{.undef} X   X{.var:3} X.val   X{.list} X.red,green,blue
+    X{.list*} X.red.green.blue   X{.keys} X.semi,%3B,dot,.,comma,%2C
+    X{.keys*} X.semi=%3B.dot=..comma=%2C   X{.empty_keys} X   X{.empty_keys*} X
+    {/who} /fred   {/who,who} /fred/fred   {/half,who} /50%25/fred   {/who,dub} /fred/me%2Ftoo
+    {/var,empty} /value/   {/var,undef} /value   {/var,x}/here /value/1024/here
+    {/var:1,var} /v/value   {/list} /red,green,blue   {/list*} /red/green/blue
+    {/list*,path:4} /red/green/blue/%2Ffoo   {/keys} /semi,%3B,dot,.,comma,%2C
+    {/keys*} /semi=%3B/dot=./comma=%2C
+    {;who} ;who=fred   {;half} ;half=50%25   {;empty} ;empty   {;v,empty,who} ;v=6;empty;who=fred
+    {;v,undef,who} ;v=6;who=fred   {;x,y,empty} ;x=1024;y=768;empty   {;hello:5} ;hello=Hello
+    {;list} ;list=red,green,blue   {;list*} ;list=red;list=green;list=blue
+    {;keys} ;keys=semi,%3B,dot,.,comma,%2C   {;keys*} ;semi=%3B;dot=.;comma=%2C
+    {?who} ?who=fred   {?half} ?half=50%25   {?x,y} ?x=1024&y=768
+    {?x,y,empty} ?x=1024&y=768&empty=   {?x,y,undef} ?x=1024&y=768   {?undef,y} ?y=768
+    {?var:3} ?var=val   {?list} ?list=red,green,blue   {?list*} ?list=red&list=green&list=blue
+    {?keys} ?keys=semi,%3B,dot,.,comma,%2C   {?keys*} ?semi=%3B&dot=.&comma=%2C
+    ?fixed=yes{&x} ?fixed=yes&x=1024   {&x,y,empty} &x=1024&y=768&empty=
+    {&list*} &list=red&list=green&list=blue   {&keys*} &semi=%3B&dot=.&comma=%2C
+"""
+PAIRS = re.findall(r"(\S+) (\S+)", EXAMPLES)
 
 
-@pytest.mark.parametrize(("template", "uri"), EXAMPLES.items())
+@pytest.mark.parametrize(("template", "uri"), PAIRS)
 @pytest.mark.requirement("M-11")
 def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> None:
     read = UriTemplate(template)
@@ -152,9 +83,13 @@ def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> N
     assert read.expand(values, unchecked=read.variables) == uri
 
 
+WEB = "https://example.org{+x}"
+
+
 @pytest.mark.parametrize(
     ("template", "values", "uri"),
     [
+        # values of every kind
         ("file://{path}", {"path": "/etc/config"}, "file://%2Fetc%2Fconfig"),
         ("file://{+path}", {"path": "/etc/config"}, "file:///etc/config"),
         ("db://rows{?params*}", {"params": {"a": 1, "b": 2}}, "db://rows?a=1&b=2"),
@@ -167,6 +102,50 @@ def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> N
         ("a/{+b:2}", {"b": "%C3%A9%20c"}, "a/%C3%A9%20"),
         ("a/{+b}", {"b": "50% of%20it é"}, "a/50%25%20of%20it%20%C3%A9"),
         ("ä/{user-id}", {"user-id": "1"}, "%C3%A4/1"),
+        # dots elsewhere, and those of the template
+        ("a/{x}..b{?y}", {"x": "", "y": ".."}, "a/..b?y=.."),
+        ("a/../{x}", {"x": "b"}, "a/../b"),
+        ("../{x}", {"x": "b"}, "../b"),
+        ("{x}/..", {"x": "b"}, "b/.."),
+        ("a/..{/x}", {"x": "b"}, "a/../b"),
+        ("a/..{?x}", {}, "a/.."),
+        ("a/{x}{y}/b", {"x": "..", "y": "."}, "a/.../b"),
+        ("a/.{x}", {"x": "git"}, "a/.git"),
+        ("acme://../{x}", {"x": "b"}, "acme://../b"),
+        # a host may be empty where no program takes the path for it
+        ("file://{h}/{x}", {"h": "", "x": "a"}, "file:///a"),
+        ("file:///{x}", {"x": "a"}, "file:///a"),
+        ("notes://{h}/{x}", {"h": "", "x": "a"}, "notes:///a"),
+        ("https://{x}@h/", {"x": ""}, "https://@h/"),
+        ("https://{x}.example.org/", {"x": ""}, "https://.example.org/"),
+        ("https://[{x}]/", {"x": "::1"}, "https://[%3A%3A1]/"),
+        ("https://{h}:{x}/", {"h": "h", "x": ""}, "https://h:/"),
+        ("mailto:{x}", {"x": "a"}, "mailto:a"),
+        ("/{x}", {"x": "a"}, "/a"),
+        ("{x}", {"x": ""}, ""),
+        ("https:///a", {}, "https:///a"),
+        # expressions that are meant for a part may make it
+        (WEB, {"x": "/a/b;c=d:e@f//g"}, "https://example.org/a/b;c=d:e@f//g"),
+        (WEB, {"x": "/a%3Fb%23c"}, "https://example.org/a%3Fb%23c"),
+        (WEB, {"x": "/a b\\c"}, "https://example.org/a%20b%5Cc"),
+        (WEB, {"x": ""}, "https://example.org"),
+        (WEB, {}, "https://example.org"),
+        ("https://example.org/{+x}", {"x": "@evil.com:80"}, "https://example.org/@evil.com:80"),
+        ("https://example.org/?z={+x}", {"x": "a?b&c=d"}, "https://example.org/?z=a?b&c=d"),
+        ("https://example.org/{#x}", {"x": "a?b#c"}, "https://example.org/#a?b#c"),
+        (
+            "{scheme}://{user}@{host}:{port}/{x}",
+            {"scheme": "db", "user": "me", "host": "h.example", "port": 1, "x": "a@b:c"},
+            "db://me@h.example:1/a%40b%3Ac",
+        ),
+        ("https://{x}.example.org", {"x": "a@evil.com/"}, "https://a%40evil.com%2F.example.org"),
+        ("https://example{.x}/a", {"x": "org"}, "https://example.org/a"),
+        ("https://example.org{x}", {"x": "/a"}, "https://example.org%2Fa"),
+        ("{x}/b", {"x": "a:b"}, "a%3Ab/b"),
+        ("{+x}/b", {"x": "a/c:b"}, "a/c:b/b"),
+        ("/{x}/b", {"x": "a"}, "/a/b"),
+        ("notes://{+x}", {"x": "a b/c"}, "notes://a%20b/c"),
+        ("notes://{+x}/{y}", {"x": "a/b", "y": "c"}, "notes://a/b/c"),
     ],
 )
 def test_values_of_every_kind_are_written(
@@ -207,59 +186,6 @@ def test_a_value_changes_nothing_but_its_own_place(
     assert set("{}?#&/;@ \\\n").isdisjoint(place)
     assert {".", ".."}.isdisjoint(urlsplit(uri).path.split("/"))
     assert (urlsplit(uri).scheme, urlsplit(uri).netloc) == ("acme", "host")
-
-
-@pytest.mark.parametrize(
-    ("template", "values"),
-    [
-        ("a/{x}/b", {"x": ".."}),
-        ("a/{x}{y}/b", {"y": ".", "x": "."}),
-        ("a{/x*}", {"x": ["b", ".."]}),
-        ("acme:{x}/a", {"x": ".."}),
-        ("{x}", {"x": "."}),
-        ("a/.{x}", {"x": "."}),
-        ("a/.{x}", {"x": ""}),
-        ("a/{.x}", {"x": "."}),
-        ("a/{.x}", {"x": ""}),
-        ("a/{.x,y}", {"x": "", "y": ""}),
-        ("a/{+x}../b", {"x": "c/"}),
-        ("a/{+x}../b", {}),
-        ("a/..{+x}", {"x": "/b"}),
-        ("a/..{x}", {}),
-        ("a/{+x}{y}", {"x": "b/", "y": ".."}),
-        ("a/.{+x}", {"x": "%2E/b"}),
-        ("a/{x}{+y}", {"x": ".", "y": "/b"}),
-    ],
-)
-@pytest.mark.requirement("M-11")
-def test_no_value_makes_a_segment_of_dots(template: str, values: dict[str, Value]) -> None:
-    with pytest.raises(UsageError, match=r"value of '[xy]'.*segment.*unchecked"):
-        UriTemplate(template).expand(values)
-    assert UriTemplate(template).expand(values, unchecked=UriTemplate(template).variables)
-
-
-@pytest.mark.parametrize(
-    ("template", "values", "uri"),
-    [
-        ("a/{x}..b{?y}", {"x": "", "y": ".."}, "a/..b?y=.."),
-        ("a/../{x}", {"x": "b"}, "a/../b"),
-        ("../{x}", {"x": "b"}, "../b"),
-        ("{x}/..", {"x": "b"}, "b/.."),
-        ("a/..{/x}", {"x": "b"}, "a/../b"),
-        ("a/..{?x}", {}, "a/.."),
-        ("a/{x}{y}/b", {"x": "..", "y": "."}, "a/.../b"),
-        ("a/.{x}", {"x": "git"}, "a/.git"),
-        ("acme://../{x}", {"x": "b"}, "acme://../b"),
-    ],
-)
-def test_dots_elsewhere_and_those_of_the_template_are_written(
-    template: str, values: dict[str, Value], uri: str
-) -> None:
-    assert UriTemplate(template).expand(values) == uri
-
-
-# What a value must not be: each of these is no part of the template.
-WEB = "https://example.org{+x}"
 
 
 @pytest.mark.parametrize(
@@ -306,6 +232,42 @@ WEB = "https://example.org{+x}"
         ("{+x}:b", {"x": "javascript"}, "x", "scheme"),
         ("java{+x}:b", {"x": "script"}, "x", "scheme"),
         ("{+x}{y}", {"x": "javascript:", "y": "b"}, "x", "scheme"),
+        ("urn:a:{+x}", {"x": "b:c"}, "x", "scheme"),
+        # no value makes a segment of dots
+        ("a/{x}/b", {"x": ".."}, "[xy]", "segment"),
+        ("a/{x}{y}/b", {"y": ".", "x": "."}, "[xy]", "segment"),
+        ("a{/x*}", {"x": ["b", ".."]}, "[xy]", "segment"),
+        ("acme:{x}/a", {"x": ".."}, "[xy]", "segment"),
+        ("{x}", {"x": "."}, "[xy]", "segment"),
+        ("a/.{x}", {"x": "."}, "[xy]", "segment"),
+        ("a/.{x}", {"x": ""}, "[xy]", "segment"),
+        ("a/{.x}", {"x": "."}, "[xy]", "segment"),
+        ("a/{.x}", {"x": ""}, "[xy]", "segment"),
+        ("a/{.x,y}", {"x": "", "y": ""}, "[xy]", "segment"),
+        ("a/{+x}../b", {"x": "c/"}, "[xy]", "segment"),
+        ("a/{+x}../b", {}, "[xy]", "segment"),
+        ("a/..{+x}", {"x": "/b"}, "[xy]", "segment"),
+        ("a/..{x}", {}, "[xy]", "segment"),
+        ("a/{+x}{y}", {"x": "b/", "y": ".."}, "[xy]", "segment"),
+        ("a/.{+x}", {"x": "%2E/b"}, "[xy]", "segment"),
+        ("a/{x}{+y}", {"x": ".", "y": "/b"}, "[xy]", "segment"),
+        # no value leaves the host to the path
+        ("https://{h}/{x}", {"h": "", "x": "evil.com"}, "h", "would leave.*host"),
+        ("HTTPS://{h}/{x}", {"x": "evil.com"}, "h", "would leave.*host"),
+        ("https://{h}/evil.com", {}, "h", "would leave.*host"),
+        ("https://{h}{/x*}", {"h": "", "x": ["evil.com", "a"]}, "h", "would leave.*host"),
+        ("https://{h}{+x}", {"h": "", "x": "/evil.com/a"}, "h", "would leave.*host"),
+        ("https://{h}{x}/evil.com", {"h": "", "x": ""}, "h", "would leave.*host"),
+        ("https://{h}:{x}/evil.com", {"h": "", "x": "80"}, "h", "would leave.*host"),
+        ("https://{x}@{h}/evil.com", {"x": "me", "h": ""}, "[xh]", "would leave.*host"),
+        ("//{h}/{x}", {"h": "", "x": "evil.com"}, "h", "would leave.*host"),
+        ("wss://{h}/{x}", {"x": "evil.com"}, "h", "would leave.*host"),
+        ("ftp://{h}/{x}", {"x": "evil.com"}, "h", "would leave.*host"),
+        # Browsers take the first segment for the host.
+        ("https:{+x}", {"x": "evil.com"}, "x", "would leave.*host"),
+        ("https:/{x}", {"x": "evil.com"}, "x", "would leave.*host"),
+        ("https:{/x}", {"x": "evil.com"}, "x", "would leave.*host"),
+        ("https:///{x}", {"x": "evil.com"}, "x", "would leave.*host"),
     ],
 )
 @pytest.mark.requirement("M-11")
@@ -318,102 +280,12 @@ def test_the_structure_of_a_uri_is_that_of_its_template(
     assert read.expand(values, unchecked=read.variables)
 
 
-@pytest.mark.parametrize(
-    ("template", "values", "name"),
-    [
-        ("https://{h}/{x}", {"h": "", "x": "evil.com"}, "h"),
-        ("HTTPS://{h}/{x}", {"x": "evil.com"}, "h"),
-        ("https://{h}/evil.com", {}, "h"),
-        ("https://{h}{/x*}", {"h": "", "x": ["evil.com", "a"]}, "h"),
-        ("https://{h}{+x}", {"h": "", "x": "/evil.com/a"}, "h"),
-        ("https://{h}{x}/evil.com", {"h": "", "x": ""}, "h"),
-        ("https://{h}:{x}/evil.com", {"h": "", "x": "80"}, "h"),
-        ("https://{x}@{h}/evil.com", {"x": "me", "h": ""}, "[xh]"),
-        ("//{h}/{x}", {"h": "", "x": "evil.com"}, "h"),
-        ("wss://{h}/{x}", {"x": "evil.com"}, "h"),
-        ("ftp://{h}/{x}", {"x": "evil.com"}, "h"),
-        # Browsers take the first segment for the host.
-        ("https:{+x}", {"x": "evil.com"}, "x"),
-        ("https:/{x}", {"x": "evil.com"}, "x"),
-        ("https:{/x}", {"x": "evil.com"}, "x"),
-        ("https:///{x}", {"x": "evil.com"}, "x"),
-    ],
-)
-@pytest.mark.requirement("M-11")
-def test_no_value_leaves_the_host_to_the_path(
-    template: str, values: dict[str, Value], name: str
-) -> None:
-    read = UriTemplate(template)
-    with pytest.raises(UsageError, match=rf"value of '{name}' would leave.*host.*unchecked"):
-        read.expand(values)
-    assert read.expand(values, unchecked=read.variables)
-
-
 def test_each_value_that_leaves_a_host_empty_has_to_be_unchecked() -> None:
     template = UriTemplate("https://{a}{b}/{x}")
     for unchecked in (["a"], ["b"], ["x"]):
         with pytest.raises(UsageError, match="host"):
             template.expand({"x": "evil.com"}, unchecked=unchecked)
     assert template.expand({"b": "example.org", "x": "y"}) == "https://example.org/y"
-
-
-@pytest.mark.parametrize(
-    ("template", "values", "uri"),
-    [
-        ("file://{h}/{x}", {"h": "", "x": "a"}, "file:///a"),
-        ("file:///{x}", {"x": "a"}, "file:///a"),
-        ("notes://{h}/{x}", {"h": "", "x": "a"}, "notes:///a"),
-        ("https://{x}@h/", {"x": ""}, "https://@h/"),
-        ("https://{x}.example.org/", {"x": ""}, "https://.example.org/"),
-        ("https://[{x}]/", {"x": "::1"}, "https://[%3A%3A1]/"),
-        ("https://{h}:{x}/", {"h": "h", "x": ""}, "https://h:/"),
-        ("mailto:{x}", {"x": "a"}, "mailto:a"),
-        ("/{x}", {"x": "a"}, "/a"),
-        ("{x}", {"x": ""}, ""),
-        ("https:///a", {}, "https:///a"),
-    ],
-)
-def test_a_host_may_be_empty_where_no_program_takes_the_path_for_it(
-    template: str, values: dict[str, Value], uri: str
-) -> None:
-    assert UriTemplate(template).expand(values) == uri
-
-
-@pytest.mark.parametrize(
-    ("template", "values", "uri"),
-    [
-        (WEB, {"x": "/a/b;c=d:e@f//g"}, "https://example.org/a/b;c=d:e@f//g"),
-        (WEB, {"x": "/a%3Fb%23c"}, "https://example.org/a%3Fb%23c"),
-        (WEB, {"x": "/a b\\c"}, "https://example.org/a%20b%5Cc"),
-        (WEB, {"x": ""}, "https://example.org"),
-        (WEB, {}, "https://example.org"),
-        ("https://example.org/{+x}", {"x": "@evil.com:80"}, "https://example.org/@evil.com:80"),
-        ("https://example.org/?z={+x}", {"x": "a?b&c=d"}, "https://example.org/?z=a?b&c=d"),
-        ("https://example.org/{#x}", {"x": "a?b#c"}, "https://example.org/#a?b#c"),
-        (
-            "{scheme}://{user}@{host}:{port}/{x}",
-            {"scheme": "db", "user": "me", "host": "h.example", "port": 1, "x": "a@b:c"},
-            "db://me@h.example:1/a%40b%3Ac",
-        ),
-        ("https://{x}.example.org", {"x": "a@evil.com/"}, "https://a%40evil.com%2F.example.org"),
-        ("https://example{.x}/a", {"x": "org"}, "https://example.org/a"),
-        ("https://example.org{x}", {"x": "/a"}, "https://example.org%2Fa"),
-        ("{x}/b", {"x": "a:b"}, "a%3Ab/b"),
-        ("{+x}/b", {"x": "a/c:b"}, "a/c:b/b"),
-        ("/{x}/b", {"x": "a"}, "/a/b"),
-        ("urn:a:{+x}", {"x": "b:c"}, None),
-        ("notes://{+x}", {"x": "a b/c"}, "notes://a%20b/c"),
-        ("notes://{+x}/{y}", {"x": "a/b", "y": "c"}, "notes://a/b/c"),
-    ],
-)
-def test_expressions_that_are_meant_for_a_part_may_make_it(
-    template: str, values: dict[str, Value], uri: str | None
-) -> None:
-    if uri is None:  # it begins with a scheme
-        with pytest.raises(UsageError, match="scheme"):
-            UriTemplate(template).expand(values)
-    else:
-        assert UriTemplate(template).expand(values) == uri
 
 
 @pytest.mark.parametrize(
@@ -493,11 +365,6 @@ def test_what_cannot_be_expanded_is_refused(template: str, values: Any, problem:
         UriTemplate(template).expand(values)
 
 
-def test_a_variable_that_does_not_exist_cannot_be_unchecked() -> None:
-    with pytest.raises(UsageError, match="no variable 'y'"):
-        UriTemplate("{+x}").expand({"x": "a"}, unchecked=["y"])
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -525,7 +392,6 @@ def test_a_template_is_a_plain_value() -> None:
 
 
 # -- against the text of the RFC -----------------------------------------------------------------
-
 # Its table (appendix A): what stands first, what between, names or not, what an empty value gets.
 TABLE = {
     "": ("", ",", False, ""),

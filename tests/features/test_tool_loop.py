@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -30,7 +31,8 @@ from syncmcp.types import (
     ToolChoice,
     ToolResultContent,
 )
-from tests.support.stage import PATIENCE, Stage, Wire, every_wire, in_threads
+from tests.support.moved_time import MovedTime
+from tests.support.stage import PATIENCE, Stage, Wire, every_wire, in_threads, rotated
 
 Turn: TypeAlias = (
     CreateMessageResult
@@ -117,10 +119,8 @@ def adder(name: str = "adder") -> Server:
 
 
 # -- what goes back and forth
-
-
 @pytest.mark.requirement("M-05")
-@every_wire
+@rotated
 def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire) -> None:
     model = Model(wants(text("let me see"), use("u1", "add", a=2, b=3)), says(text("it is 5")))
     with wire.connect(adder()) as client:
@@ -169,13 +169,13 @@ def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(tru
 
 @pytest.mark.requirement("M-05")
 def test_a_model_without_a_wish_is_asked_once() -> None:
-    model = Model(DONE)
+    model = Model(answer := says(text("well"), stop="toolUse"))  # though it names no tool
     with syncmcp.connect(adder()) as client:
         outcome = ToolLoop(model, client).run(
             "hello", system_prompt="be brief", max_tokens=7, tools=["refuse", "add"]
         )
     assert outcome.iterations == 1
-    assert outcome.result is DONE
+    assert outcome.result is answer
     (heard,) = model.heard
     assert (heard.system_prompt, heard.max_tokens) == ("be brief", 7)
     assert [tool.name for tool in heard.tools or []] == ["refuse", "add"]
@@ -248,17 +248,9 @@ def test_meta_and_structured_content_survive_both_ways() -> None:
     assert "isError" not in result
 
 
-def test_a_stop_for_tools_without_a_tool_is_an_answer() -> None:
-    with syncmcp.connect(adder()) as client:
-        outcome = ToolLoop(Model(says(text("well"), stop="toolUse")), client).run("go")
-    assert outcome.text == "well"
-
-
 # -- several tools in one turn
-
-
 @pytest.mark.requirement("M-05")
-@every_wire
+@rotated
 def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) -> None:
     server = Server("pair")
     meeting = threading.Barrier(2)
@@ -352,8 +344,6 @@ def _rank(step: Step) -> tuple[int, int]:
 
 
 # -- what goes wrong with a tool is told to the model
-
-
 @pytest.mark.requirement("M-05")
 @pytest.mark.parametrize(
     ("wish", "words"),
@@ -366,9 +356,7 @@ def _rank(step: Step) -> tuple[int, int]:
     ],
     ids=["fails", "refuses", "wrong-arguments", "unknown", "nameless"],
 )
-def test_what_goes_wrong_with_a_tool_goes_back_to_the_model(
-    wish: dict[str, Any], words: str | None
-) -> None:
+def test_what_goes_wrong_is_told_to_the_model(wish: dict[str, Any], words: str | None) -> None:
     model = Model(wants(wish, use("good", "add", a=1, b=1)), DONE)
     with syncmcp.connect(adder()) as client:
         assert ToolLoop(model, client).run("go").text == "done"
@@ -390,7 +378,7 @@ def test_a_tool_that_was_not_offered_is_not_called() -> None:
 
 
 @pytest.mark.requirement("M-05", "CAN-01")
-@every_wire
+@rotated
 def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told(wire: Wire) -> None:
     stage = Stage()
     model = Model(wants(use("u", "hold")), DONE)
@@ -413,8 +401,6 @@ def test_nothing_that_was_cut_off_is_run() -> None:
 
 
 # -- approval
-
-
 class Reviewer:
     """A person who allows what they were told to allow."""
 
@@ -432,15 +418,10 @@ class Reviewer:
 
 @pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04", "M-33")
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_person_is_asked_before_each_call_unless_a_trusted_server_says_it_only_reads(
-    trusted: bool,
-) -> None:
+def test_a_person_is_asked_unless_a_trusted_server_says_it_only_reads(trusted: bool) -> None:
     server = adder("sums")
     person = Reviewer("refuse")
-    model = Model(
-        wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")),
-        DONE,
-    )
+    model = Model(wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")), DONE)
     with syncmcp.connect(server, trusted=trusted) as client:
         ToolLoop(model, client, approval=Approval(reviewer=person)).run("go")
         assert server.stats.requests["tools/call"] == 1 + trusted
@@ -453,83 +434,47 @@ def test_a_person_is_asked_before_each_call_unless_a_trusted_server_says_it_only
     assert "the moon" in texts([refused])[0]
 
 
-def test_a_policy_alone_can_approve() -> None:
-    model = Model(wants(use("u", "fail")), DONE)
-    server = adder()
-    with syncmcp.connect(server) as client:
-        ToolLoop(model, client, approval=DenyAll()).run("go")
-        assert server.stats.requests["tools/call"] == 0
-    model = Model(wants(use("u", "fail")), DONE)
-    with syncmcp.connect(server) as client:
-        ToolLoop(model, client, approval=AllowAll()).run("go")
-        assert server.stats.requests["tools/call"] == 1
-
-
-def test_a_review_ends_when_the_loop_is_cancelled() -> None:
-    server = adder()
-    token = CancelToken()
-
-    class Absent:
-        def review(self, question: Question, /) -> Verdict:
-            assert question.context is not None
-            assert question.context.time_left() is not None
-            token.cancel("enough")
-            assert question.context.cancel.wait(PATIENCE)
-            return Verdict.allow()
-
-    with syncmcp.connect(server) as client:
-        loop = ToolLoop(
-            Model(wants(use("u", "fail"))), client, approval=Approval(reviewer=Absent())
-        )
-        with pytest.raises(RequestCancelled) as caught:
-            loop.run("go", cancel=token)
-        assert server.stats.requests["tools/call"] == 0
-    assert caught.value.reason == "enough"
-
-
 @pytest.mark.requirement("M-05", "M-14")
-def test_the_client_s_own_approval_decides_where_the_loop_has_none() -> None:
-    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder(), approval=DenyAll()) as client:
-        ToolLoop(model, client).run("go")
-    assert texts(model.told(1)) == ["the call was not allowed: the policy says no"]
-    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder(), approval=DenyAll()) as client:
-        ToolLoop(model, client, approval=AllowAll()).run("go")
-    assert texts(model.told(1)) == ["2"]
-
-
-@pytest.mark.requirement("M-05", "M-14")
-def test_without_any_approval_nobody_is_asked() -> None:
-    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder()) as client:
-        ToolLoop(model, client).run("go")
-    assert texts(model.told(1)) == ["2"]
-
-
-@pytest.mark.requirement("M-05", "M-14")
-@pytest.mark.parametrize("timeout", [None, 2 * PATIENCE])
-def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
-    timeout: float | None,
+@pytest.mark.parametrize(
+    ("of_client", "of_loop", "allowed"),
+    [
+        (None, None, True),  # nobody is asked
+        (DenyAll(), None, False),
+        (DenyAll(), AllowAll(), True),
+        (None, DenyAll(), False),
+    ],
+)
+def test_the_client_s_own_approval_decides_where_the_loop_has_none(
+    of_client: Any, of_loop: Any, allowed: bool
 ) -> None:
-    class Absent:
-        def review(self, question: Question, /) -> Verdict:
-            assert question.context is not None
-            assert question.context.cancel.wait(PATIENCE)
-            return Verdict.allow()
-
     server, model = adder(), Model(wants(use("u", "fail")), DONE)
-    approval = Approval(reviewer=Absent())
-    with syncmcp.connect(server, approval=approval, human_timeout=0.05) as client:
-        ToolLoop(model, client, timeout=timeout).run("go")
-        assert server.stats.requests["tools/call"] == 0
-    [told] = texts(model.told(1))
-    assert "human_timeout" in told
+    with syncmcp.connect(server, approval=of_client) as client:
+        ToolLoop(model, client, approval=of_loop).run("go")
+        assert server.stats.requests["tools/call"] == allowed
+    told = "no luck today" if allowed else "the call was not allowed: the policy says no"
+    assert texts(model.told(1)) == [told]
+
+
+class Absent:
+    """A person who does not decide, before `busy` is done, until the question has ended."""
+
+    def __init__(self, busy: Callable[[], object] = bool) -> None:
+        self._busy = busy
+
+    def review(self, question: Question, /) -> Verdict:
+        assert question.context is not None
+        assert question.context.time_left() is not None
+        self._busy()
+        assert question.context.cancel.wait(PATIENCE)
+        return Verdict.allow()
 
 
 @pytest.mark.requirement("M-05", "M-14")
-def test_a_question_runs_out_of_time_no_sooner_than_its_clock(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("timeout", "struck"), [(None, False), (2 * PATIENCE, False), (None, True)]
+)
+def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
+    timeout: float | None, struck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = CancelToken.after
 
@@ -539,32 +484,54 @@ def test_a_question_runs_out_of_time_no_sooner_than_its_clock(
         assert token.wait(PATIENCE)
         return token
 
-    class Absent:
-        def review(self, question: Question, /) -> Verdict:
-            assert question.context is not None
-            assert question.context.cancel.wait(PATIENCE)
-            return Verdict.allow()
-
-    monkeypatch.setattr(CancelToken, "after", after_and_struck)
-    model = Model(wants(use("u", "fail")), DONE)
-    with syncmcp.connect(
-        adder(), approval=Approval(reviewer=Absent()), human_timeout=0.05
-    ) as client:
-        ToolLoop(model, client, timeout=None).run("go")
+    if struck:
+        monkeypatch.setattr(CancelToken, "after", after_and_struck)
+    server, model, busy = adder(), Model(wants(use("u", "fail")), DONE), threading.Event()
+    approval = Approval(reviewer=Absent(busy.set))
+    with syncmcp.connect(server, approval=approval, human_timeout=0.05) as client:
+        ToolLoop(model, client, timeout=timeout).run("go")
+        assert server.stats.requests["tools/call"] == 0
+    assert busy.is_set() is not struck  # whose time is up at once is shown to nobody
     [told] = texts(model.told(1))
     assert "human_timeout" in told
 
 
+def test_a_review_ends_when_the_loop_is_cancelled() -> None:
+    server, token = adder(), CancelToken()
+    busy = Approval(reviewer=Absent(lambda: token.cancel("enough")))
+    with syncmcp.connect(server) as client:
+        loop = ToolLoop(Model(wants(use("u", "fail"))), client, approval=busy)
+        with pytest.raises(RequestCancelled) as caught:
+            loop.run("go", cancel=token)
+        assert server.stats.requests["tools/call"] == 0
+    assert caught.value.reason == "enough"
+
+
 # -- limits
+SUM = wants(use("u", "add", a=1, b=1))
 
 
 @pytest.mark.requirement("M-05", "SAMP-09")
-def test_the_last_turn_may_use_no_tools() -> None:
-    model = Model(wants(use("u", "add", a=1, b=1)), wants(use("v", "add", a=1, b=2)), DONE)
+@pytest.mark.parametrize(
+    ("turns", "most", "options", "choices"),
+    [
+        ([SUM, SUM, DONE], 3, {}, [None, None, "none"]),  # the last turn may use no tools
+        # One that must use them must do so only once.
+        ([SUM, DONE], 9, {"tool_choice": ToolChoice(mode="required")}, ["required", "auto"]),
+        ([DONE], 1, {"tools": []}, [None]),
+    ],
+)
+def test_each_turn_is_told_whether_it_may_use_tools(
+    turns: list[Turn], most: int, options: dict[str, Any], choices: list[str | None]
+) -> None:
+    model = Model(*turns)
     with syncmcp.connect(adder()) as client:
-        outcome = ToolLoop(model, client, max_iterations=3).run("go")
-    assert outcome.iterations == 3
-    assert model.choices == [None, None, "none"]
+        outcome = ToolLoop(model, client, max_iterations=most).run("go", **options)
+    assert outcome.iterations == len(turns)
+    assert model.choices == choices
+    assert {len(request.tools or []) for request in model.heard} == {
+        len(options.get("tools", "abc"))
+    }
 
 
 @pytest.mark.requirement("M-05", "SAMP-09")
@@ -587,31 +554,6 @@ def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None
         assert server.stats.requests["tools/call"] == 10
     assert outcome.messages[:20] == messages
     assert texts(model.told(0)) == ["2"]
-
-
-def test_a_model_that_must_use_tools_must_do_so_only_once() -> None:
-    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder()) as client:
-        ToolLoop(model, client).run("go", tool_choice=ToolChoice(mode="required"))
-    assert model.choices == ["required", "auto"]
-
-
-@pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
-@every_wire
-def test_a_run_is_over_in_time_and_its_tools_are_cancelled_once(wire: Wire) -> None:
-    stage = Stage()
-    model = Model(wants(use("u", "hold", key="u"), use("v", "hold", key="v")))
-    with wire.connect(stage.server, timeout=PATIENCE) as client:
-        client.list_tools()
-        with pytest.raises(RequestTimeout, match=r"longer than 1\.5 s") as caught:
-            ToolLoop(model, client, timeout=1.5).run("go")
-        assert caught.value.seconds == 1.5
-        assert stage.stats.wait_for(lambda stats: stats.cancelled == 2)
-        client.list_tools()
-        with stage.stats as stats:
-            assert len(stats.cancels) == (2 if wire.announces else 0)
-    assert caught.value.messages is not None
-    assert [message.role for message in caught.value.messages] == ["user", "assistant"]
 
 
 def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() -> None:
@@ -637,39 +579,41 @@ def test_without_a_limit_there_is_none() -> None:
 
 
 # -- cancelling
-
-
-@pytest.mark.requirement("M-05", "CAN-01")
+@pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
 @every_wire
-@pytest.mark.parametrize("kind", [CancelToken, threading.Event])
-def test_a_cancel_stops_the_loop_and_each_running_tool_once(
-    wire: Wire, kind: type[CancelToken] | type[threading.Event]
+@pytest.mark.parametrize("end", ["token", "event", "time"])
+def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
+    wire: Wire, end: str, moved: MovedTime
 ) -> None:
-    stage = Stage()
-    cancel = kind()
+    stage, token, event = Stage(), CancelToken(), threading.Event()
     model = Model(wants(use("u", "hold", key="u"), use("v", "hold", key="v")))
-
-    def stop() -> None:
-        stage.inside("u", "v")
-        if isinstance(cancel, CancelToken):
-            cancel.cancel("changed my mind")
+    with wire.connect(stage.server, timeout=None, idle_timeout=None) as client:
+        client.list_tools()
+        loop = ToolLoop(model, client, timeout=600)
+        run = partial(loop.run, "go", cancel=event if end == "event" else token)
+        if end == "time":
+            outcome = moved.ending(600, run, lambda: stage.inside("u", "v"))
         else:
-            cancel.set()
-
-    with wire.connect(stage.server, timeout=PATIENCE) as client:
-        outcome, stopped = in_threads(
-            lambda: ToolLoop(model, client).run("go", cancel=cancel), stop
-        )
-        assert stopped is None
-        assert isinstance(outcome, RequestCancelled)
+            ended = moved.start(run)
+            stage.inside("u", "v")
+            token.cancel("changed my mind")
+            event.set()
+            moved.advance(1.0)  # an event is looked at from time to time
+            outcome = ended.get(timeout=PATIENCE)
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 2)
         client.list_tools()
         with stage.stats as stats:
             assert len(stats.cancels) == (2 if wire.announces else 0)
-    if kind is CancelToken:
-        assert outcome.reason == "changed my mind"
+    if end == "time":
+        assert isinstance(outcome, RequestTimeout)
+        assert "longer than 600 s" in str(outcome)
+        assert outcome.seconds == 600
+    else:
+        assert isinstance(outcome, RequestCancelled)
+        if end == "token":
+            assert outcome.reason == "changed my mind"
     assert outcome.messages is not None
-    assert len(outcome.messages) == 2
+    assert [message.role for message in outcome.messages] == ["user", "assistant"]
 
 
 def test_a_token_that_is_cancelled_already_stops_before_anything_is_sent() -> None:
@@ -753,10 +697,8 @@ def test_a_client_that_is_closed_ends_the_loop() -> None:
 
 
 # -- within a handler
-
-
 @pytest.mark.requirement("M-05", "M-03")
-@every_wire
+@rotated
 def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
     asking = Server("asking")
 
@@ -792,7 +734,7 @@ def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wi
     assert not asking.stats.violations
 
 
-@every_wire
+@rotated
 def test_a_loop_that_waits_for_a_tool_keeps_no_other_question_from_its_answer(wire: Wire) -> None:
     server = Server("nested")
 
@@ -847,24 +789,24 @@ def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
 
 
 # -- mistakes of the caller's
-
-
 def test_a_loop_of_impossible_parts_is_refused() -> None:
     async def coroutine(request: Any, context: Any) -> Any: ...
 
     with syncmcp.connect(adder()) as client:
-        for wrong in (
-            {"llm": coroutine},
-            {"llm": None},
-            {"on_step": coroutine},
-            {"max_iterations": 0},
-            {"max_parallel": 0},
-            {"timeout": -1},
+        mistakes: list[dict[str, Any]] = [
+            *({name: coroutine} for name in ("llm", "on_step", "on_text", "on_progress")),
+            *({"llm": None}, {"max_iterations": 0}, {"max_parallel": 0}, {"timeout": -1}),
             {"approval": "yes"},
-        ):
+        ]
+        for wrong in mistakes:
             arguments: dict[str, Any] = {"llm": Model(), **wrong}
             with pytest.raises(UsageError):
                 ToolLoop(arguments.pop("llm"), client, **arguments)
+        with pytest.raises(UsageError, match="'divide'"):
+            ToolLoop(Model(), client).run("go", tools=["add", "divide"])
+        odd: Any = lambda request, context: "done"  # noqa: E731
+        with pytest.raises(UsageError, match="CreateMessageResult"):
+            ToolLoop(odd, client).run("go")
 
 
 @pytest.mark.requirement("SAMP-05")
@@ -896,22 +838,3 @@ def test_a_model_that_wants_two_tools_by_one_id_is_refused_and_neither_run() -> 
         with pytest.raises(UsageError, match="'u' stands for two"):
             ToolLoop(Model(wish), client).run("go")
         assert server.stats.requests["tools/call"] == 0
-
-
-def test_what_is_no_answer_is_refused() -> None:
-    odd: Any = lambda request, context: "done"  # noqa: E731
-    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match="CreateMessageResult"):
-        ToolLoop(odd, client).run("go")
-
-
-def test_a_tool_that_the_server_has_not_cannot_be_offered() -> None:
-    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match="'divide'"):
-        ToolLoop(Model(), client).run("go", tools=["add", "divide"])
-
-
-def test_a_model_may_be_offered_nothing() -> None:
-    model = Model(DONE)
-    with syncmcp.connect(adder()) as client:
-        ToolLoop(model, client, max_iterations=1).run("go", tools=[])
-    assert model.heard[0].tools == []
-    assert model.choices == [None]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, ClientGroup, Interceptor, Message
+from syncmcp import ClientGroup, Interceptor, Message
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, ToolCall, Verdict
-from syncmcp.errors import AuthError, ClosedError, RequestCancelled, UsageError
+from syncmcp.errors import AuthError, ClosedError, UsageError
+from syncmcp.group import Source
 from syncmcp.handlers import HandlerContext
 from syncmcp.testing import Server, ToolContext
 from syncmcp.tools import Step, ToolFinished, ToolLoop, ToolStarted
@@ -22,7 +23,7 @@ from syncmcp.types import (
 )
 from tests.features.test_tool_loop import DONE, Model, says, text, texts, use, wants
 from tests.support.shops import MISSING
-from tests.support.stage import PATIENCE, Stage, in_threads
+from tests.support.stage import Stage, in_threads
 
 
 def shop(name: str, **annotations: Any) -> Server:
@@ -47,7 +48,8 @@ def test_each_tool_is_called_at_the_server_that_has_it() -> None:
         ),
         DONE,
     )
-    with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
+    servers: dict[str, Source] = {"missing": MISSING, "fish": shop("fish"), "books": shop("books")}
+    with ClientGroup(servers) as group:
         outcome = ToolLoop(model, group).run("go")
     assert outcome.text == "done"
     names = [tool.name for tool in model.heard[0].tools or []]
@@ -65,23 +67,7 @@ def test_only_the_tools_that_are_named_are_offered_by_their_keys() -> None:
             ToolLoop(Model(), group).run("go", tools=["price"])
 
 
-def test_tools_of_several_servers_run_at_the_same_time() -> None:
-    both = threading.Barrier(2)
-
-    def meeting(name: str) -> Server:
-        server = Server(name)
-        server.tool(name=f"meet_{name}")(lambda: f"{name} {both.wait(PATIENCE) >= 0}")
-        return server
-
-    model = Model(wants(use("a", "meet_one"), use("b", "meet_two")), DONE)
-    with ClientGroup({"one": meeting("one"), "two": meeting("two")}) as group:
-        ToolLoop(model, group).run("go")
-    assert texts(model.told(1)) == ["one True", "two True"]
-
-
 # -- approval
-
-
 def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claims() -> None:
     seen: list[tuple[str, str, bool | None]] = []
 
@@ -128,15 +114,6 @@ def test_nobody_is_asked_about_what_only_reads_at_the_trusted_one_of_two_servers
 
 
 # -- servers that fall
-
-
-def test_a_server_that_is_not_there_takes_nothing_from_the_others() -> None:
-    model = Model(wants(use("a", "price", thing="eel")), DONE)
-    with ClientGroup({"missing": MISSING, "fish": shop("fish")}) as group:
-        assert ToolLoop(model, group).run("go").text == "done"
-    assert texts(model.told(1)) == ["eel at fish"]
-
-
 def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:
     group = ClientGroup({"fish": shop("fish"), "books": shop("books")})
 
@@ -238,29 +215,7 @@ def test_a_group_that_is_closed_ends_the_loop() -> None:
     assert isinstance(outcome, ClosedError)
 
 
-def test_a_cancel_stops_the_tools_of_all_servers() -> None:
-    stages = {"one": Stage(), "two": Stage()}
-    model = Model(wants(use("a", "one_hold", key="k"), use("b", "two_hold", key="k")))
-    token = CancelToken()
-    with ClientGroup({name: stage.server for name, stage in stages.items()}) as group:
-
-        def cancel() -> None:
-            held = [context for stage in stages.values() for context in stage.inside("k")]
-            token.cancel("enough")
-            for context in held:
-                assert context.cancelled.wait(PATIENCE)
-
-        outcome, cancelled = in_threads(
-            lambda: ToolLoop(model, group).run("go", cancel=token), cancel
-        )
-    assert cancelled is None
-    assert isinstance(outcome, RequestCancelled)
-    assert outcome.reason == "enough"
-
-
 # -- what the model and the program are told
-
-
 def test_a_model_that_works_for_a_group_has_no_single_client() -> None:
     def curious(
         request: CreateMessageRequestParams, context: HandlerContext
@@ -345,15 +300,6 @@ def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
     assert reports == {"a": [(1, 2, "step 1"), (2, 2, "step 2")], "b": [(1, 1, "step 1")]}
     assert [wish.name for wish in started] == ["one_count", "two_count"]
     assert finished == {"a": 2, "b": 1}  # all of it was told before the result
-
-
-@pytest.mark.parametrize("name", ["on_text", "on_progress"])
-def test_a_coroutine_function_is_told_nothing(name: str) -> None:
-    async def coroutine(*_: object) -> None: ...
-
-    options: dict[str, Any] = {name: coroutine}
-    with pytest.raises(UsageError, match=name):
-        ToolLoop(Model(), ClientGroup(), **options)
 
 
 def test_a_model_of_a_group_may_use_a_loop_of_its_own() -> None:
