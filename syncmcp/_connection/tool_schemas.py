@@ -198,27 +198,35 @@ class ToolSchemaCache:
         is cached. If pages add more than `MAX_SINGLE_PAGES`, the newest page alone is kept: a
         server may list ever new tools.
         """
+        known = self.by_name
+        listed = {tool.name: _known_or_new(known, tool) for tool in tools}
+        # Not under the lock: the thread that reads waits for that when the list has changed.
+        added = (
+            0
+            if whole
+            else sum(
+                schemas.size() for name, schemas in listed.items() if known.get(name) is not schemas
+            )
+        )
         with self._lock:
             if generation != self.generation:
                 return
-            listed = {tool.name: self._schemas(tool) for tool in tools}
+            self._added += added
             if whole:
                 self.by_name, self.complete, self._added = listed, True, 0
-                return
-            self._added += sum(
-                new.size() for name, new in listed.items() if self.by_name.get(name) is not new
-            )
-            if self._added > MAX_SINGLE_PAGES:
-                self.by_name, self.complete, self._added = {}, False, 0
-            self.by_name = {**self.by_name, **listed}
-
-    def _schemas(self, tool: Tool) -> ToolSchemas:
-        """The cached schemas of a tool, which may be compiled; new ones if it has changed."""
-        known = self.by_name.get(tool.name)
-        return known if known is not None and known.matches(tool) else ToolSchemas(tool)
+            elif self._added > MAX_SINGLE_PAGES:
+                self.by_name, self.complete, self._added = listed, False, 0
+            else:
+                self.by_name = {**self.by_name, **listed}
 
     def forget(self) -> None:
         """Clear the cache: the list has changed, or the server was started again."""
         with self._lock:
             self.generation += 1
             self.by_name, self.complete, self._added = {}, False, 0
+
+
+def _known_or_new(known: Mapping[str, ToolSchemas], tool: Tool) -> ToolSchemas:
+    """The cached schemas of a tool, which may be compiled; new ones if it has changed."""
+    cached = known.get(tool.name)
+    return cached if cached is not None and cached.matches(tool) else ToolSchemas(tool)

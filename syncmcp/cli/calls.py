@@ -249,7 +249,7 @@ def call(
     if output is not None:
         check_output_path(output, force=force)
     client = session.client
-    found = _find_by_name(tool, client.iter_tools(**session.options))
+    found = _find_by_name(tool, client.iter_tools(**session.request_options()))
     if show_help:
         session.out.show(found.to_wire(), *_help_lines(found))
         return
@@ -257,7 +257,7 @@ def call(
     values.update(parse_arguments(arguments or (), schema_properties(found.input_schema)))
     _check_arguments(found, values, client.server.name)
     session.confirm_call(found, values)
-    result = client.call_tool(tool, values, **session.options)
+    result = client.call_tool(tool, values, **session.request_options())
     if session.out.json:
         session.out.result(result.to_wire())
     result.raise_for_error()
@@ -291,7 +291,7 @@ def read(
     given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
-    result = session.client.read_resource(uri, **session.options)
+    result = session.client.read_resource(uri, **session.request_options())
     if session.out.json:
         session.out.result(result.to_wire())
     if output is not None:
@@ -314,8 +314,8 @@ def prompt(
     """
     given = parse_strings(arguments or ())
     client = session.client
-    found = _find_by_name(name, client.iter_prompts(**session.options))
-    result = client.get_prompt(found, given, **session.options)
+    found = _find_by_name(name, client.iter_prompts(**session.request_options()))
+    result = client.get_prompt(found, given, **session.request_options())
     said = (f"{message.role}: {_block_text(message.content)}" for message in result.messages)
     session.out.show(result.to_wire(), *said)
 
@@ -341,7 +341,7 @@ def complete(
         argument,
         value,
         parse_strings(settled or ()) or None,
-        **session.options,
+        **session.request_options(),
     )
     session.out.show(result.to_wire(), *result.completion.values)
 

@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -23,7 +22,7 @@ from syncmcp._client.client import Client
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.inspection import capability_names, round_trips
-from syncmcp.cli.output import Exit, console_for, describe, exit_code
+from syncmcp.cli.output import Exit, describe, exit_code
 from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
@@ -162,10 +161,11 @@ def doctor(session: Session) -> None:
     For example: syncmcp doctor -- python server.py
     """
     findings: list[Finding] = []
-    for finding in _diagnose(session):
-        findings.append(finding)
-        if not session.out.json:
-            _print_finding(session, finding)
+    with _SkippedLines() as skipped:
+        for finding in _diagnose(session, skipped):
+            findings.append(finding)
+            if not session.out.json:
+                _print_finding(session, finding)
     if session.out.json:
         session.out.result({"steps": [finding.facts() for finding in findings]})
     failed = next((one for one in findings if one.verdict == "failed"), None)
@@ -173,7 +173,7 @@ def doctor(session: Session) -> None:
         raise typer.Exit(exit_code(failed.error) if failed.error is not None else Exit.SERVER)
 
 
-def _diagnose(session: Session) -> Iterator[Finding]:
+def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
     try:
         target, _ = session.target
     except McpError as error:
@@ -188,7 +188,6 @@ def _diagnose(session: Session) -> Iterator[Finding]:
         yield finding
         if finding.verdict == "failed":
             return
-    skipped = _SkippedLines()
     begun = perf_counter()
     try:
         client = session.client
@@ -225,15 +224,20 @@ class _SkippedLines(logging.Handler):
         super().__init__(logging.WARNING)
         self._lines: list[str] = []
         self._log = logger("syncmcp.stdio")
+
+    def __enter__(self) -> Self:
         self._log.addHandler(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._log.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
             self._lines.append(f"it prints what is no message: {record.args[1]!r}")
 
     def findings(self) -> Iterator[Finding]:
-        """The finding, if there were such lines; collects no more."""
-        self._log.removeHandler(self)
+        """The finding, if there were such lines."""
         if self._lines:
             hint = "only messages may be there: let it print to stderr, and log to stderr"
             yield Finding("stdout", "warning", self._lines[0], hint)
@@ -279,7 +283,7 @@ def _check_lists(session: Session, client: Client) -> Iterator[Finding]:
         if getattr(client.server.capabilities, name) is None:
             continue
         try:
-            listed = getattr(getattr(client, f"list_{name}")(**session.options), name)
+            listed = getattr(getattr(client, f"list_{name}")(**session.request_options()), name)
         except McpError as error:
             yield Finding.failed(name, error, "it says that it has them, and cannot list them")
             continue
@@ -322,8 +326,7 @@ def _print_finding(session: Session, finding: Finding) -> None:
         session.out.table(("Verdict", "Step", "", "Hint"), [cells])
         return
     mark, style = _MARKS[finding.verdict]
-    console = console_for(sys.stdout)
-    line = Text.assemble((f"{mark} {finding.step}: ", style), visible(finding.said))
-    console.print(line, soft_wrap=True)
+    said = Text.assemble((f"{mark} {finding.step}: ", style), visible(finding.said))
+    session.out.styled(said)
     if finding.hint is not None:
-        console.print(Text(f"  hint: {visible(finding.hint)}", "italic"), soft_wrap=True)
+        session.out.styled(Text(f"  hint: {visible(finding.hint)}", "italic"))

@@ -125,9 +125,9 @@ def round_trips(session: Session, count: int) -> Iterator[float]:
     for _ in range(count):
         begun = perf_counter()
         try:
-            client.ping(**session.options)
+            client.ping(**session.request_options())
         except NotSupported:
-            client.request("server/discover", **session.options)
+            client.request("server/discover", **session.request_options())
         yield perf_counter() - begun
 
 
@@ -216,7 +216,7 @@ def _show_lists(session: Session, what: Sequence[ListKind] | None, *, long: bool
     ]
     wanted = list(dict.fromkeys(what or offered))
     results = [
-        getattr(session.client, _LISTINGS[each].operation)(**session.options).to_wire()
+        getattr(session.client, _LISTINGS[each].operation)(**session.request_options()).to_wire()
         for each in wanted
     ]
     items = {

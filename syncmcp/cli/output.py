@@ -111,8 +111,12 @@ class Output:
     def heading(self, words: str) -> None:
         """Print a heading above a table, on a terminal only."""
         if self.terminal:
-            self._before()
-            console_for(sys.stdout).print(Text(words, "bold underline"))
+            self.styled(Text(words, "bold underline"))
+
+    def styled(self, line: Text) -> None:
+        """Print a line with styles, on a terminal; the caller made words of a server visible."""
+        self._before()
+        console_for(sys.stdout).print(line, soft_wrap=True)
 
     def note(self, words: str) -> None:
         """Print a note for the person on stderr."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from syncmcp._base.similar import similar
 from syncmcp._protocol.revisions import REVISIONS
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.state import load_roots, read_server_files, stored_login
@@ -218,7 +218,7 @@ def sampling_model(word: str) -> ModelSampling:
     """The handler for ``provider:name``. The API key comes from the environment."""
     provider, colon, name = word.partition(":")
     if provider not in PROVIDERS:
-        close = difflib.get_close_matches(provider, PROVIDERS, n=1)
+        close = similar(provider, PROVIDERS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
         raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
     if not colon or not name:

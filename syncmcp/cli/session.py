@@ -271,9 +271,8 @@ class Session:
             return Recording(target, self._outer.path), options
         return target, options
 
-    @property
-    def options(self) -> CallOptions:
-        """The options of a request that is sent now: time limits, and the progress bar."""
+    def request_options(self) -> CallOptions:
+        """Show that a request is waited for; return its options: time limits, and progress."""
         self.wait("waiting for the server")
         options: CallOptions = {}
         if self.settings.timeout is not None:

@@ -12,7 +12,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -114,13 +114,14 @@ class Assignment:
         self._updates = updates
         self._servers = servers
         self._hook = hook
+        self._looks = Looks(kind)
         self.left_out: list[LeftOut] = []
         self._keys: dict[str, Offered] = {}
         self._held: dict[tuple[str, str], str] = {}
         # Without a hook, a server that joins gets the keys that begin with its name.
         self._displaced: list[Offered] = []
         for key, item in before.items():
-            stays = hook is not None or is_free_for(kind, key, item.server, servers)
+            stays = hook is not None or is_free_for(self._looks, key, item.server, servers)
             if item.server in updates:
                 if stays:
                     self._held[item[:2]] = key
@@ -181,19 +182,19 @@ class Assignment:
         """Make keys from names: the held one, the own name, or that behind the server's name."""
         users: defaultdict[str, set[str]] = defaultdict(set)
         for key, item in self._keys.items():
-            users[_letters(self._kind, key)].add(item.server)
+            users[self._looks.letters(key)].add(item.server)
         for item in (*self._keys.values(), *offered):
             for text in (item.name, _prefixed(item)):
-                users[_letters(self._kind, text)].add(item.server)
+                users[self._looks.letters(text)].add(item.server)
         given = {item[:2]: self._held[item[:2]] for item in offered if item[:2] in self._held}
         taken = {*self._keys, *given.values()}
         for item in offered:
             if item[:2] in given:
                 continue
-            alone = users[_letters(self._kind, item.name)] == {item.server}
+            alone = users[self._looks.letters(item.name)] == {item.server}
             plain = alone and (_PLAIN.fullmatch(item.name) or not _is_named(self._kind))
             for key in (item.name, _prefixed(item))[0 if plain else 1 :]:
-                if key not in taken and is_free_for(self._kind, key, item.server, self._servers):
+                if key not in taken and is_free_for(self._looks, key, item.server, self._servers):
                     given[item[:2]] = key
                     taken.add(key)
                     break
@@ -252,15 +253,38 @@ class Assignment:
         return key
 
 
-def is_free_for(kind: Kind, key: str, server: str, servers: Collection[str]) -> bool:
+class Looks(dict[str, str]):
+    """By name: what is the same for two names that a person or a model may take for each other.
+
+    Each is made once, as the names of the servers are compared with every key.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__()
+        self._named = _is_named(kind)
+
+    def __missing__(self, name: str) -> str:
+        look = name
+        if self._named:
+            words = _NEW_WORD.sub("_", unicodedata.normalize("NFKC", name))
+            look = words.casefold().translate(_LOOKS)
+        self[name] = look
+        return look
+
+    def letters(self, name: str) -> str:
+        """The look of a name without what separates its words."""
+        return self[name].replace("_", "") if self._named else name
+
+
+def is_free_for(looks: Looks, key: str, server: str, servers: Collection[str]) -> bool:
     """Whether no other server has the right to a key: its name is the key, or stands before a `_`.
 
     If several names do, the longest counts. Names that look alike are the same name.
     """
-    look = _look(kind, key)
-    names = {_look(kind, name) for name in servers}
+    look = looks[key]
+    names = {looks[name] for name in servers}
     owners = [name for name in names if f"{look}_".startswith(f"{name}_")]
-    return not owners or max(owners, key=len) == _look(kind, server)
+    return not owners or max(owners, key=len) == looks[server]
 
 
 def one_of(kind: Kind) -> str:
@@ -274,20 +298,6 @@ def _prefixed(item: Offered) -> str:
 
 def _is_named(kind: Kind) -> bool:
     return IDENTITY[kind] == "name"
-
-
-@lru_cache(1024)  # the names of the servers are compared with each key
-def _look(kind: Kind, name: str) -> str:
-    """What is the same for two names that a person or a model may take for each other."""
-    if not _is_named(kind):
-        return name
-    words = _NEW_WORD.sub("_", unicodedata.normalize("NFKC", name))
-    return words.casefold().translate(_LOOKS)
-
-
-def _letters(kind: Kind, name: str) -> str:
-    """The look of a name without what separates its words."""
-    return _look(kind, name).replace("_", "") if _is_named(kind) else name
 
 
 # -- the catalog ----------------------------------------------------------------------------------
@@ -396,10 +406,11 @@ class Catalog:
         found = offers.get(key)
         if found is not None:
             return found
+        looks = Looks(kind)
         named = {
             other: item
             for other, item in offers.items()
-            if item.name == key and is_free_for(kind, key, item.server, self.servers)
+            if item.name == key and is_free_for(looks, key, item.server, self.servers)
         }
         if len(named) == 1:
             return next(iter(named.values()))

@@ -201,10 +201,11 @@ class ServerReview:
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
-        # Also as they are without the environment: a placeholder could split a program's name.
         found = command_warnings(self.command, self.env)
-        found += command_warnings([*self._settled()], self.env)
-        found = list(dict.fromkeys(found))
+        # A placeholder could split a program's name.
+        settled = [*self._settled()]
+        if settled != [*self.command]:
+            found = list(dict.fromkeys([*found, *command_warnings(settled, self.env)]))
         # Warnings quote nothing of the entry: its words could pass for words of the program.
         found += [
             f"The environment decides which file word {number} of the command is, if it is one: its"

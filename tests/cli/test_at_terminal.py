@@ -121,10 +121,23 @@ def test_a_wait_shows_its_seconds(elsewhere: Path) -> None:
     assert "waiting" not in terminal.screen
 
 
-def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(elsewhere: Path) -> None:
-    with at_terminal("call", "ask_user_preferences", *DEMO) as terminal:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_form_that_was_cancelled_has_an_exit_code_of_its_own(
+    elsewhere: Path, fails: bool
+) -> None:
+    server = Server("asking")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def ask(context: ToolContext) -> str:
+        answer = context.elicit("What?", {"type": "object", "properties": {}})
+        if fails:
+            raise ValueError(f"it was {answer['action']}")
+        return str(answer["action"])
+
+    with serve_http(server) as http, at_terminal("call", http.url, "ask") as terminal:
         terminal.answers("What will you do?", DOWN, DOWN, ENTER)
         assert terminal.ends() == 7
+    assert ("error: you cancelled; " in terminal.screen) == fails
 
 
 def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) -> None:

@@ -92,9 +92,11 @@ def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(UsageError, match="did you mean 'tool0"):
             group.call_tool("tool000")
         assert 0 < len([name for name in compared if name]) <= 50
+        compared.clear()
         with pytest.raises(UsageError) as raised:
             group.call_tool("tool000" + "x" * 100)
     assert "did you mean" not in str(raised.value)
+    assert compared == []
 
 
 def test_a_call_on_a_client_that_is_not_open_says_why() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import syncmcp
-from syncmcp.testing import Recording, Replay, Server, ToolContext, serve_http
+from syncmcp.testing import Recording, Replay, Server, ToolContext
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
-from tests.support.stage import Wire, relayed
+from tests.support.stage import Wire
 
 
 def shop() -> Server:
@@ -44,20 +42,6 @@ def shop() -> Server:
         return "apple, pear"
 
     return server
-
-
-@contextmanager
-def target(wire: Wire, server: Server) -> Iterator[Any]:
-    """What to connect to, to reach a server in this process over that wire."""
-    if wire.transport == "memory":
-        yield server
-    elif wire.transport == "stdio":
-        with relayed(server) as command:
-            yield command
-    else:
-        with serve_http(server) as http:
-            old = wire.transport == "sse"
-            yield syncmcp.Http(http.sse_url, transport="sse") if old else http.url
 
 
 class Visit:
@@ -108,7 +92,7 @@ def record(wire: Wire, path: Path, **options: Any) -> list[Any]:
     server = shop()
     visit = Visit()
     with (
-        target(wire, server) as reached,
+        wire.serve(server) as reached,
         visit.client(Recording(reached, path, **options), mode=wire.revision) as client,
     ):
         seen = visit.talk(client)

@@ -16,7 +16,7 @@ import syncmcp
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.support.stage import STATEFUL, STATELESS, WIRES, Stage, Wire, every_wire, in_threads
-from tests.testing.sessions import record, shop, target
+from tests.testing.sessions import record, shop
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -355,7 +355,7 @@ def test_only_its_owner_can_read_a_recording(path: Path) -> None:
 def test_a_recording_offers_what_its_transport_does(server: Server, path: Path) -> None:
     http = Wire("http", STATEFUL)
     with (
-        target(http, server) as url,
+        http.serve(server) as url,
         syncmcp.connect(Recording(url, path)) as client,
         client.listen(tools=True) as changes,
     ):

@@ -18,7 +18,7 @@ from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
-from tests.testing.sessions import Visit, record, replay, shop, target
+from tests.testing.sessions import Visit, record, replay, shop
 
 MEMORY = Wire("memory", STATEFUL)
 
@@ -114,7 +114,7 @@ def test_what_was_found_out_in_the_recording_is_found_out_again(
 ) -> None:
     server = Server("either", revisions=revisions)
     with (
-        target(Wire(transport, STATEFUL), server) as reached,
+        Wire(transport, STATEFUL).serve(server) as reached,
         syncmcp.connect(Recording(reached, path)) as client,
     ):
         assert client.server.revision == revisions[-1]
@@ -358,7 +358,7 @@ class TestOrder:
         server = shop()
         for wire in (MEMORY, Wire("http", STATELESS)):
             with (
-                target(wire, server) as reached,
+                wire.serve(server) as reached,
                 syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
             ):
                 for _ in range(30):
@@ -483,7 +483,7 @@ class TestConnections:
             return isinstance(call.exception(PATIENCE), syncmcp.RequestCancelled)
 
         with (
-            target(Wire(transport, STATEFUL), server) as reached,
+            Wire(transport, STATEFUL).serve(server) as reached,
             syncmcp.connect(Recording(reached, path), mode=revision) as client,
         ):
             assert withdrawn(client)
@@ -513,7 +513,7 @@ class TestConnections:
 def test_change_events_come_again(wire: Wire, path: Path) -> None:
     server = shop()
     with (
-        target(wire, server) as reached,
+        wire.serve(server) as reached,
         syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
         client.listen(uris=["shelf://all"]) as changes,
     ):

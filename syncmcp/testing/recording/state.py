@@ -393,13 +393,16 @@ class ReplayState:
         For a client that lists the tools more often than the recorded one: its list became
         outdated at another moment, because its threads ran in another order.
         """
+        if method != "tools/list":
+            return None
         asked = self._comparable(method, params)
-        for position in reversed(self._requests.get(method, ()) if method == "tools/list" else ()):
-            end = self._schedule.ended.get(self.entries[position].value["id"])
+        for position in reversed(self._requests.get(method, ())):
+            id = self.entries[position].value["id"]
+            end = self._schedule.ended.get(id)
             if end is None or any(differences(self._comparable_recorded(position, method), asked)):
                 continue
             for message in messages(self.entries[end]):
-                if is_answer(message) and id_of(message) == self.entries[position].value["id"]:
+                if is_answer(message) and id_of(message) == id:
                     return message
         return None
 

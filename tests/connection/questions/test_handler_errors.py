@@ -22,6 +22,7 @@ from syncmcp import (
     UsageError,
     tasks,
 )
+from syncmcp._connection.questions import InboundRequest, QuestionRegistry
 from syncmcp.approval import DenyAll, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
@@ -373,3 +374,39 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
             task.result(PATIENCE)
         assert [type(error) for error in told.errors] == [InvalidAnswer]
         task.cancel()
+
+
+# -- the end of a question ------------------------------------------------------------------------
+
+
+def test_a_handler_that_fails_because_its_question_has_ended_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, inside, ended, handled = Told(), *(threading.Event() for _ in range(3))
+    stop, returned = InboundRequest._stop_handler, QuestionRegistry.returned
+
+    def stop_later(request: InboundRequest, reason: str | None) -> None:
+        """Its token is cancelled once the handler has failed."""
+        ended.set()
+        assert handled.wait(PATIENCE)
+        stop(request, reason)
+
+    def note(registry: QuestionRegistry, request: InboundRequest) -> None:
+        returned(registry, request)
+        handled.set()
+
+    def fails(request: Any, context: HandlerContext) -> ElicitResult:
+        inside.set()
+        assert ended.wait(PATIENCE)
+        raise LookupError("swordfish")
+
+    monkeypatch.setattr(InboundRequest, "_stop_handler", stop_later)
+    monkeypatch.setattr(QuestionRegistry, "returned", note)
+    options: dict[str, Any] = {"elicitation": fails, "on_handler_error": told}
+    with Wire("memory", OLD).connect(asking_server(), **options) as client:
+        call = client.call_tool.future("ask", {"method": ELICITATION, "params": FORM})
+        assert inside.wait(PATIENCE)
+    assert handled.is_set()
+    assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
+    assert told.errors == []
+    assert "swordfish" not in caplog.text
