@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    ConnectionLost,
-    HttpError,
-    OutcomeUnknown,
-    ParseError,
-    ProtocolError,
-    Retry,
-)
+from syncmcp import Client, ConnectionLost, HttpError, OutcomeUnknown, ParseError, ProtocolError
 from syncmcp._concurrency.futures import wake_when_done
 from syncmcp.testing import script as s
 from tests.support.scripts import Scripted, opening
@@ -83,8 +75,6 @@ def sent(wire: str, *steps: s.Step, **options: Any) -> Iterator[Sent]:
 
 
 # -- arrays, single answers, both ------------------------------------------------------------------
-
-
 STRAY = [result(None), result(99), {"jsonrpc": "2.0", "method": "acme/news"}]
 
 # What answers each of the calls with its own answer.
@@ -99,9 +89,7 @@ ANSWERS: dict[str, list[s.Step]] = {
 @pytest.mark.parametrize("answer", ANSWERS)
 @every_wire
 @pytest.mark.requirement("RPC-12", "M-24")
-def test_answers_in_any_form_and_order_answer_each_call_with_its_own(
-    wire: str, answer: str
-) -> None:
+def test_answers_in_any_form_and_order_answer_each_call(wire: str, answer: str) -> None:
     with sent(wire, *ANSWERS[answer]) as batch:
         assert [message["params"]["name"] for message in batch.frame] == [*CALLS]
         assert sorted(message["id"] for message in batch.frame) == [*IDS]
@@ -124,9 +112,7 @@ def test_the_refusal_of_one_call_is_nobody_elses(wire: str) -> None:
 
 @every_wire
 @pytest.mark.requirement("RPC-12")
-def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_call(
-    wire: str,
-) -> None:
+def test_questions_and_notices_among_the_answers_belong_to_no_certain_call(wire: str) -> None:
     asked: list[object] = []
     heard: list[object] = []
     was_heard = threading.Event()
@@ -165,8 +151,6 @@ def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_
 
 
 # -- too few answers -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("steps", "error", "words"),
     [
@@ -214,8 +198,6 @@ def test_the_end_of_the_server_ends_every_call_that_has_no_answer(wire: str) -> 
 
 
 # -- refused as a whole ----------------------------------------------------------------------------
-
-
 @every_wire
 @pytest.mark.requirement("M-24", "RPC-10")
 def test_an_error_that_names_no_request_reaches_every_call_of_the_frame(wire: str) -> None:
@@ -226,9 +208,7 @@ def test_an_error_that_names_no_request_reaches_every_call_of_the_frame(wire: st
 
 
 @shared_streams
-def test_an_error_that_names_no_request_is_not_about_a_frame_that_was_understood(
-    wire: str,
-) -> None:
+def test_an_error_that_names_no_request_is_not_about_a_frame_that_was_read(wire: str) -> None:
     steps = [s.message(result(2)), s.message(refusal(None)), s.message([result(4), result(3)])]
     with sent(wire, *steps) as batch:
         batch.answers()
@@ -276,8 +256,6 @@ def test_an_answer_that_is_none_fails_every_call(body: bytes | None) -> None:
 
 
 # -- again -----------------------------------------------------------------------------------------
-
-
 LIST_TWICE = [s.expect("prompts/list"), s.reply({"prompts": []})] * 2
 
 
@@ -295,7 +273,7 @@ def test_what_may_be_done_twice_is_sent_again_alone(failure: str) -> None:
             "stdio": syncmcp.Stdio(*peer.command),
             "overload": peer.url,
         }
-        retry = Retry(pause=0.0)
+        retry = syncmcp.Retry(pause=0.0)
         with syncmcp.connect(targets[failure], mode=BATCHING, retry=retry) as client:
             with client.batch() as batch:
                 call = batch.call_tool("a")

@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    ClosedError,
-    Handlers,
-    RequestCancelled,
-    UsageError,
-    types,
-)
+from syncmcp import ClosedError, Handlers, RequestCancelled, UsageError, types
 from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, rotated_stateless
 
 Fetch = Callable[..., Any]
-
-wires = pytest.mark.parametrize(
-    "wire", [Wire(transport, STATELESS) for transport in ("memory", "stdio", "http")], ids=str
-)
 MEMORY = Wire("memory", STATELESS)
 DAY = 24 * 3600.0
 
@@ -78,9 +68,7 @@ def names(client: Any, **options: Any) -> list[str]:
 
 
 # -- kept, and for how long -----------------------------------------------------------------------
-
-
-@wires
+@rotated_stateless
 @every_fetch
 @pytest.mark.requirement("CCH-04", "M-16")
 def test_what_is_fresh_is_not_asked_for_again(wire: Wire, method: str) -> None:
@@ -93,7 +81,7 @@ def test_what_is_fresh_is_not_asked_for_again(wire: Wire, method: str) -> None:
         assert asked(server, method) == before + 1
 
 
-@wires
+@rotated_stateless
 def test_futures_and_iterators_take_what_is_kept_and_keep_what_they_get(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -109,7 +97,7 @@ def test_futures_and_iterators_take_what_is_kept_and_keep_what_they_get(wire: Wi
     assert (asked(server, "tools/list"), asked(server, "resources/read")) == (1, 1)
 
 
-@wires
+@rotated_stateless
 @pytest.mark.requirement("CCH-01")
 def test_another_method_or_other_parameters_are_another_result(wire: Wire) -> None:
     server = shop(page_size=1)
@@ -212,7 +200,7 @@ def test_a_kept_result_is_not_for_a_call_that_could_not_be_made() -> None:
                 call()
 
 
-@wires
+@rotated_stateless
 def test_whatever_a_caller_does_to_its_result_the_next_one_is_as_it_was(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -230,9 +218,7 @@ def test_whatever_a_caller_does_to_its_result_the_next_one_is_as_it_was(wire: Wi
 
 
 # -- what a call may say --------------------------------------------------------------------------
-
-
-@wires
+@rotated_stateless
 @every_fetch
 def test_a_call_may_refresh_what_is_kept_or_pass_it_by(wire: Wire, method: str) -> None:
     server, fetch, store = shop(), FETCHES[method], Recorder()
@@ -252,7 +238,7 @@ def test_a_call_may_refresh_what_is_kept_or_pass_it_by(wire: Wire, method: str) 
         assert asked(server, method) == before + 4
 
 
-@wires
+@rotated_stateless
 @pytest.mark.parametrize(
     "option",
     [
@@ -263,7 +249,7 @@ def test_a_call_may_refresh_what_is_kept_or_pass_it_by(wire: Wire, method: str) 
     ],
     ids=lambda option: str(next(iter(option))),
 )
-def test_a_call_that_says_more_than_its_parameters_is_never_kept(
+def test_a_call_that_says_more_than_parameters_is_not_kept(
     wire: Wire, option: dict[str, Any]
 ) -> None:
     server, store = shop(), Recorder()
@@ -293,7 +279,7 @@ def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> No
     assert asked(server, "tools/list") == 2
 
 
-@wires
+@rotated_stateless
 @pytest.mark.requirement("CCH-02")
 def test_a_result_that_took_questions_is_not_kept(wire: Wire) -> None:
     server, store = shop(), Recorder()
@@ -321,8 +307,6 @@ def test_a_result_that_took_questions_is_not_kept(wire: Wire) -> None:
 
 
 # -- beside the rest of the library ---------------------------------------------------------------
-
-
 def test_a_schema_that_is_out_of_date_is_fetched_past_the_cache_and_into_it() -> None:
     server = shop()
     old = {"type": "object", "properties": {"a": {"type": "integer"}}}

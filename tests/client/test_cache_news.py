@@ -11,8 +11,8 @@ import pytest
 import syncmcp
 from syncmcp import ChangeEvent, InvalidParams
 from syncmcp.testing import Server, ToolContext, serve_http
-from tests.client.test_cache import FETCHES, MEMORY, asked, names, shop, wires
-from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads
+from tests.client.test_cache import FETCHES, MEMORY, asked, names, shop
+from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads, rotated_stateless
 
 NEW = "shelf:/new"
 
@@ -25,7 +25,7 @@ CHANGES: dict[str, Callable[[Server], object]] = {
 }
 
 
-@wires
+@rotated_stateless
 @pytest.mark.parametrize("method", CHANGES)
 @pytest.mark.requirement("CCH-06")
 def test_news_outdate_what_they_are_about_and_nothing_else(wire: Wire, method: str) -> None:
@@ -47,13 +47,11 @@ def test_news_outdate_what_they_are_about_and_nothing_else(wire: Wire, method: s
             assert asked(server, other) == before[other] + (other in changed), other
 
 
-@wires
+@rotated_stateless
 @pytest.mark.parametrize("method", ["tools/list", "resources/read"])
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("CCH-06")
-def test_a_result_on_its_way_while_a_change_is_told_is_not_kept(
-    wire: Wire, method: str, way: str
-) -> None:
+def test_a_result_on_its_way_during_a_change_is_not_kept(wire: Wire, method: str, way: str) -> None:
     server = shop()
     made, gate = threading.Event(), threading.Event()
     lists = method == "tools/list"
@@ -126,9 +124,7 @@ def test_what_nobody_told_during_an_interruption_counts_as_changed() -> None:
 
 
 @pytest.mark.parametrize(("transport", "lists"), [("stdio", 2), ("memory", 2), ("http", 1)])
-def test_only_what_a_url_gave_is_good_after_closing_and_opening_again(
-    transport: str, lists: int
-) -> None:
+def test_only_what_a_url_gave_is_good_after_opening_again(transport: str, lists: int) -> None:
     server = shop()
     with Wire(transport, STATELESS).connect(server) as client:
         assert names(client) == ["echo"]
@@ -165,8 +161,6 @@ def test_threads_never_see_a_list_older_than_the_news_they_have_heard(transport:
 
 
 # -- pages ----------------------------------------------------------------------------------------
-
-
 def crowd(page_size: int = 2, count: int = 6) -> Server:
     """A server with several pages of tools."""
     server = Server("crowd", ttl_ms=60_000, page_size=page_size)
@@ -176,7 +170,7 @@ def crowd(page_size: int = 2, count: int = 6) -> Server:
     return server
 
 
-@wires
+@rotated_stateless
 @pytest.mark.requirement("CCH-07")
 def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> None:
     server = crowd()

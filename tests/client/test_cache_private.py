@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from syncmcp.testing import AuthorizationServer, Recording, Server, serve_http
 from tests.auth.authorization_server import Person
 from tests.client.test_cache import Recorder
 from tests.support.intercepting import Does, Seen
-from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads
+from tests.support.stage import PATIENCE, STATELESS, Wire
 from tests.transports.http_peer import RawServer, Request, serving
 
 
@@ -82,12 +80,11 @@ def by_future(client: syncmcp.Client) -> str:
     return tool.name
 
 
+Ask = Callable[[syncmcp.Client], str]
 ways = pytest.mark.parametrize("ask", [who, by_future], ids=["blocking", "future"])
 
 
 # -- where all requests are made for one user -----------------------------------------------------
-
-
 BASIC = "Basic " + base64.b64encode(b"ada:secret").decode()
 
 
@@ -104,11 +101,7 @@ BASIC = "Basic " + base64.b64encode(b"ada:secret").decode()
     ids=["none", "headers", "pair", "token", "both"],
 )
 def test_a_private_result_is_kept_where_the_user_cannot_change(
-    ask: Callable[[syncmcp.Client], str],
-    options: Any,
-    user: str,
-    mirror: Mirror,
-    raw: RawServer,
+    ask: Ask, options: Any, user: str, mirror: Mirror, raw: RawServer
 ) -> None:
     with connected(raw, **options) as client:
         assert ask(client) == ask(client) == user
@@ -116,9 +109,7 @@ def test_a_private_result_is_kept_where_the_user_cannot_change(
 
 
 @pytest.mark.requirement("CCH-03")
-def test_a_program_that_changes_its_settings_does_not_change_the_user_of_a_client(
-    mirror: Mirror, raw: RawServer
-) -> None:
+def test_new_settings_do_not_change_the_user_of_a_client(mirror: Mirror, raw: RawServer) -> None:
     headers = {"X-Who": "ada"}
     target = Http(raw.url, headers=headers)
     with syncmcp.connect(target, mode=STATELESS) as client:
@@ -136,107 +127,64 @@ def test_a_program_that_changes_its_settings_does_not_change_the_user_of_a_clien
 
 
 # -- where the user may change --------------------------------------------------------------------
+class Named:
+    """Sets a header to a name that may change."""
 
-
-class Switching(AuthBase):
-    """Says a name, which may change."""
-
-    def __init__(self) -> None:
-        self.name = ""
+    name = ""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["X-Who"] = self.name
         return request
 
 
-class SwitchingBearer(Bearer):
-    """Says a name, which may change, beside its token."""
-
-    name = ""
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["X-Who"] = self.name
-        return super().__call__(request)
+class NamedAuth(Named, AuthBase):
+    """As a way to sign in of the program's."""
 
 
-Switch = Callable[[str], object]
+class NamedBearer(Named, Bearer):
+    """Beside a token."""
 
 
-def headers_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    headers: dict[str, str] = {}
-    return {"headers": lambda: headers}, partial(headers.__setitem__, "X-Who")
+class Who:
+    """Whoever requests are made for, as all the ways see it in which a program may say so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.basic = folder / "token", HTTPBasicAuth("", "secret")
+        self.auth, self.bearer, self.session = NamedAuth(), NamedBearer("token"), requests.Session()
+        self.session.auth = self.auth
+
+    def switch(self, name: str) -> None:
+        self.auth.name = self.bearer.name = self.basic.username = name
+        self.file.write_text(name)
+
+    def headers(self) -> dict[str, str]:
+        return {"X-Who": self.auth.name}
 
 
-def headers_function_and_token(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    options, switch = headers_function(tmp_path)
-    return {**options, "auth": Bearer("token")}, switch
-
-
-def token_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    tokens = [""]
-    return {"auth": Bearer(lambda: tokens[-1])}, tokens.append
-
-
-def token_file(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    file = tmp_path / "token"
-    return {"auth": Bearer(file)}, file.write_text
-
-
-def own_auth(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    auth = Switching()
-    return {"auth": auth}, partial(setattr, auth, "name")
-
-
-def own_function(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    auth = Switching()
-    return {"auth": auth.__call__}, partial(setattr, auth, "name")
-
-
-def subclass(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    auth = SwitchingBearer("token")
-    return {"auth": auth}, partial(setattr, auth, "name")
-
-
-def of_requests(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    auth = HTTPBasicAuth("", "secret")
-    return {"auth": auth}, partial(setattr, auth, "username")
-
-
-def session(tmp_path: Path) -> tuple[dict[str, Any], Switch]:
-    session, auth = requests.Session(), Switching()
-    session.auth = auth
-    return {"session": session}, partial(setattr, auth, "name")
-
-
-SETTINGS = [
-    headers_function,
-    headers_function_and_token,
-    token_function,
-    token_file,
-    own_auth,
-    own_function,
-    subclass,
-    of_requests,
-    session,
-]
+SETTINGS: dict[str, Callable[[Who], dict[str, Any]]] = {
+    "headers function": lambda who: {"headers": who.headers},
+    "headers function and token": lambda who: {"headers": who.headers, "auth": Bearer("token")},
+    "token function": lambda who: {"auth": Bearer(lambda: who.auth.name)},
+    "token file": lambda who: {"auth": Bearer(who.file)},
+    "own auth": lambda who: {"auth": who.auth},
+    "own function": lambda who: {"auth": who.auth.__call__},
+    "subclass": lambda who: {"auth": who.bearer},
+    "of requests": lambda who: {"auth": who.basic},
+    "session": lambda who: {"session": who.session},
+}
 
 
 @ways
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.requirement("CCH-03")
 def test_each_user_is_told_their_own_where_the_user_may_change(
-    ask: Callable[[syncmcp.Client], str],
-    setting: Callable[[Path], tuple[dict[str, Any], Switch]],
-    mirror: Mirror,
-    raw: RawServer,
-    tmp_path: Path,
+    ask: Ask, setting: str, mirror: Mirror, raw: RawServer, tmp_path: Path
 ) -> None:
-    options, switch = setting(tmp_path)
-    store = Recorder()
-    switch("ada")
-    with connected(raw, store, **options) as client:
+    who, store = Who(tmp_path), Recorder()
+    who.switch("ada")
+    with connected(raw, store, **SETTINGS[setting](who)) as client:
         for name in ("ada", "ada", "bob", "ada", "bob"):
-            switch(name)
+            who.switch(name)
             assert ask(client) == mirror.asked[-1]
         assert len(mirror.asked) == 5
         assert len(set(mirror.asked)) == 2
@@ -252,19 +200,17 @@ def test_each_user_is_told_their_own_where_the_user_may_change(
 def test_a_recording_keeps_nothing_private_where_the_user_may_change(
     mirror: Mirror, raw: RawServer, tmp_path: Path
 ) -> None:
-    options, switch = headers_function(tmp_path)
-    recording = Recording(Http(raw.url, **options), tmp_path / "recorded")
+    someone = Who(tmp_path)
+    recording = Recording(Http(raw.url, headers=someone.headers), tmp_path / "recorded")
     with syncmcp.connect(recording, mode=STATELESS) as client:
         for name in ("ada", "bob"):
-            switch(name)
+            someone.switch(name)
             assert who(client) == name
 
 
 @ways
 @pytest.mark.requirement("CCH-03")
-def test_nothing_private_is_kept_for_a_person_who_signs_in(
-    ask: Callable[[syncmcp.Client], str],
-) -> None:
+def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
     server = Server("notebook", ttl_ms=60_000)
     server.add_tool(lambda: "", name="read")
     auth = OAuth(receiver=Person())
@@ -279,33 +225,10 @@ def test_nothing_private_is_kept_for_a_person_who_signs_in(
             auth.logout()
 
 
-@pytest.mark.requirement("CCH-03")
-def test_threads_that_speak_as_several_users_get_their_own_answers(
-    mirror: Mirror, raw: RawServer
-) -> None:
-    user = threading.local()
-    seen: list[tuple[str, str]] = []
-
-    with connected(raw, headers=lambda: {"X-Who": getattr(user, "name", "main")}) as client:
-
-        def speak(name: str) -> Callable[[], None]:
-            def job() -> None:
-                user.name = name
-                seen.extend((name, who(client)) for _ in range(20))
-
-            return job
-
-        assert in_threads(*map(speak, ("ada", "bob", "eve"))) == [None] * 3
-    assert len(seen) == len(mirror.asked) == 60
-    assert all(told == name for name, told in seen)
-
-
 # -- clients that share a store -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scope", ["private", None, "Public", "everybody"])
 @pytest.mark.requirement("CCH-03")
-def test_clients_that_share_a_store_share_nothing_that_is_not_public(
+def test_clients_share_nothing_private_in_a_store(
     scope: str | None, mirror: Mirror, raw: RawServer
 ) -> None:
     mirror.scope = scope
@@ -346,31 +269,30 @@ def test_servers_without_a_url_share_nothing(transport: str) -> None:
 
 
 # -- clients that reach a server in different ways ------------------------------------------------
-
-
 def bundle(folder: Path, name: str) -> str:
     path = folder / name
     path.write_bytes(Path(certifi.where()).read_bytes())
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda folder: {"verify": False},
-        lambda folder: {"verify": bundle(folder, "other.pem")},
-        lambda folder: {"cert": bundle(folder, "client.pem")},
-        lambda folder: {"cert": (bundle(folder, "client.pem"), bundle(folder, "client.key"))},
-        lambda folder: {"proxies": {"https": "http://127.0.0.1:9"}},
-        lambda folder: {"session": requests.Session()},
-    ],
-    ids=["unchecked", "a bundle", "a certificate", "a certificate and key", "a proxy", "a session"],
-)
+WAYS_THERE: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "unchecked": lambda folder: {"verify": False},
+    "a bundle": lambda folder: {"verify": bundle(folder, "other.pem")},
+    "a certificate": lambda folder: {"cert": bundle(folder, "client.pem")},
+    "a certificate and key": lambda folder: {
+        "cert": (bundle(folder, "client.pem"), bundle(folder, "client.key"))
+    },
+    "a proxy": lambda folder: {"proxies": {"https": "http://127.0.0.1:9"}},
+    "a session": lambda folder: {"session": requests.Session()},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_THERE)
 def test_what_is_public_is_shared_by_clients_that_trust_the_same_alone(
-    other: Callable[[Path], dict[str, Any]], mirror: Mirror, raw: RawServer, tmp_path: Path
+    way: str, mirror: Mirror, raw: RawServer, tmp_path: Path
 ) -> None:
     mirror.scope = "public"
-    store, settings = MemoryCache(), other(tmp_path)
+    store, settings = MemoryCache(), WAYS_THERE[way](tmp_path)
     with connected(raw, store, headers={"X-Who": "mallory"}, **settings) as client:
         assert who(client) == who(client) == "mallory"
     with connected(raw, store, headers={"X-Who": "ada"}) as client:
@@ -396,8 +318,6 @@ def test_what_the_environment_says_of_the_way_to_a_server_counts_too(
 
 
 # -- interceptors, and what a store sees ----------------------------------------------------------
-
-
 def rename(message: Message) -> Message:
     """Make something else of every list."""
     tool = {**message.result["tools"][0], "name": "renamed"}
@@ -417,10 +337,7 @@ def introduce(message: Message) -> Message:
     ids=["result", "request"],
 )
 def test_what_interceptors_have_changed_is_not_kept(
-    ask: Callable[[syncmcp.Client], str],
-    interceptor: Interceptor,
-    mirror: Mirror,
-    raw: RawServer,
+    ask: Ask, interceptor: Interceptor, mirror: Mirror, raw: RawServer
 ) -> None:
     mirror.scope = "public"
     options: dict[str, Any] = {"mode": STATELESS, "cache": MemoryCache()}
@@ -433,8 +350,8 @@ def test_what_interceptors_have_changed_is_not_kept(
 
 
 @ways
-def test_interceptors_that_only_look_see_what_is_sent_and_nothing_else(
-    ask: Callable[[syncmcp.Client], str], mirror: Mirror, raw: RawServer
+def test_interceptors_that_only_look_see_what_is_sent(
+    ask: Ask, mirror: Mirror, raw: RawServer
 ) -> None:
     seen = Seen()
     with syncmcp.connect(raw.url, mode=STATELESS, interceptors=[seen]) as client:

@@ -11,7 +11,7 @@ import syncmcp
 from syncmcp import McpError, RequestCancelled, ToolError, UsageError
 from syncmcp._client.functions import NOT_GIVEN
 from syncmcp.testing import Server
-from tests.support.stage import PATIENCE, Stage, Wire, every_wire
+from tests.support.stage import PATIENCE, Stage, Wire, rotated
 
 ODD = {
     "type": "object",
@@ -46,7 +46,7 @@ def adding() -> Server:
     return server
 
 
-@every_wire
+@rotated
 def test_a_tool_is_a_function(wire: Wire) -> None:
     server = adding()
     with wire.connect(server) as client:
@@ -125,10 +125,8 @@ def test_arguments_may_stand_elsewhere_in_a_schema_than_among_its_properties(wor
         assert "**others" in str(inspect.signature(function))
 
 
-@every_wire
-def test_results_of_many_calls_come_in_order_and_a_bounded_number_is_in_flight(
-    wire: Wire,
-) -> None:
+@rotated
+def test_results_of_many_calls_come_in_order_and_few_are_in_flight(wire: Wire) -> None:
     stage = Stage()
     keys = [str(number) for number in range(6)]
     with wire.connect(stage.server) as client:
@@ -160,7 +158,7 @@ def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_o
         assert next(results, None) is None
 
 
-@every_wire
+@rotated
 def test_leaving_the_results_cancels_what_is_in_flight(wire: Wire) -> None:
     stage = Stage()
     with wire.connect(stage.server) as client:

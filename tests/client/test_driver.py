@@ -27,9 +27,7 @@ def _hold() -> Steps[Any]:
 
 
 @pytest.mark.requirement("M-01", "CAN-03")
-def test_a_request_after_a_pause_that_was_over_at_once_can_be_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_request_after_no_pause_at_all_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     with MEMORY.connect(stage.server) as client:
         core = core_of(client)

@@ -11,7 +11,7 @@ import syncmcp
 from syncmcp import Mode, NotSupported
 from syncmcp.testing import Server, ToolContext
 from tests.support.scripts import REVISIONS
-from tests.support.stage import Wire, every_wire
+from tests.support.stage import Wire, rotated
 
 MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
 THEIRS: dict[str, Any] = {"com.example/maps": {"tiles": True}, "com.example/songs": {}}
@@ -28,7 +28,7 @@ def server() -> Server:
     return made
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("VER-18", "VER-20")
 def test_an_extension_counts_where_both_sides_have_it(wire: Wire) -> None:
     with wire.connect(server(), extensions={**MAPS, "com.example/films": {}}) as client:

@@ -14,8 +14,7 @@ import syncmcp
 from syncmcp import Client, ClientGroup
 from syncmcp.testing import Server, serve_http
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.tools import ToolLoop
-from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, ListToolsResult
+from syncmcp.types import CallToolResult, ElicitResult, ListToolsResult
 from tests.support.stage import PATIENCE
 
 FORM = {"type": "object", "properties": {"n": {"type": "string"}}}
@@ -130,33 +129,6 @@ def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
         assert changed.wait(PATIENCE)
         listener.stop(PATIENCE)
     assert lists[-1] == ["safe", "ask", "third"]
-
-
-def test_callbacks_of_a_tool_loops_contexts_run_on_a_pool_thread() -> None:
-    names: list[str] = []
-    told = threading.Event()
-
-    def model(request: Any, context: syncmcp.HandlerContext) -> CreateMessageResult:
-        def note(done: bool) -> None:
-            names.append(threading.current_thread().name)
-            told.set()
-
-        context.on_completed(note)
-        context.completed()
-        assert told.wait(PATIENCE)
-        return CreateMessageResult.from_wire(
-            {
-                "role": "assistant",
-                "model": "m",
-                "content": [{"type": "text", "text": "hi"}],
-                "stopReason": "endTurn",
-            }
-        )
-
-    with syncmcp.connect(server()) as client:
-        ToolLoop(model, client).run("go")
-    assert all(name.startswith("syncmcp-worker") for name in names)
-    assert len(names) == 1
 
 
 def test_the_mode_is_looked_at_before_anything_that_may_ask_a_person() -> None:

@@ -101,8 +101,11 @@ def test_of_many_or_long_names_few_are_compared(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
     client = syncmcp.Client(SHOP)
-    with pytest.raises(ClosedError, match=r"never opened: use it in a with block, or call open\("):
-        client.ping()
+    for attempt in (client.ping, client.list_tools.future, lambda: client.server):
+        with pytest.raises(
+            ClosedError, match=r"never opened: use it in a with block, or call open"
+        ):
+            attempt()
     client.open()
     closing = threading.Thread(target=client.close, name="janitor")
     closing.start()
@@ -114,9 +117,7 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
 DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
 
 
-def test_a_server_that_lacks_a_variable_of_the_program_names_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_lacks_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = syncmcp.Stdio(sys.executable, "-c", DIES)
     monkeypatch.setenv("SHOP_API_KEY", "secret")
     with pytest.raises(ConnectFailed) as raised:
@@ -147,7 +148,7 @@ def test_errors_of_opening_speak_of_no_request() -> None:
 
 
 @pytest.mark.parametrize("source", ["http_proxy", "option proxies"])
-def test_a_proxy_that_fails_is_named_with_its_source(
+def test_a_proxy_that_fails_is_named_with_source(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = "http://me:word@127.0.0.1:1"

@@ -65,7 +65,7 @@ def struck(job: Callable[[], object], number: int, *, everywhere: bool = False) 
         sys.unraisablehook = hook
         gc.enable()
     if moments >= number:
-        assert isinstance(outcome, KeyboardInterrupt) or KeyboardInterrupt in lost
+        assert KeyboardInterrupt in (type(outcome), *lost)
     return moments >= number
 
 
@@ -107,7 +107,7 @@ class Waiting:
 @every_wire
 @pytest.mark.parametrize("way", [Waiting.call, Waiting.start])
 @pytest.mark.pitfall("9")
-def test_the_server_hears_of_it_and_the_next_call_works(
+def test_the_server_hears_and_the_next_call_works(
     way: Callable[[Waiting, Client], None], wire: Wire
 ) -> None:
     waiting = Waiting()
@@ -172,9 +172,7 @@ done
 )
 @pytest.mark.timeout(600)  # it starts hundreds of processes, one after the other
 @pytest.mark.pitfall("9")
-def test_nothing_is_left_of_the_opening_of_a_process(
-    script: str, everywhere: bool, step: int
-) -> None:
+def test_nothing_is_left_of_opening_a_process(script: str, everywhere: bool, step: int) -> None:
     def client(number: int) -> Client:
         # To what is remembered of commands, each of them is a stranger.
         server = Stdio("sh", "-c", script, env={"NUMBER": str(number)})

@@ -12,16 +12,7 @@ from syncmcp import ChangeEvent, SubscriptionLost, UsageError
 from syncmcp._concurrency.timing import timer
 from syncmcp.testing import RpcError
 from tests.client.test_listening import TOOLS, held, let_go, shop, updated
-from tests.support.stage import (
-    PATIENCE,
-    STATEFUL,
-    STATELESS,
-    Clock,
-    Wire,
-    every_wire,
-    is_gone,
-    logged,
-)
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, is_gone, logged, rotated
 
 
 class Heard:
@@ -45,7 +36,7 @@ class Heard:
             return list(self.values)
 
 
-@every_wire
+@rotated
 def test_a_function_is_called_with_each_event_until_it_is_stopped_even_if_it_fails(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,7 +68,7 @@ def test_a_function_is_called_with_each_event_until_it_is_stopped_even_if_it_fai
     assert "I have had enough" in caplog.text
 
 
-@every_wire
+@rotated
 def test_a_slow_function_holds_up_nobody_and_may_stop_its_own_listener(wire: Wire) -> None:
     server = shop()
     inside, go_on = threading.Event(), threading.Event()
@@ -138,7 +129,7 @@ def test_who_listens_is_told_of_the_end(how: str, caplog: pytest.LogCaptureFixtu
         assert isinstance(told, SubscriptionLost)
 
 
-@every_wire
+@rotated
 def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
     server = shop()
     stock = ["one"]
@@ -163,10 +154,8 @@ def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
         assert heard.threads[0].startswith("syncmcp-worker[")
 
 
-@every_wire
-def test_many_changes_within_a_short_time_are_one_call(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@rotated
+def test_many_changes_in_a_short_time_are_one(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     server = shop()
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     heard = Heard()
@@ -232,10 +221,7 @@ def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
         return {"tools": []}
 
     server.on_request("tools/list", refuse)
-    with (
-        logged("syncmcp.subscriptions") as said,
-        syncmcp.connect(server, mode=STATEFUL) as client,
-    ):
+    with logged("syncmcp.subscriptions") as said, syncmcp.connect(server, mode=STATEFUL) as client:
         client.on_tools_changed(heard, debounce=0)
         server.list_changed("tools")
         assert "a refresh after a change failed: tools/list" in said.get(timeout=PATIENCE)

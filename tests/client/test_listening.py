@@ -6,14 +6,17 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
+from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscriptions
 from syncmcp._concurrency.event_queue import EventQueue
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import ConnectionLost, RequestTimeout, ResourceNotFound
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http import HttpEndpoint
@@ -24,7 +27,8 @@ from tests.support.stage import (
     Wire,
     every_wire,
     in_threads,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
 )
 
 TOOLS = ChangeEvent("tools")
@@ -90,7 +94,7 @@ def test_what_changes_after_the_server_has_agreed_is_told(wire: Wire) -> None:
             assert [next(events) for _ in range(4)] == [RESOURCES, updated("a:1"), PROMPTS, TOOLS]
 
 
-@every_wire
+@rotated
 def test_what_nobody_wants_is_not_told(wire: Wire) -> None:
     with listening(wire, prompts=True, uris=["a:2"]) as (server, events):
         server.list_changed("tools")
@@ -101,7 +105,7 @@ def test_what_nobody_wants_is_not_told(wire: Wire) -> None:
         assert [next(events), next(events)] == [PROMPTS, updated("a:2")]
 
 
-@every_wire
+@rotated
 def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> None:
     server = shop()
     arrived = threading.Event()
@@ -131,7 +135,7 @@ def test_leaving_the_loop_tells_the_server(wire: Wire) -> None:
         for failure in (None, ZeroDivisionError):
             ringing = threading.Thread(target=ring, name="ring")
             ringing.start()
-            with suppress(ZeroDivisionError):
+            with pytest.raises(failure) if failure else nullcontext():
                 for event in client.listen(uris=["a:1"], timeout=PATIENCE):
                     assert event == updated("a:1")
                     if failure:
@@ -173,7 +177,7 @@ def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire, what: str) -
         assert client._core.session_state.listeners == []
 
 
-@every_wire
+@rotated
 def test_nothing_within_the_timeout_is_an_error_and_no_end(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client, client.listen(tools=True, timeout=0) as events:
@@ -189,29 +193,8 @@ def test_nothing_within_the_timeout_is_an_error_and_no_end(wire: Wire) -> None:
         assert seen == TOOLS
 
 
-@every_wire
-def test_several_threads_share_the_events(wire: Wire) -> None:
-    with listening(wire, uris=["a:1", "a:2"], stop_after=2) as (server, events):
-        server.resource_updated("a:1")
-        server.resource_updated("a:2")
-        seen = in_threads(*[lambda: list(events)] * 3)
-        assert sorted(event for part in seen for event in part) == [updated("a:1"), updated("a:2")]
-
-
-@every_wire
-def test_those_who_listen_at_the_same_time_are_each_told(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client, client.listen(tools=True, timeout=PATIENCE) as all_tools:
-        with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as both:
-            server.list_changed("tools")
-            server.resource_updated("a:1")
-            assert [next(all_tools), next(both), next(both)] == [TOOLS, TOOLS, updated("a:1")]
-        server.list_changed("tools")
-        assert next(all_tools) == TOOLS
-
-
 @pytest.mark.requirement("M-12")
-@stateful_wires
+@rotated_stateful
 def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -236,7 +219,7 @@ def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
         assert held(server) == 0
 
 
-@every_wire
+@rotated
 def test_a_server_that_does_not_declare_it_is_not_asked(wire: Wire) -> None:
     server = shop(capabilities={"tools": {}, "resources": {"listChanged": True}})
     with wire.connect(server) as client:
@@ -268,7 +251,7 @@ def test_what_makes_no_sense_is_refused(wanted: dict[str, Any], text: str) -> No
         client.listen(**wanted)
 
 
-@every_wire
+@rotated
 def test_a_client_that_is_closed_and_opened_again_listens_anew(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -289,10 +272,8 @@ def test_a_client_that_is_closed_and_opened_again_listens_anew(wire: Wire) -> No
             assert next(events) == TOOLS
 
 
-@every_wire
-def test_listening_takes_no_place_among_the_calls_in_flight_nor_their_notifications(
-    wire: Wire,
-) -> None:
+@rotated
+def test_listening_takes_no_place_in_flight_and_no_notifications(wire: Wire) -> None:
     server = shop()
 
     @server.tool()
@@ -311,8 +292,24 @@ def test_listening_takes_no_place_among_the_calls_in_flight_nor_their_notificati
     assert seen == [1, 2]
 
 
+@rotated
+def test_those_who_listen_are_each_told_and_threads_share_the_events(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client, client.listen(tools=True, timeout=PATIENCE) as all_tools:
+        uris = ["a:1", "a:2"]
+        with client.listen(tools=True, uris=uris, timeout=PATIENCE, stop_after=3) as both:
+            server.list_changed("tools")
+            assert [next(all_tools), next(both)] == [TOOLS, TOOLS]
+            for uri in uris:
+                server.resource_updated(uri)
+            seen = in_threads(*[lambda: list(both)] * 3)
+            assert sorted(event for part in seen for event in part) == [*map(updated, uris)]
+        server.list_changed("tools")
+        assert next(all_tools) == TOOLS
+
+
 @pytest.mark.requirement("M-12")
-@every_wire
+@rotated
 def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -348,18 +345,15 @@ def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
 
 
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-def test_too_many_different_events_end_the_subscription(
-    revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_events_end_it(revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._concurrency.event_queue.BACKLOG", 3)
     server = shop()
     with syncmcp.connect(server, mode=revision) as client:
         events = client.listen(uris=["a:1"], timeout=PATIENCE)
         (session,) = server.sessions
         assert client._core.connection is not None
-        tag = {
-            "_meta": {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
-        }
+        number = client._core.connection.next_id - 1
+        tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": number}}
         for number in range(4):
             session.notify("notifications/resources/updated", {"uri": f"a:1/{number}", **tag})
         assert let_go(server)
@@ -392,3 +386,77 @@ def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> N
         pytest.raises(NotSupported, match="no stream for notifications"),
     ):
         client.listen(tools=True)
+
+
+# -- who subscribes to a resource, and who gives it back, when several want to at the same time
+class Asked:
+    """Stands for the server: what it was asked, and what happens meanwhile."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+        self.meanwhile: list[object] = []
+
+    def __call__(self, method: str, uri: str) -> None:
+        self.methods.append(method)
+        if self.meanwhile:
+            happening = self.meanwhile.pop(0)
+            if isinstance(happening, Exception):
+                raise happening
+            assert callable(happening)
+            happening()
+
+
+def test_the_first_asks_and_the_last_gives_back() -> None:
+    uris, ask = ResourceSubscriptions(), Asked()
+    uris.acquire("a:1", ask, Deadline(None))
+    uris.acquire("a:1", ask, Deadline(None))
+    assert uris.needed_uris() == [("a:1", "refuse")]
+    uris.release("a:1", ask)
+    assert ask.methods == [SUBSCRIBE]
+    uris.release("a:1", ask)
+    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
+    assert len(uris) == 0
+    uris.release("a:1", ask)
+    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
+
+
+@pytest.mark.parametrize("how", ["acquired", "claimed"])
+def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> None:
+    uris, ask = ResourceSubscriptions(), Asked()
+    uris.acquire("a:1", ask, Deadline(None))
+    waiting = threading.Thread(
+        target=uris.acquire, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
+    )
+    explicit = uris.explicit("a:1")
+    ask.meanwhile = [waiting.start if how == "acquired" else explicit.__enter__]
+    uris.release("a:1", ask)
+    if how == "acquired":
+        waiting.join(PATIENCE)
+    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
+    assert uris.needed_uris() == [("a:1", "refuse")]
+
+
+def test_nobody_waits_for_another_one_s_request_longer_than_he_wants() -> None:
+    uris, ask = ResourceSubscriptions(), Asked()
+
+    def impatient() -> None:
+        with pytest.raises(RequestTimeout, match="not subscribed to a:1 in time"):
+            uris.acquire("a:1", ask, Deadline(0.01))
+        uris.release("a:1", ask)
+
+    ask.meanwhile = [lambda: in_threads(impatient)]
+    uris.acquire("a:1", ask, Deadline(None))
+    assert ask.methods == [SUBSCRIBE]
+    uris.release("a:1", ask)
+    assert len(uris) == 0
+
+
+def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:
+    uris, ask = ResourceSubscriptions(), Asked()
+    for failure in (ResourceNotFound("no"), ConnectionLost("gone")):
+        ask.meanwhile = [failure]
+        with pytest.raises(type(failure)):
+            uris.acquire("a:1", ask, Deadline(None))
+        uris.release("a:1", ask)
+        assert len(uris) == 0
+    assert ask.methods == [SUBSCRIBE, SUBSCRIBE, UNSUBSCRIBE]

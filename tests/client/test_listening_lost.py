@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,21 +17,17 @@ import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
 from syncmcp._client.core import ClientCore
 from syncmcp._client.session_state import SessionState
-from syncmcp._concurrency.timing import Deadline, Latch
+from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import FaultProxy, script, serve_http
 from tests.client.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
 from tests.support.programs import server_processes
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
-from tests.support.stage import (
-    PATIENCE,
-    STATEFUL,
-    STATELESS,
-    InterruptedLatch,
-    in_threads,
-    is_gone,
-    relayed,
-)
+from tests.support.session_server import session_server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, InterruptedLatch, in_threads, relayed
+from tests.transports.http_peer import Request, serving
+from tests.transports.old_peer import OldServer, connected
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 CHANGED = "notifications/tools/list_changed"
@@ -76,8 +73,6 @@ def scripted(
 
 
 # -- one frame at a time --------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("STD-04")
 @WIRES
 def test_an_event_reaches_the_listener_whose_id_it_carries_and_no_other(wire: str) -> None:
@@ -102,7 +97,7 @@ def test_an_event_reaches_the_listener_whose_id_it_carries_and_no_other(wire: st
 
 @pytest.mark.requirement("SUB-01", "SUB-02")
 @WIRES
-def test_the_request_says_what_is_wanted_and_less_is_said_and_borne(
+def test_the_request_says_what_is_wanted_less_is_borne(
     wire: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     uris = ["a:1", "a:2"]
@@ -173,35 +168,10 @@ def test_the_server_may_end_it_by_an_answer_or_by_a_notice(wire: str, end: str) 
         with pytest.raises(SubscriptionLost, match="the server ended the subscription") as caught:
             next(events)
         peer.open("lost")
-        error = caught.value
-        assert (error.by, error.lists, error.uris, error.server) == (
-            "server", ("tools",), (), "peer",
-        )  # fmt: skip
+        assert lost(caught.value) == ("server", ("tools",), ())
+        assert caught.value.server == "peer"
         assert client.list_tools(timeout=PATIENCE).tools == []
         assert "notifications/cancelled" not in peer.transcript.methods()
-
-
-@WIRES
-def test_a_server_that_never_agrees_is_waited_for_so_long(
-    wire: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-
-    class InVain(Latch):
-        def wait(self, seconds: float | None) -> bool:
-            assert seconds is not None
-            waits.append(seconds)
-            return not peer.requests(LISTEN)
-
-    monkeypatch.setattr("syncmcp._connection.pending_request.Latch", InVain)
-    with scripted(wire, script.expect(LISTEN), timeout=600) as (peer, client):
-        with pytest.raises(
-            syncmcp.RequestTimeout, match="did not acknowledge the subscription"
-        ) as caught:
-            client.listen(tools=True)
-        assert caught.value.seconds == 600
-        assert 500 < waits.pop() <= 600
-        assert peer.requests("notifications/cancelled")
 
 
 @WIRES
@@ -223,9 +193,11 @@ def test_a_refused_subscription_gives_back_those_before_it(wire: str) -> None:
 
 
 # -- a server that dies, and one that forgets ---------------------------------------------------
-
-
 EVERYTHING = [missed("tools"), missed("resource", "a:1")]
+
+
+def lost(error: SubscriptionLost) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    return error.by, error.lists, error.uris
 
 
 def take(events: syncmcp.Subscription, count: int = 2) -> list[ChangeEvent]:
@@ -234,39 +206,35 @@ def take(events: syncmcp.Subscription, count: int = 2) -> list[ChangeEvent]:
 
 @pytest.mark.requirement("STD-08", "SUB-03")
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
-    revision: syncmcp.Mode,
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_listener_is_set_up_again_on_the_next_process(
+    revision: syncmcp.Mode, restart: bool
 ) -> None:
     server, others = shop(), server_processes()
-    with relayed(server) as target, syncmcp.connect(target, mode=revision) as client:
-        with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
-            die(others)
-            assert take(events) == EVERYTHING
-            assert server.stats.wait_for(lambda stats: held(server) == 1)
-            server.resource_updated("a:1")
-            server.list_changed("tools")
-            assert take(events) == [updated("a:1"), TOOLS]
+    with relayed(server) as target:
+        if not restart:
+            target.restart = "never"
+        with syncmcp.connect(target, mode=revision, name="shop") as client:
+            events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
+            (process,) = server_processes() - others  # which other tests may need
+            os.kill(process, signal.SIGKILL)
+            if restart:
+                assert take(events) == EVERYTHING
+                assert server.stats.wait_for(lambda stats: held(server) == 1)
+                server.resource_updated("a:1")
+                server.list_changed("tools")
+                assert take(events) == [updated("a:1"), TOOLS]
+            else:
+                with pytest.raises(SubscriptionLost, match="the connection ended") as caught:
+                    next(events)
+                assert lost(caught.value) == ("connection", ("tools",), ("a:1",))
+                assert isinstance(caught.value.__cause__, syncmcp.ConnectionLost)
+            events.close()
         assert let_go(server)
 
 
 @pytest.mark.requirement("STD-08")
-def test_the_process_that_replaces_a_dead_one_is_asked_for_the_same() -> None:
-    agreed = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
-    listening = [*opening(), script.expect(LISTEN), acknowledge(**agreed)]
-    with (
-        Scripted([*listening, script.cut(code=1)], [*listening, script.silence()]) as peer,
-        syncmcp.connect(syncmcp.Stdio(*peer.command), mode=NEW) as client,
-        client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events,
-    ):
-        assert take(events) == EVERYTHING
-        first, second = peer.requests(LISTEN, 2)
-        assert second["params"] == first["params"]
-        assert first["params"]["notifications"] == agreed
-        assert second["id"] != first["id"]
-
-
-@pytest.mark.requirement("STD-08")
-def test_a_process_that_dies_between_the_handshake_and_the_end_of_the_opening_is_replaced(
+def test_a_process_that_dies_while_it_is_opened_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     losses = threading.Semaphore(0)
@@ -300,9 +268,7 @@ def test_a_process_that_dies_between_the_handshake_and_the_end_of_the_opening_is
         events.close()
 
 
-def test_a_loss_that_is_told_while_a_call_that_is_given_up_opens_anew_is_mended_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loss_told_while_a_given_up_call_opens_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted = ClientCore.interrupted
     lost, opened_anew = threading.Event(), threading.Event()
     make_connection = ClientCore._make_connection
@@ -343,37 +309,9 @@ def test_a_loss_that_is_told_while_a_call_that_is_given_up_opens_anew_is_mended_
         events.close()
 
 
-def die(others: set[int]) -> None:
-    """Have the server's process die, and not the `others`, which other tests may need."""
-    (process,) = server_processes() - others
-    os.kill(process, signal.SIGKILL)
-
-
-@pytest.mark.requirement("SUB-03")
-@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-def test_a_process_that_is_not_replaced_takes_the_subscription_with_it(
-    revision: syncmcp.Mode,
-) -> None:
-    server, others = shop(), server_processes()
-    with relayed(server) as target:
-        target.restart = "never"
-        with syncmcp.connect(target, mode=revision, name="shop") as client:
-            events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
-            die(others)
-            with pytest.raises(SubscriptionLost, match="the connection ended") as caught:
-                next(events)
-            assert (caught.value.by, caught.value.lists, caught.value.uris) == (
-                "connection", ("tools",), ("a:1",),
-            )  # fmt: skip
-            assert isinstance(caught.value.__cause__, syncmcp.ConnectionLost)
-            events.close()
-
-
 @pytest.mark.requirement("SUB-03")
 @pytest.mark.parametrize("loss", ["stream", "shared stream", "session"])
-def test_what_is_lost_over_http_is_asked_for_again_and_everything_may_have_changed(
-    loss: str,
-) -> None:
+def test_what_is_lost_over_http_is_asked_for_again_and_may_have_changed(loss: str) -> None:
     server = shop()
     with serve_http(server) as http:
         shared = syncmcp.Http(http.sse_url, transport="sse")
@@ -397,9 +335,7 @@ def test_what_is_lost_over_http_is_asked_for_again_and_everything_may_have_chang
 
 @pytest.mark.requirement("SUB-03")
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-def test_a_server_that_is_gone_for_good_takes_the_subscription_with_it(
-    revision: syncmcp.Mode,
-) -> None:
+def test_a_server_that_is_gone_takes_the_subscription_with_it(revision: syncmcp.Mode) -> None:
     server = shop()
     with serve_http(server, retry_ms=1) as http, FaultProxy(http.url) as network:
         retry = syncmcp.Retry(attempts=2, pause=0.01)
@@ -408,32 +344,9 @@ def test_a_server_that_is_gone_for_good_takes_the_subscription_with_it(
             network.close()
             with pytest.raises(SubscriptionLost) as caught:
                 next(events)
-            assert (caught.value.by, caught.value.uris) == ("connection", ("a:1",))
+            assert lost(caught.value) == ("connection", ("tools",), ("a:1",))
             assert isinstance(caught.value.__cause__, syncmcp.TransportError)
             events.close()
-
-
-@pytest.mark.requirement("SUB-03")
-def test_a_server_that_agrees_to_nothing_when_it_is_asked_again_is_lost() -> None:
-    listen = script.expect(LISTEN)
-    steps = [listen, acknowledge(), script.cut(), listen, acknowledge(x=True)]
-    with scripted("http", *steps) as (_, client):
-        events = client.listen(tools=True, timeout=PATIENCE)
-        with pytest.raises(SubscriptionLost, match="refused to notify of tools") as caught:
-            next(events)
-        assert caught.value.lists == ("tools",)
-
-
-@pytest.mark.requirement("SUB-03")
-def test_a_stream_that_the_server_ends_in_good_order_is_not_asked_for_again() -> None:
-    server = shop()
-    with serve_http(server) as http, syncmcp.connect(http.url, mode=STATELESS) as client:
-        events = client.listen(tools=True, timeout=PATIENCE)
-        server.listeners.end()
-        with pytest.raises(SubscriptionLost) as caught:
-            next(events)
-        assert caught.value.by == "server"
-        assert server.stats.requests[LISTEN] == 1
 
 
 def test_a_missed_event_becomes_a_certain_one() -> None:
@@ -470,6 +383,46 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # -- what servers over HTTP do ------------------------------------------------------------------
+AGREED = {
+    "jsonrpc": "2.0",
+    "method": "notifications/subscriptions/acknowledged",
+    "params": {"notifications": {"toolsListChanged": True}},
+}
+AGAIN = script.expect(LISTEN)
+LOST: dict[str, tuple[list[script.Step], str, str]] = {
+    "no stream": (
+        [
+            script.head(200, {"content-type": "application/json"}),
+            script.chunk(json.dumps(AGREED).encode()),
+            script.end(),
+        ],
+        "does not answer the request",
+        "connection",
+    ),
+    "refused when asked again": (
+        [acknowledge(), script.cut(), AGAIN, acknowledge(x=True)],
+        "refused to notify of tools",
+        "connection",
+    ),
+    "ended in good order": (
+        [acknowledge(), script.reply(tagged())],
+        "the server ended the subscription",
+        "server",
+    ),
+}
+
+
+@pytest.mark.requirement("SUB-03")
+@pytest.mark.parametrize(("answer", "words", "by"), LOST.values(), ids=LOST)
+def test_a_subscription_the_server_breaks_is_lost(
+    answer: list[script.Step], words: str, by: str
+) -> None:
+    with scripted("http", script.expect(LISTEN), *answer) as (peer, client):
+        events = client.listen(tools=True, timeout=PATIENCE)
+        with pytest.raises(SubscriptionLost, match=words) as caught:
+            next(events)
+        assert lost(caught.value) == (by, ("tools",), ())
+        assert len(peer.requests(LISTEN)) == 1 + (AGAIN in answer)
 
 
 def test_a_server_that_has_no_such_thing_says_so_in_its_own_way() -> None:
@@ -478,24 +431,6 @@ def test_a_server_that_has_no_such_thing_says_so_in_its_own_way() -> None:
         with pytest.raises(syncmcp.HttpError) as caught:
             client.listen(tools=True)
         assert caught.value.status == 501
-
-
-def test_a_stream_that_is_no_stream_is_lost() -> None:
-    agreed = {
-        "jsonrpc": "2.0",
-        "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {"toolsListChanged": True}},
-    }
-    answer = [
-        script.head(200, {"content-type": "application/json"}),
-        script.chunk(json.dumps(agreed).encode()),
-        script.end(),
-    ]
-    with scripted("http", script.expect(LISTEN), *answer) as (_, client):
-        events = client.listen(tools=True, timeout=PATIENCE)
-        with pytest.raises(SubscriptionLost, match="does not answer the request") as caught:
-            next(events)
-        assert caught.value.by == "connection"
 
 
 def test_on_its_own_stream_an_event_needs_no_id_but_must_not_have_another_one() -> None:
@@ -525,10 +460,100 @@ def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -
         assert len(client._core.session_state.resources) == 0
 
 
-def test_one_that_was_closed_is_not_kept() -> None:
-    with syncmcp.connect(shop()) as client:
-        events = client.listen(tools=True)
-        gone = is_gone(events._backend)
-        events.close()
-        del events
-        assert gone()
+# -- a server that ends what it has just begun is opened for listeners less and less often
+ENOUGH = 8
+
+
+class Pauses:
+    """The pauses of a client in the background: none is made, until there are enough."""
+
+    def __init__(self) -> None:
+        self.made: list[float] = []
+        self.enough = threading.Event()
+        self.over = threading.Event()
+
+    def sleep(self, seconds: float, *_: Any) -> None:
+        self.made.append(seconds)
+        if len(self.made) >= ENOUGH:
+            self.enough.set()
+            assert self.over.wait(PATIENCE)
+
+    def assert_grow(self) -> None:
+        assert self.made[0] == 0  # a healthy server is opened again at once
+        assert all(later > pause for pause, later in pairwise(self.made[:5]))
+        assert max(self.made) <= 10
+        assert self.made[ENOUGH - 1] == 10
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pauses]:
+    made = Pauses()
+    monkeypatch.setattr(ClientCore, "sleep", made.sleep)
+    monkeypatch.setattr(
+        AbortableExchange, "sleep", lambda exchange, _: exchange.wait(threading.Event(), 0.001)
+    )
+    yield made
+    made.over.set()
+
+
+def test_a_session_that_is_forgotten_at_once(pauses: Pauses) -> None:
+    """Until 2025-11-25: its stream opens, ends, and is not known any more."""
+
+    def forget(one: Request) -> bool:
+        if one.method != "GET":
+            return False
+        session = one.headers["mcp-session-id"]
+        if session in opened:
+            one.connection.respond(404)
+        else:
+            opened.add(session)
+            one.connection.start_events()
+            one.connection.chunk(b"retry: 0\n\n")
+            one.connection.close()
+        return True
+
+    opened: set[str] = set()
+    with session_server() as server:
+        server.capabilities = {"tools": {"listChanged": True}}
+        server.before = forget
+        with syncmcp.connect(server.url, mode="2025-11-25") as client:
+            with client.listen(tools=True):
+                assert pauses.enough.wait(PATIENCE)
+            pauses.over.set()
+    pauses.assert_grow()
+
+
+def test_a_subscription_that_is_accepted_and_broken_off(pauses: Pauses) -> None:
+    """2026-07-28: the server accepts each request for changes, and ends its stream."""
+    accepted = [script.expect(LISTEN), acknowledge(), script.cut()]
+    steps = [*opening(), *accepted * (ENOUGH + 2)]
+    with Scripted(steps) as peer, syncmcp.connect(peer.url, mode=NEW) as client:
+        with client.listen(tools=True):
+            assert pauses.enough.wait(PATIENCE)
+        pauses.over.set()
+    pauses.assert_grow()
+
+
+def test_a_stream_that_ends_after_its_start(
+    pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTP+SSE."""
+
+    class Old(OldServer):
+        def take(self, request: Request) -> None:
+            super().take(request)
+            if request.message.get("method") == "ping":
+                self.tell({"id": request.id, "result": {}})
+
+    def reopen(core: ClientCore, pause: float) -> None:
+        reopened(core, pause)
+        old.streams[-1].close()
+
+    reopened, old = ClientCore._reopen, Old()
+    monkeypatch.setattr(ClientCore, "_reopen", reopen)
+    with serving(old) as old.server, connected(old, undeclared="try") as client:
+        with client.listen(tools=True):
+            old.streams[-1].close()
+            assert pauses.enough.wait(PATIENCE)
+        pauses.over.set()
+    pauses.assert_grow()

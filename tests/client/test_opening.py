@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    ConnectFailed,
-    Message,
-    Mode,
-    ProtocolError,
-    RequestTimeout,
-    ServerError,
-    Stdio,
-)
+from syncmcp import Client, ConnectFailed, Message, Mode, ProtocolError, RequestTimeout, Stdio
 from syncmcp._client.opening import RevisionMemory
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
@@ -46,12 +36,10 @@ STARTED = {"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}
 DISCOVERED = opening(NEW)[1]["value"]["result"]
 REFUSED = s.error(-32601, "Method not found")
 OTHER_VERSION = s.error(-32022, "no", {"supported": [NEW], "requested": OLD})
+NEWER = s.error(-32022, "no", {"supported": ["2027-01-01", NEW], "requested": NEW})
 PROBE = s.expect("server/discover")
 START = s.expect("initialize")
-TWO_PROBES = [
-    s.expect("server/discover", label="first"),
-    s.expect("server/discover", label="second"),
-]
+TWO_PROBES = [s.expect("server/discover", label=label) for label in ("first", "second")]
 BOTH = [s.expect("server/discover", label="probe"), s.expect("initialize", label="start")]
 
 DIES = [PROBE, s.cut(code=1)]
@@ -73,15 +61,7 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._REPROBE_SECONDS", 0.05)
 
 
-def offer_of(peer: Scripted) -> str:
-    """The revision that the last `initialize` named."""
-    offer: str = peer.requests("initialize")[-1]["params"]["protocolVersion"]
-    return offer
-
-
 # -- one server, one start ------------------------------------------------------------------------
-
-
 # All ways to refuse are in tests/protocol/test_negotiate.py.
 REFUSALS: dict[str, s.Step] = {
     "method not found": REFUSED,
@@ -117,15 +97,7 @@ STARTS: dict[str, Start] = {
     ),
     # It echoes what it is offered: so what it is offered must be a revision with `initialize`.
     "echoes what it is offered": Start([PROBE, REFUSED, START, s.reply(STARTED)]),
-    "refused for its version": Start(
-        [
-            PROBE,
-            s.error(-32022, "no", {"supported": ["2027-01-01", NEW], "requested": NEW}),
-            *opening(NEW),
-        ],
-        TWICE,
-        NEW,
-    ),
+    "refused for its version": Start([PROBE, NEWER, *opening(NEW)], TWICE, NEW),
     "modern, and silent until the handshake": Start(
         [PROBE, START, OTHER_VERSION, *opening(NEW)],
         ["server/discover", "initialize", "server/discover"],
@@ -172,9 +144,7 @@ def test_a_server_of_any_kind_is_opened_on_one_connection(case: str, wire: str) 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answered", [["first"], ["second"], ["first", "second"]], ids="+".join)
 @pytest.mark.parametrize("modern", [True, False])
-def test_a_slow_server_is_probed_twice_and_taken_for_what_it_is(
-    answered: list[str], modern: bool, wire: str
-) -> None:
+def test_a_slow_server_is_probed_twice(answered: list[str], modern: bool, wire: str) -> None:
     steps = [
         s.stderr(b"loading\nTraceback (most recent call last):\nValidationError: a bad plug-in\n"),
         *TWO_PROBES,
@@ -194,9 +164,7 @@ def test_a_slow_server_is_probed_twice_and_taken_for_what_it_is(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-28", "RPC-29")
-def test_every_revision_can_be_agreed_on(
-    revision: Mode,
-) -> None:
+def test_every_revision_can_be_agreed_on(revision: Mode) -> None:
     steps = [*opening(revision), *LIST, s.expect("tools/call"), s.reply({"content": []})]
     start = OPENED if revision in STATEFUL else ["server/discover"]
     seen: list[list[dict[str, Any]]] = []
@@ -251,24 +219,16 @@ DEATHS: dict[str, tuple[list[s.Step], list[str], dict[str, Any]]] = {
         f"of the probe, code {code}": ([PROBE, s.cut(code=code)], ["server/discover"], {})
         for code in (0, 1, -9)
     },
-    "of the handshake": (
-        [PROBE, START, s.cut(code=1)],
-        ["server/discover", "initialize"],
-        {"probe_timeout": 0.2},
-    ),
+    "of the handshake": ([PROBE, *ENDS], ["server/discover", "initialize"], {"probe_timeout": 0.2}),
     # It is silent until then, on stderr too: so is the official SDK for Python, 1.2 to 1.8.
-    "of the next line": (
-        [PROBE, PROBE, s.cut(code=1)],
-        TWICE,
-        {"probe_timeout": 20.0, "open_timeout": 10.0},
-    ),
+    "of the next line": ([PROBE, *DIES], TWICE, {"probe_timeout": 20.0, "open_timeout": 10.0}),
 }
 
 
 @pytest.mark.requirement("VER-14")
 @pytest.mark.pitfall("7", "18")
 @pytest.mark.parametrize("case", DEATHS)
-def test_a_server_that_dies_of_the_probe_gets_a_fresh_process(
+def test_who_dies_of_the_probe_gets_a_fresh_process(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies, methods, options = DEATHS[case]
@@ -289,7 +249,7 @@ def test_a_revision_that_was_not_offered_ends_the_opening(wire: str) -> None:
     with Scripted([START, *opening("2024-11-05")[1:]]) as peer:
         with pytest.raises(ProtocolError, match="2024-11-05"):
             syncmcp.connect(peer.on(wire), mode="2025-06-18")
-        assert offer_of(peer) == "2025-06-18"
+        assert peer.requests("initialize")[-1]["params"]["protocolVersion"] == "2025-06-18"
         assert peer.gone()
         assert peer.transcript.methods() == ["initialize"]
 
@@ -300,19 +260,10 @@ def test_the_words_of_a_server_that_refuses_initialize_reach_the_user(wire: str)
     words = "This server only speaks 2031; upgrade your client at example.com"
     supported = {"supported": ["2031-01-01"], "requested": OLD}
     with Scripted([START, s.error(-32022, words, supported)]) as peer:
-        with pytest.raises(ServerError) as caught:
+        with pytest.raises(syncmcp.ServerError) as caught:
             syncmcp.connect(peer.on(wire), mode="legacy")
         assert words in str(caught.value)
         assert caught.value.data == supported
-
-
-@pytest.mark.requirement("VER-14")
-def test_a_probe_without_an_answer_leaves_time_for_the_handshake() -> None:
-    with (
-        Scripted([*opening(), *PING]) as peer,
-        syncmcp.connect(peer, probe_timeout=10.0, open_timeout=4.0) as client,
-    ):
-        assert client.server.revision == OLD
 
 
 CLOSING = """
@@ -334,7 +285,7 @@ sys.stdin.read()
 
 @pytest.mark.requirement("VER-14")
 @pytest.mark.pitfall("18")
-def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too(
+def test_who_stopped_reading_before_it_ended_died_of_the_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("syncmcp._client.opening._EXIT_NOTICE_SECONDS", PATIENCE)
@@ -362,15 +313,6 @@ def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too
         )
         with client:
             assert client.server.revision == OLD
-
-
-@pytest.mark.requirement("VER-07")
-def test_a_start_that_took_too_long_because_of_the_probe_says_how_to_do_without() -> None:
-    dies = [s.expect("server/discover"), s.cut(code=1)]
-    with Scripted(dies, [s.expect("initialize"), s.silence()]) as peer:
-        with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
-            syncmcp.connect(peer, open_timeout=3.0)
-        assert peer.methods(2) == ["server/discover", "initialize"]
 
 
 @WIRES
@@ -416,9 +358,7 @@ while True:
 """
 
 
-def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_last_words_of_who_reads_no_more_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._DISCARD_SECONDS", 20.0)
     with pytest.raises(ConnectFailed, match="no longer reads") as caught:
         syncmcp.connect(Stdio(sys.executable, "-c", LEAVING, grace=(0.0, 10.0)))
@@ -426,8 +366,6 @@ def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for(
 
 
 # -- what is remembered ----------------------------------------------------------------------------
-
-
 def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
     """What as many clients in a row agree on with it."""
     found = []
@@ -437,18 +375,15 @@ def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
     return found
 
 
+NOT_ANY_MORE = ["initialize", "server/discover"]
 REOPENED: dict[str, tuple[list[list[s.Step]], str, list[str]]] = {
     "the era that was found": ([REFUSES, opening()], OLD, OPENED),
     "an era that no longer holds": (
         [REFUSES, [START, OTHER_VERSION], opening(NEW)],
         NEW,
-        ["initialize", "server/discover"],
+        NOT_ANY_MORE,
     ),
-    "a server that ends at the handshake": (
-        [REFUSES, ENDS, opening(NEW)],
-        NEW,
-        ["initialize", "server/discover"],
-    ),
+    "a server that ends at the handshake": ([REFUSES, ENDS, opening(NEW)], NEW, NOT_ANY_MORE),
 }
 
 
@@ -503,20 +438,17 @@ REMEMBERED: dict[str, Remembered] = {
 
 @pytest.mark.requirement("VER-16")
 @pytest.mark.parametrize("case", REMEMBERED)
-def test_a_command_that_was_probed_in_vain_is_not_probed_again(
-    case: str,
-) -> None:
+def test_a_command_that_was_probed_in_vain_is_not_probed_again(case: str) -> None:
     row = REMEMBERED[case]
     with Scripted(*row.scripts) as peer:
         assert revisions(Stdio(*peer.command), len(row.found), **row.options) == row.found
         assert peer.methods(len(row.methods)) == row.methods
-        assert {offer["params"]["protocolVersion"] for offer in peer.requests("initialize")} == {
-            OLD
-        }
+        offers = {offer["params"]["protocolVersion"] for offer in peer.requests("initialize")}
+        assert offers == {OLD}
 
 
 @pytest.mark.requirement("VER-16")
-def test_a_client_whose_server_became_one_that_ignores_the_handshake_forgets_what_it_was(
+def test_a_client_whose_server_became_silent_forgets_its_era(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Scripted(REFUSES, [START, s.silence()], opening(NEW)) as peer:
@@ -537,15 +469,8 @@ def test_a_client_whose_server_became_one_that_ignores_the_handshake_forgets_wha
 @pytest.mark.usefixtures("impatient")
 def test_a_command_that_is_slow_to_refuse_each_probe_is_not_probed_again() -> None:
     hello, *answer = opening()
-    slow = [
-        s.expect("server/discover", label="first"),
-        s.expect("server/discover", label="second"),
-        {**REFUSED, "to": "first"},
-        hello,
-        s.delay(0.2),
-        {**REFUSED, "to": "second"},
-        *answer,
-    ]
+    first, second = ({**REFUSED, "to": label} for label in ("first", "second"))
+    slow = [*TWO_PROBES, first, hello, s.delay(0.2), second, *answer]
     with Scripted(slow, opening()) as peer:
         assert revisions(Stdio(*peer.command), 2) == [OLD] * 2
         assert peer.methods(6) == ["server/discover", *FALLEN_BACK, "initialize", INITIALIZED]
@@ -553,22 +478,13 @@ def test_a_command_that_is_slow_to_refuse_each_probe_is_not_probed_again() -> No
 
 @pytest.mark.requirement("VER-16", "VER-07")
 def test_a_command_that_refused_the_probe_too_late_to_be_opened_is_not_probed_again() -> None:
-    late = [
-        s.expect("server/discover", label="probe"),
-        s.expect("initialize"),
-        {**REFUSED, "to": "probe"},
-        s.silence(),
-    ]
+    late = [*BOTH, {**REFUSED, "to": "probe"}, s.silence()]
     with Scripted(late, opening("2024-11-05"), opening("2024-11-05")) as peer:
         target = Stdio(*peer.command)
         with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
             syncmcp.connect(target, probe_timeout=0.1, open_timeout=2.5)
         assert revisions(target, 2) == ["2024-11-05"] * 2
-        assert peer.methods(6) == [
-            "server/discover",
-            "initialize",
-            *["initialize", INITIALIZED] * 2,
-        ]
+        assert peer.methods(6) == ["server/discover", "initialize", *OPENED * 2]
 
 
 @pytest.mark.requirement("VER-14")
@@ -600,7 +516,7 @@ def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.Mon
 
 @pytest.mark.requirement("VER-16")
 @pytest.mark.parametrize("other", ["argument", "environment", "directory", "place"])
-def test_what_is_remembered_of_a_command_is_of_that_one_alone(
+def test_what_is_known_is_of_that_command_alone(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Scripted(DIES, opening(), opening(NEW), opening()) as peer:
@@ -646,22 +562,15 @@ def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.requirement("VER-04")
 def test_calls_of_other_threads_wait_until_the_handshake_is_over() -> None:
-    steps = [
-        s.expect("initialize"),
-        s.gate("answer"),
-        *opening()[1:],
-        *PING * 4,
-    ]
-    with Scripted(steps) as peer:
+    with Scripted([START, s.gate("answer"), *opening()[1:], *PING * 4]) as peer:
         client = Client(peer, mode="legacy", lazy=True)
-        callers = [threading.Thread(target=client.ping) for _ in range(4)]
-        for caller in callers:
-            caller.start()
-        peer.transcript.wait_received("initialize")
-        assert peer.methods(1) == ["initialize"]
-        peer.open("answer")
-        for caller in callers:
-            caller.join(10)
+
+        def answer() -> None:
+            peer.transcript.wait_received("initialize")
+            assert peer.methods(1) == ["initialize"]
+            peer.open("answer")
+
+        assert in_threads(*[client.ping] * 4, answer, patience=PATIENCE) == [None] * 5
         client.close()
         assert peer.methods(6) == ["initialize", INITIALIZED, *["ping"] * 4]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import CancelToken, RequestCancelled, RequestTimeout
+from syncmcp import CancelToken, RequestCancelled
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.scripts import NEW, Scripted, opening
@@ -125,13 +125,3 @@ def test_the_cancel_of_one_that_waits_ends_no_opening() -> None:
         slow.go.set()
         assert isinstance(then, RequestCancelled)
         assert isinstance(first, syncmcp.ClosedError)
-
-
-def test_a_limit_of_the_call_is_not_told_as_that_of_the_opening() -> None:
-    with Scripted([s.silence()], [s.silence()]) as peer:
-        client = syncmcp.Client(peer, lazy=True, open_timeout=0.3)
-        with pytest.raises(RequestTimeout, match=r"0\.2 s \(option timeout\)"):
-            client.call_tool("buy", timeout=0.2)
-        with pytest.raises(RequestTimeout, match=r"0\.3 s \(option open_timeout\)"):
-            client.call_tool("buy", timeout=PATIENCE)
-        client.close()

@@ -109,8 +109,6 @@ def test_an_outage_says_nothing_about_the_era(
 
 
 # -- the server's own stream
-
-
 @pytest.fixture
 def behind() -> Iterator[FaultProxy]:
     """A proxy in front of a server that can ask; how its stream is answered is up to the test."""

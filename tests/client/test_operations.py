@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,9 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    Mode,
-    Stdio,
-    ToolError,
-)
+from syncmcp import Client, Mode, Stdio, ToolError
 from syncmcp.testing import Server, ToolContext
-from syncmcp.types import (
-    PromptReference,
-)
+from syncmcp.types import PromptReference
 from syncmcp.types.server_features import set_origin
 from tests.support import programs
 from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL
@@ -82,7 +74,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Mode], Client]
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-28", "M-01", "M-35")
-def test_every_operation_works_in_every_era(
+def test_every_operation_works_everywhere(
     revision: Mode, connect: Callable[[Mode], Client]
 ) -> None:
     client = connect(revision)
@@ -143,8 +135,6 @@ def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
 
 
 # -- logging -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-32", "M-25")
 def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: Mode) -> None:
@@ -184,30 +174,6 @@ def test_one_call_may_ask_for_its_own_log_level_in_the_stateless_era() -> None:
 
 
 # -- subscriptions, progress, completion --------------------------------------------------------
-
-
-def test_a_subscribed_resource_tells_of_its_changes_until_it_is_unsubscribed() -> None:
-    server = full_server()
-    heard: list[dict[str, Any]] = []
-    told = threading.Semaphore(0)
-
-    def hear(params: dict[str, Any]) -> None:
-        heard.append(params)
-        told.release()
-
-    client = Client(server, mode=OLD)
-    client.on_notification("notifications/resources/updated", hear)
-    with client:
-        server.resource_updated("acme://a")  # nobody has asked
-        client.subscribe_resource("acme://a")
-        server.resource_updated("acme://a")
-        assert told.acquire(timeout=CEILING)
-        client.unsubscribe_resource("acme://a")
-        server.resource_updated("acme://a")
-        client.ping()
-    assert heard == [{"uri": "acme://a"}]
-
-
 @pytest.mark.requirement("M-32")
 def test_the_client_reports_progress_of_a_request_of_the_servers() -> None:
     server = Server("asks")

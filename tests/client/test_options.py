@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.testing import Server
 from tests.support.scripts import OLD
+from tests.support.stage import Stage
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ TYPOS: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("typo", TYPOS, ids=map(str, range(len(TYPOS))))
-def test_an_option_that_does_not_exist_is_a_type_error(
+def test_an_unknown_option_is_a_type_error(
     typo: Callable[[Any], object], client: Any, server: Server
 ) -> None:
     before = sent(server)
@@ -85,9 +85,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("named", WRONG)
-def test_a_wrong_value_is_a_usage_error_that_names_it(
-    named: str, client: Any, server: Server
-) -> None:
+def test_a_wrong_value_is_named_by_the_error(named: str, client: Any, server: Server) -> None:
     before = sent(server)
     with pytest.raises(syncmcp.UsageError, match=named):
         WRONG[named](client)
@@ -112,24 +110,15 @@ def test_a_client_refuses_settings_that_make_no_sense(option: str, value: object
         Client("https://example.com/mcp", **settings)
 
 
-def test_a_cancelled_future_raises_the_librarys_own_error_with_its_facts(client: Client) -> None:
-    gate = threading.Event()
-    server = Server("slow")
-
-    @server.tool()
-    def wait() -> str:
-        gate.wait(30)
-        return "done"
-
-    with syncmcp.connect(server) as slow:
-        future = slow.call_tool.future("wait")
+def test_a_cancelled_future_raises_the_librarys_own_error_with_its_facts() -> None:
+    with syncmcp.connect(Stage().server) as client:
+        future = client.call_tool.future("hold")
         assert future.cancel()
         for ask in (future.result, future.exception):
             with pytest.raises(syncmcp.RequestCancelled) as caught:
                 ask(0)
             assert isinstance(caught.value, concurrent.futures.CancelledError)
-            assert (caught.value.server, caught.value.method) == ("slow", "tools/call")
-        gate.set()
+            assert (caught.value.server, caught.value.method) == ("stage", "tools/call")
 
 
 def test_the_signature_of_connect_is_that_of_a_client() -> None:

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    LimitExceeded,
-    ProtocolError,
-    ServerError,
-)
+from syncmcp import Client, LimitExceeded, ProtocolError, ServerError
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
 from tests.support.programs import CEILING
@@ -56,14 +51,12 @@ LISTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35", "TSK-08")
+@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35", "TSK-08", "PMT-02")
 @pytest.mark.pitfall("19")
 @pytest.mark.parametrize("way", ["list", "iter"])
 @pytest.mark.parametrize("what", LISTS)
 @WIRES
-def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(
-    wire: str, what: str, way: str
-) -> None:
+def test_a_list_has_all_its_pages_with_an_empty_cursor_too(wire: str, what: str, way: str) -> None:
     items = "resourceTemplates" if what == "resource_templates" else what
     method = "resources/templates/list" if what == "resource_templates" else f"{items}/list"
     odd, some = " Ünïcode/+&= %\n", LISTS[what]
@@ -162,9 +155,7 @@ def test_a_list_that_broke_off_begins_at_its_first_page_on_a_new_connection() ->
 
 
 @every_way
-def test_the_items_of_all_pages_together_are_bounded(
-    way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_items_of_all_pages_are_bounded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.pages.MAX_ITEMS", 3)
     with pages(page("a", "b", nextCursor="1"), page("c")) as (client, _):
         assert READING[way](client) == ["a", "b", "c"]

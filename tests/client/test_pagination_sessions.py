@@ -9,122 +9,31 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import Client, ConnectionLost, InvalidParams, RequestTimeout, SessionLost
-from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import RpcError, ToolContext, serve_http
+from tests.client.library import (
+    LISTINGS,
+    NEW,
+    OLD,
+    SIZE,
+    Library,
+    Listing,
+    Way,
+    blocking,
+    every_way,
+    future,
+    iterated,
+)
 from tests.support.programs import server_processes
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, relayed
 
-SIZE = 2
-
-OLD, NEW = "abcdef", "xbydzfg"
-
 # What became of a list that begins anew with `NEW` after four items of `OLD`.
-WHOLE, ITERATED = list(NEW), list("abcdxyzfg")
-
-STARTED = "2026-01-01T00:00:00Z"
-
-
-class Listing(NamedTuple):
-    """One list of a server: the name of its items, one of them by its key, and what names it."""
-
-    items: str
-    describe: Callable[[str], dict[str, Any]]
-    name: str
-    key: str
-
-
-TASK = {"status": "working", "createdAt": STARTED, "lastUpdatedAt": STARTED, "ttl": None}
-
-LISTINGS: Mapping[str, Listing] = {
-    "tools/list": Listing("tools", lambda key: {"name": key, "inputSchema": {}}, "tools", "name"),
-    "resources/list": Listing(
-        "resources", lambda key: {"name": "same", "uri": key}, "resources", "uri"
-    ),
-    "resources/templates/list": Listing(
-        "resourceTemplates",
-        lambda key: {"name": "same", "uriTemplate": key},
-        "resource_templates",
-        "uri_template",
-    ),
-    "prompts/list": Listing("prompts", lambda key: {"name": key}, "prompts", "name"),
-    "tasks/list": Listing("tasks", lambda key: {**TASK, "taskId": key}, "tasks", "task_id"),
-}
-
-
-class Library:
-    """Lists with cursors that are good in one session, and sessions that end.
-
-    Attributes:
-        server: The server.
-        keys: What is on each list.
-        then: What is there once a session has ended.
-        asked: Where the pages were that were asked for, in order.
-        foreign: How many of them came with a cursor of another session.
-        lenient: Whether such a page is given all the same.
-        losses: How often a session still ends when the page at `SIZE * 2` is asked for.
-        end_sessions: Ends them; `None` where there are none.
-        held: Waited for, if there is one, before the first page is given again.
-    """
-
-    def __init__(self) -> None:
-        offered: dict[str, Any] = {
-            "tools": {},
-            "resources": {},
-            "prompts": {},
-            "tasks": {"list": {}, "requests": {"tools": {"call": {}}}},
-        }
-        self.server = Server("library", ttl_ms=60_000, capabilities=offered)
-        for method in LISTINGS:
-            self.server.on_request(method, partial(self.page, LISTINGS[method]))
-        self.keys, self.then = OLD, NEW
-        self.asked: list[int] = []
-        self.foreign = 0
-        self.lenient = False
-        self.losses = 0
-        self.end_sessions: Callable[[], object] | None = None
-        self.held: threading.Event | None = None
-        self._volume = 0
-
-    def lose(self) -> None:
-        """End the session, and with it, or without one, what its cursors are good for."""
-        self.keys = self.then
-        self._volume += 1
-        if self.end_sessions is not None:
-            self.end_sessions()
-
-    def comes(self, cursor: object) -> bool:
-        """A page is asked for; return whether that ends the session."""
-        if not self.losses or not isinstance(cursor, str) or not cursor.endswith(f":{SIZE * 2}"):
-            return False
-        self.losses -= 1
-        self.lose()
-        return self.end_sessions is not None
-
-    def page(
-        self, listing: Listing, params: dict[str, Any], context: ToolContext
-    ) -> dict[str, Any]:
-        """Answer one request, on a worker thread."""
-        cursor = params.get("cursor")
-        start = 0 if cursor is None else int(cursor.split(":")[1])
-        self.asked.append(start)
-        if start == 0 and self.asked.count(0) > 1 and self.held is not None:
-            self.held.wait(PATIENCE)
-        if cursor is not None and cursor.split(":")[0] != str(self._volume):
-            self.foreign += 1
-            if not self.lenient:
-                raise RpcError(-32602, "Invalid cursor")
-        end = start + SIZE
-        result: dict[str, Any] = {
-            listing.items: [listing.describe(key) for key in self.keys[start:end]]
-        }
-        if end < len(self.keys):
-            result["nextCursor"] = f"{self._volume}:{end}"
-        return result
+WHOLE, ITERATED = NEW, list("abcdxyzfg")
 
 
 @contextmanager
@@ -181,30 +90,7 @@ sessions = pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "h
 stateful = pytest.mark.parametrize("wire", [wire for wire in WIRES if wire.endswith(STATEFUL)])
 
 
-def blocking(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
-    """The keys of a whole list."""
-    listing = LISTINGS[method]
-    result: Any = getattr(client, f"list_{listing.name}")(**options)
-    assert result.next_cursor is None
-    return [getattr(item, listing.key) for item in getattr(result, listing.name)]
-
-
-def future(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
-    listing = LISTINGS[method]
-    pending: Any = getattr(client, f"list_{listing.name}").future(**options)
-    return [getattr(item, listing.key) for item in getattr(pending.result(PATIENCE), listing.name)]
-
-
-def iterated(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
-    listing = LISTINGS[method]
-    items: Iterator[Any] = getattr(client, f"iter_{listing.name}")(**options)
-    return [getattr(item, listing.key) for item in items]
-
-
-every_way = pytest.mark.parametrize("way", [blocking, future, iterated])
-
-
-def expected(way: Callable[..., list[str]]) -> list[str]:
+def expected(way: Way) -> list[str]:
     """What a list gives that begins anew after four items."""
     return ITERATED if way is iterated else WHOLE
 
@@ -216,14 +102,12 @@ def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- the session ends -----------------------------------------------------------------------------
-
-
 @every_wire
 @every_way
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.requirement("PAG-04", "CCH-07")
 def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
-    wire: str, way: Callable[..., list[str]], lenient: bool
+    wire: str, way: Way, lenient: bool
 ) -> None:
     library = Library()
     sessionless = wire == f"http-{STATELESS}"
@@ -241,7 +125,7 @@ def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
 @pytest.mark.parametrize("method", [method for method in LISTINGS if method != "tools/list"])
 @every_way
 @pytest.mark.requirement("PAG-04")
-def test_so_does_every_list(method: str, way: Callable[..., list[str]]) -> None:
+def test_so_does_every_list(method: str, way: Way) -> None:
     library = Library()
     with WIRES[f"json-{STATEFUL}"](library) as client:
         library.losses = 1
@@ -252,9 +136,7 @@ def test_so_does_every_list(method: str, way: Callable[..., list[str]]) -> None:
 @sessions
 @pytest.mark.parametrize("noticed", [False, True])
 @pytest.mark.requirement("PAG-04")
-def test_an_iterator_that_was_left_for_a_while_gives_nothing_twice(
-    wire: str, noticed: bool
-) -> None:
+def test_an_iterator_left_for_a_while_gives_nothing_twice(wire: str, noticed: bool) -> None:
     library = Library()
     with WIRES[wire](library) as client:
         tools = client.iter_tools()
@@ -268,7 +150,7 @@ def test_an_iterator_that_was_left_for_a_while_gives_nothing_twice(
 
 def test_what_a_server_lists_twice_is_given_twice_while_nothing_happens() -> None:
     library = Library()
-    library.keys = library.then = "abaca"
+    library.keys = library.then = list("abaca")
     with WIRES[f"json-{STATEFUL}"](library) as client:
         assert iterated(client) == list("abaca")
         library.losses = 1
@@ -288,7 +170,7 @@ def test_what_a_server_lists_twice_is_given_twice_while_nothing_happens() -> Non
 @every_way
 @pytest.mark.requirement("PAG-04")
 def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
-    wire: str, options: dict[str, Any], walks: int, way: Callable[..., list[str]]
+    wire: str, options: dict[str, Any], walks: int, way: Way
 ) -> None:
     library = Library()
     with WIRES[wire](library, **options) as client:
@@ -306,9 +188,7 @@ def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
 
 @stateful
 @pytest.mark.parametrize("way", [blocking, future])
-def test_the_limit_of_the_call_is_that_of_all_its_beginnings(
-    wire: str, way: Callable[..., list[str]]
-) -> None:
+def test_the_limit_of_the_call_is_that_of_all_its_beginnings(wire: str, way: Way) -> None:
     library = Library()
     library.held = threading.Event()
     with WIRES[wire](library) as client:
@@ -345,18 +225,14 @@ def test_without_sessions_a_cursor_goes_to_a_new_process_too() -> None:
         cursor = client.list_tools(cursor=None).next_cursor
         library.lose()
         tools = client.list_tools(cursor=cursor).tools
-        assert [tool.name for tool in tools] == list(NEW[SIZE : SIZE * 2])
+        assert [tool.name for tool in tools] == NEW[SIZE : SIZE * 2]
 
 
 # -- the server refuses the cursor ----------------------------------------------------------------
-
-
 @every_wire
 @every_way
 @pytest.mark.requirement("CCH-07")
-def test_a_refused_cursor_begins_the_list_anew_once(
-    wire: str, way: Callable[..., list[str]]
-) -> None:
+def test_a_refused_cursor_begins_a_list_anew_once(wire: str, way: Way) -> None:
     library = Library()
     with WIRES[wire](library) as client:
         library.end_sessions = None
@@ -369,9 +245,7 @@ def test_a_refused_cursor_begins_the_list_anew_once(
 @every_wire
 @every_way
 @pytest.mark.requirement("CCH-07")
-def test_a_second_refusal_is_the_error_of_the_caller(
-    wire: str, way: Callable[..., list[str]]
-) -> None:
+def test_a_second_refusal_is_the_caller_s_error(wire: str, way: Way) -> None:
     library = Library()
     with WIRES[wire](library) as client:
         library.end_sessions = None
@@ -382,7 +256,7 @@ def test_a_second_refusal_is_the_error_of_the_caller(
 
 
 @every_way
-def test_a_first_page_that_is_refused_is_not_asked_for_again(way: Callable[..., list[str]]) -> None:
+def test_a_first_page_that_is_refused_is_not_asked_for_again(way: Way) -> None:
     library = Library()
 
     def refuse(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -399,7 +273,7 @@ def test_a_first_page_that_is_refused_is_not_asked_for_again(way: Callable[..., 
 def test_an_iterator_asks_for_kept_pages_anew_after_a_refusal() -> None:
     library = Library()
     with WIRES[f"http-{STATELESS}"](library) as client:
-        assert iterated(client) == list(OLD)
+        assert iterated(client) == OLD
         tools = client.iter_tools(cache="refresh")
         given = [next(tools).name for _ in range(3)]
         library.lose()

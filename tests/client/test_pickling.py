@@ -76,10 +76,7 @@ UNFIT: dict[str, tuple[str, Callable[[], Client]]] = {
         r"headers of Http\(\.\.\.\)",
         lambda: Client(Http(HERE, headers=lambda: {"X-Key": "1"})),
     ),
-    "stderr": (
-        r"stderr of Stdio\(\.\.\.\)",
-        lambda: Client(Stdio("x", stderr=lambda line: None)),
-    ),
+    "stderr": (r"stderr of Stdio\(\.\.\.\)", lambda: Client(Stdio("x", stderr=lambda line: None))),
     "tokens": (
         r"auth of Http\(\.\.\.\)",
         lambda: Client(Http(HERE, auth=OAuth(store=MemoryStore()))),
@@ -134,6 +131,7 @@ def test_a_process_opens_one_client_for_one_configuration() -> None:
         clients = in_threads(*[call] * 8)
         assert all(client is clients[0] for client in clients)
         assert clients[0] is not one
+        assert clients[0]._configuration()[1] == one._configuration()[1]
         assert again(other) is not clients[0]
         assert stage.stats.requests["server/discover"] == 1
 

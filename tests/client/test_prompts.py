@@ -10,7 +10,7 @@ import syncmcp
 from syncmcp import InvalidOutput, InvalidParams, UsageError
 from syncmcp.testing import Server
 from syncmcp.types import GetPromptResult, Prompt, PromptArgument
-from tests.support.stage import STATEFUL, STATELESS, Wire, every_wire
+from tests.support.stage import STATEFUL, STATELESS, Wire, rotated
 
 
 def letters(**options: Any) -> Server:
@@ -30,7 +30,7 @@ def asked(server: Server) -> int:
     return server.stats.requests["prompts/get"]
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("PMT-01")
 def test_arguments_are_checked_against_the_prompt_before_anything_is_sent(wire: Wire) -> None:
     server = letters()
@@ -107,15 +107,3 @@ def test_messages_that_are_none_never_reach_the_program(messages: Any, mode: Any
         pytest.raises(InvalidOutput, match="messages"),
     ):
         client.get_prompt("hello")
-
-
-@every_wire
-@pytest.mark.requirement("PMT-02")
-def test_prompts_are_listed_over_all_pages(wire: Wire) -> None:
-    server = letters(page_size=2)
-    for number in range(5):
-        server.prompt(name=f"prompt {number}")(lambda: "Say hello.")
-    with wire.connect(server) as client:
-        names = [prompt.name for prompt in client.list_prompts().prompts]
-        assert names == ["reply", "hello", *(f"prompt {number}" for number in range(5))]
-        assert [prompt.name for prompt in client.iter_prompts()] == names

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    CancelToken,
-    HeaderMismatch,
-    HttpError,
-    RequestCancelled,
-    RequestTimeout,
-    UsageError,
-)
+from syncmcp import CancelToken, HeaderMismatch, HttpError, RequestCancelled, UsageError
 from syncmcp.testing import Server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads
 from tests.transports.http_peer import Request, serving
@@ -88,9 +81,7 @@ def test_a_tool_that_was_never_listed_is_listed_once_it_is_refused(way: str) -> 
 
 
 @pytest.mark.requirement("XHD-02", "XHD-08")
-def test_a_tool_with_a_bad_mark_is_left_out_of_every_kind_of_list(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_tool_with_a_bad_mark_is_left_out_of_every_list(caplog: pytest.LogCaptureFixture) -> None:
     with NEW.connect(cloud()) as client, caplog.at_level(logging.WARNING, "syncmcp.tools"):
         assert [tool.name for tool in client.list_tools().tools] == ["start"]
         assert [tool.name for tool in client.list_tools(cursor=None).tools] == ["start"]
@@ -102,7 +93,7 @@ def test_a_tool_with_a_bad_mark_is_left_out_of_every_kind_of_list(
 
 
 @ELSEWHERE
-def test_where_there_are_no_such_headers_marks_mean_nothing(
+def test_where_no_headers_are_marks_mean_nothing(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     with wire.connect(cloud()) as client, caplog.at_level(logging.WARNING, "syncmcp.tools"):
@@ -223,7 +214,7 @@ def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> N
                 return client.call_tool.future("t", {"a": "x"}, **options).result(PATIENCE)
             return client.call_tool("t", {"a": "x"}, **options)
 
-        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled):
+        with pytest.raises(syncmcp.RequestTimeout if way == "timeout" else RequestCancelled):
             call()
         over.set()
 
@@ -232,9 +223,7 @@ def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> N
 @pytest.mark.parametrize(
     ("status", "hint"), [(413, "request is too large"), (431, "the tool schema mirrors")]
 )
-def test_headers_too_large_for_the_server_end_in_an_error_that_says_so(
-    status: int, hint: str
-) -> None:
+def test_headers_too_large_for_the_server_are_an_error_that_says_so(status: int, hint: str) -> None:
     answers = {
         "tools/list": {"tools": [{"name": "t", "inputSchema": schema(a=marked("A"))}]},
         "tools/call": lambda one: one.connection.respond(status, b"too much"),

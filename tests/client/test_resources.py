@@ -25,7 +25,7 @@ from syncmcp.types import (
     TextContent,
     TextResourceContents,
 )
-from tests.support.stage import STATELESS, Wire, every_wire
+from tests.support.stage import STATELESS, Wire, rotated
 
 URIS = (
     "acme:a",
@@ -63,7 +63,7 @@ def book(title: str, page: str = "1", line: str = "1") -> str:
     return f"{title}, page {page}, line {line}"
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("RES-02")
 def test_a_uri_of_any_scheme_is_read_as_it_stands(wire: Wire) -> None:
     with wire.connect(library()) as client:
@@ -73,7 +73,7 @@ def test_a_uri_of_any_scheme_is_read_as_it_stands(wire: Wire) -> None:
             assert client.read_resource(listed[uri]).text == f"read {uri}"
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("M-11")
 def test_a_template_leads_to_its_resources_and_back(wire: Wire) -> None:
     with wire.connect(library()) as client:
@@ -84,7 +84,7 @@ def test_a_template_leads_to_its_resources_and_back(wire: Wire) -> None:
         assert template.match(uri) == {"title": "What? {Yes} & #no/..", "line": "3"}
 
 
-@every_wire
+@rotated
 def test_a_link_from_a_tool_is_followed_when_it_is_read(wire: Wire) -> None:
     server = library()
     with wire.connect(server) as client:
@@ -112,8 +112,6 @@ def test_what_names_no_resource_is_not_sent(wrong: Any) -> None:
 
 
 # -- text and bytes ------------------------------------------------------------------------------
-
-
 def read_result(*contents: TextResourceContents | BlobResourceContents) -> ReadResourceResult:
     return ReadResourceResult(contents=list(contents))
 
@@ -144,9 +142,7 @@ def test_a_result_gives_its_text_and_its_bytes() -> None:
     ],
     ids=["none", "several", "no base64", "no Unicode"],
 )
-def test_bytes_that_are_not_there_are_not_made_up(
-    result: ReadResourceResult, tmp_path: Path
-) -> None:
+def test_bytes_that_are_missing_are_not_made_up(result: ReadResourceResult, tmp_path: Path) -> None:
     with pytest.raises(InvalidOutput):
         _ = result.blob
     with pytest.raises(InvalidOutput):
@@ -155,9 +151,7 @@ def test_bytes_that_are_not_there_are_not_made_up(
 
 
 # -- into a file ---------------------------------------------------------------------------------
-
-
-@every_wire
+@rotated
 def test_a_resource_is_saved(wire: Wire, tmp_path: Path) -> None:
     path = tmp_path / "data"
     with wire.connect(library()) as client:
@@ -315,9 +309,7 @@ def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     ("template", "problem"),
     [("{x}-{y}", "cannot be offered"), ("{x:3}", "cannot be offered"), ("a b", "cannot stand")],
 )
-def test_the_test_server_offers_no_template_that_it_could_not_read(
-    template: str, problem: str
-) -> None:
+def test_the_test_server_offers_no_template_it_cannot_read(template: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Server("library").resource_template(template)(book)
 
@@ -325,7 +317,7 @@ def test_the_test_server_offers_no_template_that_it_could_not_read(
 APP = "ui://charts/view.html"
 
 
-@every_wire
+@rotated
 def test_the_interface_that_a_tool_brings_along_is_named_and_readable(wire: Wire) -> None:
     server = Server("charts")
     shown = {"resourceUri": APP, "visibility": ["model", "app"]}

@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import (
-    Client,
-    InvalidOutput,
-    Mode,
-    NotSupported,
-    ResourceNotFound,
-    ServerError,
-    UnsupportedSchema,
-)
+from syncmcp import Client, InvalidOutput, Mode, NotSupported, ResourceNotFound, ServerError
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import PromptReference
@@ -103,7 +95,7 @@ def test_no_reference_in_a_servers_schema_opens_a_connection() -> None:
         with syncmcp.connect(server) as client:
             (tool,) = client.list_tools().tools
             assert tool.input_schema == tool.output_schema == schema
-            with pytest.raises(UnsupportedSchema) as caught:
+            with pytest.raises(syncmcp.UnsupportedSchema) as caught:
                 client.call_tool("echo", {"a": 1})
             assert caught.value.result is not None
             assert caught.value.result.data == {"a": 1}

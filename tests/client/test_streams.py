@@ -12,7 +12,7 @@ from syncmcp import Progress
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.support.intercepting import Seen
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, STATELESS, Stage, Wire, every_wire, in_threads, rotated
 
 
 def telling() -> Server:
@@ -28,6 +28,7 @@ def telling() -> Server:
 
     @server.tool()
     def burn(context: ToolContext) -> str:
+        context.notify("notifications/message", {"level": 3})  # no log message
         context.report_progress(1)
         raise RpcError(-32000, "burnt")
 
@@ -41,21 +42,13 @@ def told(item: Any) -> Any:
     return item.text if isinstance(item, CallToolResult) else item
 
 
-EXPECTED = [
-    "cooking 1",
-    Progress(1, 2, "dish 1"),
-    "cooking 2",
-    Progress(2, 2, "dish 2"),
-    "served",
-]
+EXPECTED = ["cooking 1", Progress(1, 2, "dish 1"), "cooking 2", Progress(2, 2, "dish 2"), "served"]
 
 
 @every_wire
 @pytest.mark.requirement("M-16", "PRG-01")
 @pytest.mark.parametrize("watched", [False, True])
-def test_everything_comes_in_order_and_the_result_or_the_error_last(
-    wire: Wire, watched: bool
-) -> None:
+def test_everything_comes_in_order_the_result_or_error_last(wire: Wire, watched: bool) -> None:
     logs: list[Any] = []
     steps: list[float] = []
     options: dict[str, Any] = {}
@@ -65,7 +58,8 @@ def test_everything_comes_in_order_and_the_result_or_the_error_last(
             "on_log": lambda record: logs.append(record.data),
             "on_progress": lambda progress, total, message: steps.append(progress),
         }
-    with wire.connect(telling(), **options) as client:
+    server = telling()
+    with wire.connect(server, **options) as client:
         items = list(client.call_tool.stream("cook", {"dishes": 2}, log_level="info"))
         assert [told(item) for item in items] == EXPECTED
         stream = client.call_tool.stream("burn")
@@ -73,6 +67,9 @@ def test_everything_comes_in_order_and_the_result_or_the_error_last(
         with pytest.raises(syncmcp.ServerError, match="burnt"):
             next(stream)
         assert list(stream) == []
+        stream.close()  # too late to cancel anything
+        client.list_tools()
+    assert server.stats.cancels == []
     assert logs == (["cooking 1", "cooking 2"] if watched else [])
     assert steps == ([1, 2, 1] if watched else [])
 
@@ -108,17 +105,7 @@ def test_leaving_it_cancels_the_call_and_the_server_is_told_once(wire: Wire, way
     assert len(stage.stats.cancels) == wire.announces
 
 
-def test_a_stream_that_was_read_to_its_end_cancels_nothing() -> None:
-    stage = Stage()
-    with Wire("stdio", STATEFUL).connect(stage.server) as client:
-        with client.call_tool.stream("count", {"steps": 3}) as stream:
-            assert len(list(stream)) == 4
-        stream.close()
-        client.call_tool("echo", {"text": "x"})
-    assert stage.stats.cancels == []
-
-
-@every_wire
+@rotated
 @pytest.mark.requirement("M-16")
 def test_a_stream_ends_with_the_limit_of_its_call_and_with_its_client(wire: Wire) -> None:
     stage = Stage()
@@ -160,17 +147,3 @@ def test_several_threads_share_a_stream_and_one_of_them_gets_the_result() -> Non
         range(1, 51)
     )
     assert [item.text for item in seen if isinstance(item, CallToolResult)] == ["counted"]
-
-
-def test_a_log_message_that_is_none_is_left_out() -> None:
-    server = Server("odd")
-
-    @server.tool()
-    def murmur(context: ToolContext) -> str:
-        context.notify("notifications/message", {"level": 3})
-        context.report_progress(1)
-        return "done"
-
-    with Wire("memory", STATEFUL).connect(server) as client:
-        items = list(client.call_tool.stream("murmur"))
-    assert [told(item) for item in items] == [Progress(1, None, None), "done"]

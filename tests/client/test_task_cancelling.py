@@ -13,9 +13,17 @@ import syncmcp
 from syncmcp import CancelToken, ClosedError, RequestCancelled, ServerError, ToolTask
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
-from syncmcp.types import CreateMessageResult, ElicitResult, TextContent
+from tests.support.people import Held
 from tests.support.scripts import Scripted
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Wire,
+    in_threads,
+    rotated,
+    rotated_stateless,
+)
 
 ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -23,9 +31,6 @@ INVALID_PARAMS = -32602
 DONE = {"content": [{"type": "text", "text": "done all the same"}]}
 
 both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
-stateless_wires = pytest.mark.parametrize(
-    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
-)
 
 
 class Office(Server):
@@ -62,29 +67,14 @@ class Office(Server):
 
         self.on_request("tasks/cancel", cancel)
 
+    @contextmanager
+    def client(self, revision: Any, **handlers: Any) -> Iterator[syncmcp.Client]:
+        with syncmcp.connect(self, mode=revision, **handlers, **ON) as client:
+            yield client
+
     def idle(self) -> None:
         """Wait until no task runs any more."""
         assert self.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
-
-
-class Person:
-    """Is asked, and answers when `answer` is set, whoever wants that no more."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.busy = threading.Event()
-        self.answer = threading.Event()
-        self.withdrawn = threading.Event()
-
-    def __call__(self, request: Any, context: Any) -> Any:
-        self.asked += 1
-        context.cancel.on_cancel(self.withdrawn.set)
-        self.busy.set()
-        assert self.answer.wait(PATIENCE)
-        if context.method == "sampling/createMessage":
-            late = TextContent(text="late")
-            return CreateMessageResult(role="assistant", content=late, model="none")
-        return ElicitResult(action="accept", content={"name": "Ada"})
 
 
 @pytest.fixture
@@ -95,58 +85,36 @@ def office() -> Iterator[Office]:
 
 
 @pytest.fixture
-def person() -> Iterator[Person]:
-    person = Person()
+def person() -> Iterator[Held]:
+    person = Held()
     yield person
-    person.answer.set()
+    person.gate.set()
 
 
-def asking(client: syncmcp.Client, person: Person, tool: str = "sign") -> ToolTask:
+def asking(client: syncmcp.Client, person: Held, tool: str = "sign") -> ToolTask:
     """A task whose question is with the person."""
     task = client.start_task(tool)
     assert task.wait(0) is False
-    assert person.busy.wait(PATIENCE)
+    person.entered()
     return task
 
 
-def withdrawn(person: Person) -> None:
+def withdrawn(person: Held) -> None:
     """Wait until the one question is withdrawn; nobody waits for the person."""
     assert person.withdrawn.wait(PATIENCE)
-    assert not person.answer.is_set()
-    assert person.asked == 1
-
-
-@contextmanager
-def at(office: Office, revision: Any, **handlers: Any) -> Iterator[syncmcp.Client]:
-    """A client of the office."""
-    with syncmcp.connect(office, mode=revision, **handlers, **ON) as client:
-        yield client
-
-
-@every_wire
-def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled(
-    wire: Wire, office: Office, person: Person
-) -> None:
-    with wire.connect(office, elicitation=person, **ON) as client:
-        task = asking(client, person)
-        task.cancel()
-        with pytest.raises(RequestCancelled, match="the task was cancelled"):
-            task.result(PATIENCE)
-        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
-        withdrawn(person)
-    assert office.stats.requests["tasks/update"] == 0
-    assert office.stats.violations == []
+    assert not person.gate.is_set()
+    assert len(person.requests) == 1
 
 
 @pytest.mark.parametrize("way", ["token", "future"])
-@every_wire
+@rotated
 def test_what_a_task_asks_is_withdrawn_when_the_call_behind_it_is_given_up(
-    wire: Wire, way: str, office: Office, person: Person
+    wire: Wire, way: str, office: Office, person: Held
 ) -> None:
     token = CancelToken()
     with wire.connect(office, elicitation=person, **ON) as client:
         call = client.call_tool.future("sign_here", cancel=token)
-        assert person.busy.wait(PATIENCE)
+        person.entered()
         token.cancel() if way == "token" else call.cancel()
         with pytest.raises(RequestCancelled):
             call.result(PATIENCE)
@@ -155,11 +123,11 @@ def test_what_a_task_asks_is_withdrawn_when_the_call_behind_it_is_given_up(
         assert office.tasks.all[0].status == "cancelled"
 
 
-@both_eras
-def test_whoever_waits_for_a_task_that_is_cancelled_while_it_asks_is_told(
-    revision: Any, office: Office, person: Person
+@rotated
+def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled_and_whoever_waits_is_told(
+    wire: Wire, office: Office, person: Held
 ) -> None:
-    with at(office, revision, elicitation=person) as client:
+    with wire.connect(office, elicitation=person, **ON) as client:
         task = asking(client, person)
         results = in_threads(
             *[lambda: task.result(PATIENCE)] * 3,
@@ -167,40 +135,43 @@ def test_whoever_waits_for_a_task_that_is_cancelled_while_it_asks_is_told(
             *[task.cancel] * 3,
         )
         assert [type(one) for one in results[:3]] == [RequestCancelled] * 3
+        assert "the task was cancelled" in str(results[0])
         assert results[3:] == ["cancelled", None, None, None]
         task.cancel()  # once more, when it has ended
+        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
         withdrawn(person)
+    assert office.stats.requests["tasks/update"] == 0
+    assert office.stats.violations == []
 
 
-@stateless_wires
+@rotated_stateless
 @pytest.mark.parametrize("tool", ["sign", "sign_again"])
 @pytest.mark.requirement("TSX-04")
 def test_a_server_that_goes_on_after_a_cancel_is_told_that_nobody_answers(
-    wire: Wire, tool: str, office: Office, person: Person
+    wire: Wire, tool: str, office: Office, person: Held
 ) -> None:
     office.does_instead_of_cancelling(lambda task: None)
     with wire.connect(office, elicitation=person, **ON) as client:
         task = asking(client, person, tool)
-        person.busy.clear()
         task.cancel()
         withdrawn(person)
         if tool == "sign_again":  # it may ask something new
-            assert person.busy.wait(PATIENCE)
-            person.answer.set()
-            assert task.result(PATIENCE).text == "cancel, signed by Ada"
+            person.entered()
+            person.gate.set()
+            assert task.result(PATIENCE).text == "cancel, signed by Ann"
         else:
             assert task.result(PATIENCE).text == "cancel"
-    assert person.asked == (2 if tool == "sign_again" else 1)
-    assert office.stats.requests["tasks/update"] == person.asked
+    assert len(person.requests) == (2 if tool == "sign_again" else 1)
+    assert office.stats.requests["tasks/update"] == len(person.requests)
     assert office.stats.violations == []
 
 
-def test_a_question_that_was_not_seen_before_the_cancel_is_shown_to_nobody(
-    office: Office, person: Person
+def test_a_question_not_seen_before_the_cancel_is_shown_to_nobody(
+    office: Office, person: Held
 ) -> None:
     office.tasks.poll_interval_ms = 3_600_000
     office.does_instead_of_cancelling(lambda task: None)
-    with syncmcp.connect(office, mode=STATELESS, elicitation=person, **ON) as client:
+    with office.client(STATELESS, elicitation=person) as client:
         task = client.start_task("sign")
         assert task.wait(0) is False
         (theirs,) = office.tasks.all
@@ -210,80 +181,44 @@ def test_a_question_that_was_not_seen_before_the_cancel_is_shown_to_nobody(
         theirs.finish(DONE)
         task.refresh()
         assert task.result(PATIENCE).text == "done all the same"
-    assert person.asked == 0
+    assert person.requests == []
 
 
 @pytest.mark.parametrize("tool", ["sign", "think"])
+@pytest.mark.parametrize("meanwhile", ["done", "answered", "refused"])
 @both_eras
-def test_a_task_that_is_done_when_it_is_to_be_cancelled_has_its_result(
-    revision: Any, tool: str, office: Office, person: Person
+def test_what_happens_before_the_cancel_counts(
+    revision: Any, meanwhile: str, tool: str, office: Office, person: Held
 ) -> None:
-    office.does_instead_of_cancelling(lambda task: task.finish(DONE))
-    with at(office, revision, elicitation=person, sampling=person) as client:
+    def happen(task: Any) -> None:
+        if meanwhile == "done":
+            task.finish(DONE)
+        elif meanwhile == "answered":
+            person.gate.set()
+            office.idle()
+        else:
+            raise RpcError(-32050, "not now")
+
+    office.does_instead_of_cancelling(happen)
+    with office.client(revision, elicitation=person, sampling=person) as client:
         task = asking(client, person, tool)
-        task.cancel()
-        assert task.result(PATIENCE).text == "done all the same"
-        assert task.status == "completed"
-        withdrawn(person)
-
-
-@both_eras
-def test_an_answer_that_comes_before_the_cancel_counts(
-    revision: Any, office: Office, person: Person
-) -> None:
-    def meanwhile(task: Any) -> None:
-        person.answer.set()
-        office.idle()
-
-    office.does_instead_of_cancelling(meanwhile)
-    with at(office, revision, elicitation=person) as client:
-        task = asking(client, person)
-        task.cancel()
-        assert task.result(PATIENCE).text == "signed by Ada"
-        assert task.status == "completed"
-    assert person.asked == 1
-
-
-@both_eras
-def test_a_question_stays_where_its_task_could_not_be_cancelled(
-    revision: Any, office: Office, person: Person
-) -> None:
-    def refuse(task: Any) -> None:
-        raise RpcError(-32050, "not now")
-
-    office.does_instead_of_cancelling(refuse)
-    with at(office, revision, elicitation=person) as client:
-        task = asking(client, person)
-        with pytest.raises(ServerError, match="not now"):
+        if meanwhile == "refused":
+            with pytest.raises(ServerError, match="not now"):
+                task.cancel()
+            person.gate.set()  # the question is still there
+        else:
             task.cancel()
-        person.answer.set()
-        assert task.result(PATIENCE).text == "signed by Ada"
-    assert not person.withdrawn.is_set()
+        answered = "signed by Ann" if tool == "sign" else "hello"
+        expected = "done all the same" if meanwhile == "done" else answered
+        assert (task.result(PATIENCE).text, task.status) == (expected, "completed")
+        if meanwhile == "done":
+            withdrawn(person)
+    assert (len(person.requests), person.withdrawn.is_set()) == (1, meanwhile == "done")
 
 
 @both_eras
-def test_whoever_comes_first_ends_a_question(revision: Any, office: Office) -> None:
-    asked = []
-
-    def answer(request: Any, context: Any) -> ElicitResult:
-        asked.append(request)
-        return ElicitResult(action="accept", content={"name": "Ada"})
-
-    with syncmcp.connect(office, mode=revision, elicitation=answer, **ON) as client:
-        for number in range(1, 21):
-            task = client.start_task("sign")
-            *results, first, second = in_threads(
-                *[lambda task=task: task.result(PATIENCE).text] * 2, *[task.cancel] * 2
-            )
-            assert (first, second) == (None, None)
-            assert type(results[0]) is type(results[1])
-            assert results[0] == "signed by Ada" or isinstance(results[0], RequestCancelled)
-            assert len(asked) <= number
-
-
-@both_eras
-def test_a_client_that_is_closed_while_it_cancels_waits_for_nobody(
-    revision: Any, office: Office, person: Person
+def test_a_client_closed_while_it_cancels_waits_for_nobody(
+    revision: Any, office: Office, person: Held
 ) -> None:
     came, gate = threading.Event(), threading.Event()
 
@@ -296,7 +231,7 @@ def test_a_client_that_is_closed_while_it_cancels_waits_for_nobody(
         client.close()
 
     office.does_instead_of_cancelling(hold)
-    with at(office, revision, elicitation=person) as client:
+    with office.client(revision, elicitation=person) as client:
         task = asking(client, person)
         results = in_threads(task.cancel, lambda: task.result(PATIENCE), close)
         gate.set()
@@ -307,9 +242,9 @@ def test_a_client_that_is_closed_while_it_cancels_waits_for_nobody(
 @pytest.mark.parametrize("end", ["cancelled", "completed"])
 @both_eras
 def test_whoever_sees_the_end_of_a_task_has_its_question_withdrawn(
-    revision: Any, end: str, office: Office, person: Person
+    revision: Any, end: str, office: Office, person: Held
 ) -> None:
-    with at(office, revision, elicitation=person) as client:
+    with office.client(revision, elicitation=person) as client:
         task = asking(client, person)
         (there,) = office.tasks.all
         there.cancel() if end == "cancelled" else there.finish(DONE)
@@ -319,9 +254,7 @@ def test_whoever_sees_the_end_of_a_task_has_its_question_withdrawn(
 
 
 @pytest.mark.parametrize("wire", ["memory", "stdio"])
-def test_a_question_is_refused_where_a_server_forgets_to_withdraw_it(
-    wire: str, person: Person
-) -> None:
+def test_a_question_is_refused_where_a_server_forgets_it(wire: str, person: Held) -> None:
     task = {"taskId": "t1", "ttl": None, "createdAt": "x", "lastUpdatedAt": "x"}
     tool = {"name": "sign", "inputSchema": {}, "execution": {"taskSupport": "optional"}}
     form = {"message": "?", "requestedSchema": FORM}

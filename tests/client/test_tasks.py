@@ -12,29 +12,12 @@ from typing import Any, ClassVar
 import pytest
 
 import syncmcp
-from syncmcp import (
-    CancelToken,
-    Client,
-    ClosedError,
-    DenyAll,
-    Elicitation,
-    Handlers,
-    InvalidOutput,
-    InvalidParams,
-    MethodNotFound,
-    MissingCapability,
-    NotSupported,
-    RequestCancelled,
-    RequestTimeout,
-    ServerError,
-    ToolTask,
-    TransportError,
-    UsageError,
-)
+from syncmcp import CancelToken, Client, ClosedError, NotSupported, RequestCancelled, RequestTimeout
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
-from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
+from syncmcp.types import CreateMessageResult, ElicitResult
+from tests.support.people import Person
 from tests.support.scripts import Scripted
 from tests.support.stage import (
     PATIENCE,
@@ -46,7 +29,8 @@ from tests.support.stage import (
     every_wire,
     in_threads,
     is_gone,
-    stateful_wires,
+    rotated,
+    rotated_stateful,
     tick,
 )
 
@@ -123,53 +107,28 @@ def no_studio_stays_open() -> Iterator[None]:
         studio.close()
 
 
-class Painter:
-    """Answers forms, and counts them."""
-
-    def __init__(self, name: str = "Ada") -> None:
-        self.name = name
-        self.asked = 0
-
-    def __call__(self, request: Any, context: Any) -> ElicitResult:
-        self.asked += 1
-        return ElicitResult(action="accept", content={"name": self.name})
-
-
 # -- calls that become tasks by themselves ---------------------------------------------------
-
-
 @every_wire
+@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.requirement("TSK-04", "TSK-06", "TSX-01")
-def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) -> None:
+def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire, lazy: bool) -> None:
     studio = Studio()
     studio.gate.set()
-    with wire.connect(studio, **ON) as client:
-        assert client.call_tool("render", {"size": 2}).text == "2 pictures"
-        assert client.call_tool.future("render", {"size": 3}).result(PATIENCE).text == "3 pictures"
-        assert client.call_tool("look").text == "seen"
-        begun = client.begin_tool("render")
-        assert isinstance(begun, CallToolResult)
-        assert begun.text == "1 pictures"
-        assert len(studio.tasks.all) == 3
+    ways: list[Callable[[Client], Any]] = [
+        lambda client: client.call_tool("render", {"size": 2}),
+        lambda client: client.call_tool.future("render", {"size": 2}).result(PATIENCE),
+        lambda client: client.begin_tool("render", {"size": 2}),
+        lambda client: client.start_task("render", {"size": 2}).result(PATIENCE),
+    ]
+    for number, way in enumerate(ways, start=1):
+        with wire.connect(studio, lazy=lazy, **ON) as client:
+            assert way(client).text == "2 pictures"
+            assert client.call_tool("look").text == "seen"
+            assert len(studio.tasks.all) == number
     assert studio.stats.violations == []
 
 
-@both_eras
-def test_a_client_that_opens_at_its_first_call_knows_what_runs_as_a_task(revision: Any) -> None:
-    studio = Studio()
-    studio.gate.set()
-    ways: list[Callable[[Client], CallToolResult]] = [
-        lambda client: client.call_tool("render"),
-        lambda client: client.call_tool.future("render").result(PATIENCE),
-        lambda client: client.start_task("render").result(PATIENCE),
-        lambda client: client.start_task.future("render").result(PATIENCE).result(PATIENCE),
-    ]
-    for way in ways:
-        with closing(Client(studio, mode=revision, lazy=True, **ON)) as client:
-            assert way(client).text == "1 pictures"
-
-
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("TSK-03")
 def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire) -> None:
     studio = Studio()
@@ -185,7 +144,7 @@ def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire)
     assert studio.stats.violations == []
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("TSK-02")
 def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: Wire) -> None:
     studio = Studio(capabilities={"tasks": {"list": {}, "cancel": {}}})
@@ -193,44 +152,36 @@ def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: 
         with pytest.raises(NotSupported, match=r"capability tasks\.requests\.tools\.call"):
             client.start_task("render")
         assert studio.stats.requests["tools/call"] == 0
-        with pytest.raises(MethodNotFound, match="as a task only"):
+        with pytest.raises(syncmcp.MethodNotFound, match="as a task only"):
             client.call_tool("render")
     assert studio.tasks.all == []
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_older_revisions_have_no_tasks(revision: Any) -> None:
-    with syncmcp.connect(Studio(), mode=revision, **ON) as client:
-        assert client.call_tool("draw").text == "drawn"
-        for attempt in (lambda: client.start_task("draw"), client.list_tasks):
-            with pytest.raises(NotSupported, match="has no such request"):
-                attempt()
-
-
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", STATELESS])
 @pytest.mark.requirement("RPC-17")
-def test_without_the_extension_a_stateless_server_starts_no_task() -> None:
-    studio = Studio()
-    with syncmcp.connect(studio, mode=STATELESS) as client:
+def test_no_task_is_started_in_an_older_revision_or_without_the_extension(revision: Any) -> None:
+    studio, stateless = Studio(), revision == STATELESS
+    with syncmcp.connect(studio, mode=revision, **({} if stateless else ON)) as client:
         assert client.call_tool("draw").text == "drawn"
-        with pytest.raises(MissingCapability):
-            client.call_tool("render")
+        words = "not switched on: see extensions=" if stateless else "has no such request"
         for attempt in (lambda: client.start_task("draw"), client.task("some id").refresh):
-            with pytest.raises(NotSupported, match="not switched on: see extensions="):
+            with pytest.raises(NotSupported, match=words):
                 attempt()
         with pytest.raises(NotSupported, match="has no such request"):
             client.list_tasks()
+        if stateless:
+            with pytest.raises(syncmcp.MissingCapability):
+                client.call_tool("render")
     assert studio.tasks.all == []
 
 
 # -- the handle ------------------------------------------------------------------------------
-
-
-@every_wire
+@rotated
 def test_a_handle_tells_how_it_goes_and_gives_the_result(wire: Wire) -> None:
     studio = Studio()
     with wire.connect(studio, **ON) as client:
         task = client.start_task("render", {"size": 4}, ttl=5)
-        assert isinstance(task, ToolTask)
+        assert isinstance(task, syncmcp.ToolTask)
         assert (task.status, task.done, task.tool) == ("working", False, "render")
         assert task.wait(0) is False
         with pytest.raises(TimeoutError, match="not ended within 0 s"):
@@ -256,7 +207,7 @@ def test_a_handle_tells_how_it_goes_and_gives_the_result(wire: Wire) -> None:
     assert studio.stats.requests["tasks/cancel"] == 0
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("TSX-04")
 def test_another_client_goes_on_with_the_id_alone(wire: Wire) -> None:
     studio = Studio()
@@ -270,7 +221,7 @@ def test_another_client_goes_on_with_the_id_alone(wire: Wire) -> None:
             assert task.result(PATIENCE).text == "1 pictures"
 
 
-@every_wire
+@rotated
 @pytest.mark.requirement("CAN-03", "TSX-05")
 def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
     studio = Studio()
@@ -290,29 +241,21 @@ def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
 
 
 @both_eras
-def test_a_state_that_describes_no_task_is_a_mistake_of_the_server(revision: Any) -> None:
-    studio = Studio()
-    studio.on_request("tasks/get", lambda params, context: {**params, "status": "working"})
-    with syncmcp.connect(studio, mode=revision, **ON) as client:
-        task = client.start_task("draw")
-        assert task.state is not None
-        assert task.refresh() == "working"
-        with pytest.raises(InvalidOutput, match="does not fit Task"):
-            _ = task.state
-
-
-@both_eras
-def test_a_task_that_nobody_knows_is_an_error_each_time(revision: Any) -> None:
+def test_what_is_wrong_with_a_task_is_an_error_each_time(revision: Any) -> None:
     studio = Studio()
     with syncmcp.connect(studio, mode=revision, **ON) as client:
         task = client.start_task("render")
         studio.tasks.forget(studio.tasks.all[0])
         for attempt in (task.wait, task.result, task.refresh, task.cancel, lambda: list(task)):
-            with pytest.raises(InvalidParams, match="no such task"):
+            with pytest.raises(syncmcp.InvalidParams, match="no such task"):
                 attempt()
+        studio.on_request("tasks/get", lambda params, context: {**params, "status": "working"})
+        assert task.refresh() == "working"
+        with pytest.raises(syncmcp.InvalidOutput, match="does not fit Task"):
+            _ = task.state
 
 
-@every_wire
+@rotated
 def test_a_tool_that_fails_is_a_result_and_a_call_that_fails_is_an_error(wire: Wire) -> None:
     studio = Studio()
     with wire.connect(studio, **ON) as client:
@@ -323,7 +266,7 @@ def test_a_tool_that_fails_is_a_result_and_a_call_that_fails_is_an_error(wire: W
         assert burnt.wait(PATIENCE)
         assert burnt.status == "failed"
         for _ in range(2):
-            with pytest.raises(ServerError, match="burnt") as caught:
+            with pytest.raises(syncmcp.ServerError, match="burnt") as caught:
                 burnt.result(PATIENCE)
             assert caught.value.code == -32050
 
@@ -355,63 +298,51 @@ def test_what_makes_no_sense_is_said_before_anything_is_sent(revision: Any) -> N
             lambda: client.task("x").wait(-1),
         ]
         for attempt in attempts:
-            with pytest.raises(UsageError):
+            with pytest.raises(syncmcp.UsageError):
                 attempt()
     assert not any(method.startswith("tasks") for method in studio.stats.requests)
 
 
 # -- questions -------------------------------------------------------------------------------
-
-
-@every_wire
-@pytest.mark.requirement("TSK-07", "TSK-09", "TSX-03")
+@rotated
+@pytest.mark.requirement("TSK-07", "TSK-09", "TSX-03", "SEC-09")
 def test_what_a_task_asks_goes_to_the_handlers_once(wire: Wire) -> None:
-    studio, painter, other = Studio(), Painter(), Painter("Boris")
+    studio, painter = Studio(), Person()
+    other = Person(ElicitResult.accept({"name": "Boris"}))
     with wire.connect(studio, elicitation=painter, **ON) as client:
         task = client.start_task("sign")
         results = in_threads(*[lambda: task.result(PATIENCE).text] * 4)
-        assert results == ["signed by Ada"] * 4
-        assert painter.asked == 1
-        own = client.start_task("sign", handlers=Handlers(elicitation=other))
+        assert results == ["signed by Ann"] * 4
+        assert len(painter.requests) == 1
+        own = client.start_task("sign", handlers=syncmcp.Handlers(elicitation=other))
         assert own.result(PATIENCE).text == "signed by Boris"
-        assert (painter.asked, other.asked) == (1, 1)
+        assert len(painter.requests) == len(other.requests) == 1
     assert studio.stats.violations == []
     assert studio.stats.questions["elicitation/create"] == 2
-
-
-@every_wire
-@pytest.mark.requirement("SEC-09")
-def test_what_a_task_asks_is_trusted_no_more_than_any_other_question(wire: Wire) -> None:
-    studio, painter = Studio(), Painter()
-    with wire.connect(studio, elicitation=painter, approval=DenyAll(), **ON) as client:
+    # It is trusted no more than any other question.
+    with wire.connect(studio, elicitation=painter, approval=syncmcp.DenyAll(), **ON) as client:
         assert client.start_task("sign").result(PATIENCE).text == "decline"
-        assert painter.asked == 0
+    assert len(painter.requests) == 1
     with wire.connect(studio, **ON) as client:
         task = client.start_task("sign")
         for _ in range(2):
-            with pytest.raises(ServerError, match="did not declare elicitation"):
+            with pytest.raises(syncmcp.ServerError, match="did not declare elicitation"):
                 task.result(PATIENCE)
 
 
 MESSAGE = {"role": "user", "content": {"type": "text", "text": "?"}}
+ACCEPTED = {"action": "accept", "content": {"name": "Ann"}}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"}
 LINK = {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}
 QUESTIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    (
-        "elicitation/create",
-        {"message": "?", "requestedSchema": FORM},
-        {"action": "accept", "content": {"name": "Ada"}},
-    ),
+    ("elicitation/create", {"message": "?", "requestedSchema": FORM}, ACCEPTED),
     ("elicitation/create", LINK, {"action": "decline"}),
     ("roots/list", {}, {"roots": [{"uri": "file:///"}]}),
-    (
-        "sampling/createMessage",
-        {"messages": [MESSAGE], "maxTokens": 5},
-        {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"},
-    ),
+    ("sampling/createMessage", {"messages": [MESSAGE], "maxTokens": 5}, SAMPLED),
 ]
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("TSK-05")
 def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
     server = Server("asking")
@@ -426,8 +357,8 @@ def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> N
 
     handlers: dict[str, Any] = {
         "roots": ["/"],
-        "elicitation": Elicitation(form=Painter(), url=lambda *_: ElicitResult.decline()),
-        "sampling": lambda *_: CreateMessageResult.from_wire(QUESTIONS[3][2]),
+        "elicitation": syncmcp.Elicitation(form=Person(), url=lambda *_: ElicitResult.decline()),
+        "sampling": lambda *_: CreateMessageResult.from_wire(SAMPLED),
     }
     with wire.connect(server, **handlers) as client:
         expected = [answer for _, _, answer in QUESTIONS]
@@ -435,9 +366,7 @@ def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> N
 
 
 # -- progress --------------------------------------------------------------------------------
-
-
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("PRG-05")
 def test_a_task_reports_by_the_token_of_the_call_that_began_it(wire: Wire) -> None:
     studio, last = Studio(), threading.Event()
@@ -499,7 +428,7 @@ def test_the_token_of_a_task_is_good_until_its_end_and_no_longer(wire: str) -> N
     assert heard == [1, 2, 3]
 
 
-@stateful_wires
+@rotated_stateful
 def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> None:
     studio = Studio()
     with wire.connect(studio) as client:
@@ -516,29 +445,27 @@ def test_the_answer_that_began_a_task_is_not_kept_until_its_end(wire: Wire) -> N
 
 
 # -- giving up -------------------------------------------------------------------------------
-
-
 @every_wire
 @pytest.mark.parametrize("way", ["token", "event", "future", "timeout", "Ctrl-C"])
 @pytest.mark.requirement("CAN-03", "TSX-05")
 def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    studio = Studio()
+    studio, token, event = Studio(), CancelToken(), threading.Event()
     # Nobody looks at it before it is given up: so there is no request under way.
     studio.tasks.poll_interval_ms = 3_600_000
+    ways: dict[str, tuple[dict[str, Any], type[BaseException]]] = {
+        "token": ({"cancel": token}, RequestCancelled),
+        "event": ({"cancel": event}, RequestCancelled),
+        "future": ({}, RequestCancelled),
+        "timeout": ({"timeout": 600}, RequestTimeout),
+        "Ctrl-C": ({}, KeyboardInterrupt),  # as soon as the call waits for the next look
+    }
+    options, kind = ways[way]
     with wire.connect(studio, **ON) as client:
-        token, event, parked = CancelToken(), threading.Event(), Parked(client)
-        clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-        options: dict[str, Any] = {}
-        kind: type[BaseException] = RequestCancelled
-        if way in ("token", "event"):
-            options = {"cancel": token if way == "token" else event}
-        elif way == "timeout":
-            options, kind = {"timeout": 600}, RequestTimeout
-        elif way == "Ctrl-C":  # as soon as the call waits for the next look
+        parked, clock = Parked(client), Clock(monkeypatch, "syncmcp._concurrency.timing")
+        if way == "Ctrl-C":
             monkeypatch.setattr("syncmcp._client.driver.Latch", InterruptedLatch)
-            kind = KeyboardInterrupt
 
         def give_up() -> None:
             parked.wait()
@@ -548,16 +475,19 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
                 clock.advance(600)
                 tick()
 
-        if way == "future":
+        def call() -> object:
+            if way != "future":
+                return client.call_tool("render", **options)
             future = client.call_tool.future("render")
             parked.wait()
             assert future.cancel()
-        else:
-            helper = threading.Thread(target=give_up)
-            helper.start()
-            with pytest.raises(kind):
-                client.call_tool("render", **options)
-            helper.join(PATIENCE)
+            return future.result(PATIENCE)
+
+        helper = threading.Thread(target=give_up)
+        helper.start()
+        with pytest.raises(kind):
+            call()  # on this thread, which Ctrl-C interrupts
+        helper.join(PATIENCE)
         studio.running(0)
         assert studio.tasks.all[0].status == "cancelled"
         assert studio.stats.requests["tasks/cancel"] == 1
@@ -598,12 +528,10 @@ class Slow(Studio):
         return self.tasks.call_tool(params, context)
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.parametrize("way", ["call", "start", "future", "start future"])
 @pytest.mark.requirement("CAN-03")
-def test_a_call_that_becomes_a_task_after_it_was_given_up_is_left_to_its_server(
-    wire: Wire, way: str
-) -> None:
+def test_a_call_that_becomes_a_task_after_its_end_is_left_alone(wire: Wire, way: str) -> None:
     studio, token = Slow(), CancelToken()
 
     def give_up() -> None:
@@ -628,7 +556,7 @@ def test_a_call_that_becomes_a_task_after_it_was_given_up_is_left_to_its_server(
         assert studio.stats.cancels == []
 
 
-@every_wire
+@rotated
 def test_closing_the_client_ends_the_wait_and_not_the_task(wire: Wire) -> None:
     studio = Studio()
     studio.tasks.poll_interval_ms = 3_600_000
@@ -681,7 +609,7 @@ def test_a_server_that_goes_away_leaves_the_outcome_of_its_task_unknown(revision
         studio.looked(1)
     with closing(client):  # entering it would connect again
         error: Any = call.exception(PATIENCE)
-        assert isinstance(error, TransportError)
+        assert isinstance(error, syncmcp.TransportError)
         # Perhaps this look was not sent; but the call was.
         assert (error.method, error.delivery) == ("tools/call", "unknown")
 
@@ -700,24 +628,20 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
         return ""
 
     studio.tasks.poll_interval_ms = 500
-    wire, token = Wire("http", revision), CancelToken()
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-    patient: dict[str, Any] = {"timeout": None, "idle_timeout": None}
-    with wire.connect(studio, max_in_flight=1, **patient, **ON) as client:
+    token, clock = CancelToken(), Clock(monkeypatch, "syncmcp._concurrency.timing")
+    options: dict[str, Any] = {"max_in_flight": 1, "timeout": None, "idle_timeout": None}
+    with Wire("http", revision).connect(studio, **options, **ON) as client:
         parked = Parked(client)
         call = client.call_tool.future("render", timeout=600, cancel=token)
         parked.wait()
         other = client.call_tool.future("hold")
         assert held.wait(PATIENCE)
-        if way == "future":
-            call.cancel()
-        elif way == "token":
-            token.cancel()
-        else:
+        if way == "timeout":
             clock.advance(600)
             tick()
-        kind = RequestTimeout if way == "timeout" else RequestCancelled
-        with pytest.raises(kind):
+        else:
+            token.cancel() if way == "token" else call.cancel()
+        with pytest.raises(RequestTimeout if way == "timeout" else RequestCancelled):
             call.result(PATIENCE)
         studio.running(0)
         assert studio.stats.requests["tasks/cancel"] == 1
@@ -746,11 +670,9 @@ def test_a_call_of_a_handler_that_became_a_task_is_not_queued_behind_the_call_th
 
 
 # -- when it is looked at --------------------------------------------------------------------
-
-
 @both_eras
 @pytest.mark.requirement("TSK-09", "TSX-04")
-def test_a_task_is_looked_at_as_often_as_the_server_wants(
+def test_a_task_is_looked_at_as_the_server_wants(
     revision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio()
@@ -771,7 +693,7 @@ def test_a_task_is_looked_at_as_often_as_the_server_wants(
         studio.gate.set()
 
 
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("TSK-06")
 def test_news_of_a_task_goes_to_the_program_and_the_task_is_looked_at_in_its_time(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -802,20 +724,7 @@ def test_news_of_a_task_goes_to_the_program_and_the_task_is_looked_at_in_its_tim
         assert task.result(PATIENCE).text == "1 pictures"
 
 
-@both_eras
-def test_a_look_that_finds_the_end_ends_the_pause_of_those_who_wait(revision: Any) -> None:
-    studio = Studio()
-    studio.tasks.poll_interval_ms = 3_600_000
-    with syncmcp.connect(studio, mode=revision, **ON) as client:
-        task = client.start_task("render")
-        assert task.wait(0) is False
-        studio.gate.set()
-        studio.running(0)
-        assert task.refresh() == "completed"
-        assert task.result(PATIENCE).text == "1 pictures"
-
-
-@stateful_wires
+@rotated_stateful
 @pytest.mark.requirement("TSK-08")
 def test_the_tasks_of_a_server_are_listed_page_by_page(wire: Wire) -> None:
     studio = Studio(page_size=2)
