@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ import syncmcp
 from syncmcp import Client, ClientGroup
 from syncmcp.testing import Server, serve_http
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.types import CallToolResult, ElicitResult, ListToolsResult
+from syncmcp.tools import ToolLoop
+from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, ListToolsResult
 from tests.support.stage import PATIENCE
 
 FORM = {"type": "object", "properties": {"n": {"type": "string"}}}
@@ -129,6 +131,21 @@ def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
         assert changed.wait(PATIENCE)
         listener.stop(PATIENCE)
     assert lists[-1] == ["safe", "ask", "third"]
+
+
+def test_callbacks_of_a_tool_loops_contexts_run_on_a_pool_thread() -> None:
+    told = Future[str]()
+
+    def model(request: Any, context: syncmcp.HandlerContext) -> CreateMessageResult:
+        context.on_completed(lambda done: told.set_result(threading.current_thread().name))
+        context.completed()
+        assert told.result(PATIENCE).startswith("syncmcp-worker")
+        said = {"type": "text", "text": "hi"}
+        return CreateMessageResult.from_wire({"role": "assistant", "model": "m", "content": said})
+
+    with syncmcp.connect(server()) as client:
+        ToolLoop(model, client).run("go")
+    assert told.done()
 
 
 def test_the_mode_is_looked_at_before_anything_that_may_ask_a_person() -> None:
