@@ -180,6 +180,26 @@ def test_a_request_is_sent_again_when_its_pause_is_over(way: str, moved: MovedTi
             assert server.count("tools/list") == 2
 
 
+@both_ways
+@pytest.mark.parametrize(
+    "limit", [{"retry": Retry(pause=0.0, budget=LIMIT - 1)}, {"timeout": LIMIT}]
+)
+def test_a_pause_beyond_the_limits_is_not_begun(
+    way: str, limit: dict[str, Any], moved: MovedTime
+) -> None:
+    with session_server() as server:
+        retry = Retry(pause=0.0, budget=2 * LIMIT)
+        options: dict[str, Any] = {"retry": retry, "timeout": None, **limit}
+        with syncmcp.connect(server.url, mode=OLD, **options) as client:
+            later = {"Retry-After": "600"}
+            server.before = on(
+                b'"tools/list"', act=lambda one: one.connection.respond(429, b"", later)
+            )
+            error = moved.start(way_of(client.list_tools, way)).get(timeout=PATIENCE)
+            assert isinstance(error, syncmcp.HttpError)
+            assert server.count("tools/list") == 1
+
+
 # -- waits of the program
 @rotated
 def test_nothing_changed_within_the_limit(wire: Wire, moved: MovedTime) -> None:
