@@ -66,8 +66,8 @@ demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
 
 # ---------------------------------------------------------------- check
 
-# `make stress` and `make bench` have the rest; `make check` leaves out what runs whole programs.
-ALL := not stress and not bench
+# `make stress` has the rest; `make check` leaves out what runs whole programs.
+ALL := not stress
 QUICK := $(ALL) and not peer and not slow
 TIER ?= $(ALL)
 
@@ -146,7 +146,7 @@ floors-here: $(VENV)/.floors
 	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" \
 		--ignore=tests/testing/test_official_client.py --ignore=tests/system/test_from_official_sdk.py \
 		--ignore=tests/contract/test_typing.py --ignore=tests/contract/test_mutants.py \
-		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/bench \
+		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/test_benchmarks.py \
 		--ignore=tests/system/embedding --ignore=tests/connection/questions --ignore=tests/system/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
@@ -178,7 +178,7 @@ stress: venv ## full-size stress, fuzz and soak
 
 .PHONY: bench
 bench: venv ## benchmarks against the official SDK and a bare floor
-	@$(STAGE) "benchmarks" $(BIN)/python -m tests.system.bench $(ARGS)
+	@$(STAGE) "benchmarks" $(BIN)/python -m benchmarks $(ARGS)
 
 # ---------------------------------------------------------------- release
 

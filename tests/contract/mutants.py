@@ -101,7 +101,7 @@ def run_tests(
     """Run the tests in these files that carry one of the rows; `first` stops at the first red."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.plugin_requirements"]
     command += ["-v", "-rfE", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
-    command += ["-m", "not peer and not stress and not bench", f"--timeout={TEST_LIMIT:g}"]
+    command += ["-m", "not peer and not stress", f"--timeout={TEST_LIMIT:g}"]
     command += ["-x"] if first else []
     command += [argument for row in rows if not _is_test(row) for argument in ("--shows", row)]
     command += sorted(set(files))

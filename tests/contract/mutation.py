@@ -134,7 +134,7 @@ _PYTEST: Final = (
     "--timeout=0",
     "-pno:cacheprovider",
     "-pno:xdist",
-    "-mnot stress and not bench and not peer and not slow",
+    "-mnot stress and not peer and not slow",
 )
 # Without what a function and its mutants side by side break, and what is no error of types.
 _MYPY: Final = """[mypy]

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import syncmcp
+from benchmarks.sides.base import ROOT, FutureSide, Reply, Target
 from syncmcp.types import (
     CallToolResult,
     CreateMessageRequestParams,
     CreateMessageResult,
     TextContent,
 )
-from tests.system.bench.sides.base import ROOT, FutureSide, Reply, Target
 
 
 class SyncmcpSide(FutureSide):

@@ -21,7 +21,7 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from tests.system.bench.sides.base import ROOT, FutureSide, Reply, Target
+from benchmarks.sides.base import ROOT, FutureSide, Reply, Target
 
 
 class OfficialSide(FutureSide):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.system.bench.sides.base import FutureSide, Reply, Side, Target
+from benchmarks.sides.base import FutureSide, Reply, Side, Target
 
 _TEXT = "a short question"
 _SHORT = {"text": _TEXT}
@@ -142,7 +142,7 @@ def sleeping(side: Side, target: Target, calls: int, seconds: float) -> Sample:
 
 def batch(side: Side, target: Target, calls: int, seconds: float) -> Sample:
     """One batch of calls that each take the server that long; for all of them."""
-    from tests.system.bench.sides.syncmcp_side import SyncmcpSide
+    from benchmarks.sides.syncmcp_side import SyncmcpSide
 
     assert isinstance(side, SyncmcpSide)
     with _timed(1) as sample:

@@ -5,7 +5,6 @@ No other side can be held in these phases, so that these figures stand alone.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -69,10 +68,8 @@ def heading() -> str:
     return f"{'deadline passed in':20}{'median':>11}{'highest':>11}  aim: {AIM * 1e3:g} ms"
 
 
-def measure(
-    calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES), timeout: float = _TIMEOUT
-) -> Iterator[Overshoot]:
-    """Let so many calls in each phase run out of time, which each has for `timeout` seconds."""
+def measure(calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES)) -> Iterator[Overshoot]:
+    """Let so many calls in each phase run out of time."""
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unverified HTTPS request")
         certificates = make(Path(directory))
@@ -83,35 +80,19 @@ def measure(
                 context = certificates.server_context() if tls else None
                 with stage("2026-07-28", answers(phase), context) as on:
                     on.client.call_tool("echo")  # loads and learns what the first call does
-                    samples = [_late_by(on, phase, timeout) for _ in range(calls)]
+                    samples = [_late_by(on, phase) for _ in range(calls)]
                 yield Overshoot(phase, tls, statistics.median(samples), max(samples))
 
 
-def _late_by(on: Stage, phase: Phase, timeout: float) -> float:
+def _late_by(on: Stage, phase: Phase) -> float:
     given = arguments(phase)
     with PHASES[phase](on) as reached:
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _TIMEOUT
         try:
-            on.client.call_tool("echo", given, timeout=timeout)
+            on.client.call_tool("echo", given, timeout=_TIMEOUT)
         except RequestTimeout:
             late = time.monotonic() - deadline
         else:
             raise AssertionError(f"the call was not held in the phase {phase}")
         reached()
     return late
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.system.bench.overshoot", description=__doc__
-    )
-    parser.add_argument("--calls", type=int, default=CALLS, help="calls for each phase")
-    options = parser.parse_args(arguments)
-    print(heading())
-    for one in measure(options.calls):
-        print(one, flush=True)
-
-
-if __name__ == "__main__":
-    main()

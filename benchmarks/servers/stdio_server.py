@@ -9,7 +9,7 @@ import select
 import sys
 import time
 
-from tests.system.bench.servers.answers import Answers
+from benchmarks.servers.answers import Answers
 
 _CHUNK = 1 << 18
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.system.bench.rows import Row
-from tests.system.bench.sides.base import SideName
+from benchmarks.rows import Row
+from benchmarks.sides.base import SideName
 
 Samples = dict[SideName, list[tuple[float, float]]]
 """For each side its samples in order: seconds of wall and of processor time, or MB."""

@@ -11,12 +11,12 @@ import json
 import time
 from typing import Any
 
-from tests.system.bench import calls, overshoot, picture, programs, report
-from tests.system.bench.figures import Figures, Samples
-from tests.system.bench.measure import http_server, machine, measure_programs, measure_rows
-from tests.system.bench.rows import PROGRAMS, ROWS
-from tests.system.bench.servers.answers import STATEFUL, STATELESS
-from tests.system.bench.sides.base import ROOT
+from benchmarks import calls, overshoot, picture, programs, report
+from benchmarks.figures import Figures, Samples
+from benchmarks.measure import http_server, machine, measure_programs, measure_rows
+from benchmarks.rows import PROGRAMS, ROWS
+from benchmarks.servers.answers import STATEFUL, STATELESS
+from benchmarks.sides.base import ROOT
 
 _OUTPUT = ROOT / "build" / "bench"
 _DOCS = ROOT / "docs"
@@ -48,7 +48,7 @@ def _late(calls: int) -> list[dict[str, Any]]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.system.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_PAIRS} pairs, without the slowest rows"
     )
@@ -89,9 +89,7 @@ def _main() -> None:
     unwanted = programs.loaded_by_import()
     print(f"import syncmcp loads of what it should not: {', '.join(unwanted) or 'nothing'}")
     summary = {
-        "command": "python -m tests.system.bench --docs"
-        if arguments.docs
-        else "python -m tests.system.bench",
+        "command": "python -m benchmarks --docs" if arguments.docs else "python -m benchmarks",
         "revision": arguments.revision,
         "pairs": pairs,
         "seconds": round(time.monotonic() - began),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from importlib import metadata
 from itertools import groupby
 from typing import Any
 
-from tests.system.bench import programs
-from tests.system.bench.figures import Figures, Samples, figures
-from tests.system.bench.rows import Row
-from tests.system.bench.sides.base import ROOT, SideName, Target, Wire
-from tests.system.bench.worker import Worker
+from benchmarks import programs
+from benchmarks.figures import Figures, Samples, figures
+from benchmarks.rows import Row
+from benchmarks.sides.base import ROOT, SideName, Target, Wire
+from benchmarks.worker import Worker
 
 Report = Callable[[Figures, Samples], object]
 
@@ -22,7 +25,7 @@ Report = Callable[[Figures, Samples], object]
 @contextmanager
 def http_server() -> Iterator[int]:
     """The server for all sides; gives its port."""
-    command = [sys.executable, "-m", "tests.system.bench.servers.http_server"]
+    command = [sys.executable, "-m", "benchmarks.servers.http_server"]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -119,10 +122,6 @@ def _figure(row: Row, cost: programs.Cost) -> tuple[float, float]:
 
 def machine() -> dict[str, Any]:
     """What it ran on."""
-    import os
-    import platform
-    from importlib import metadata
-
     packages = ("syncmcp-client", "mcp", "anyio", "requests", "urllib3", "pydantic")
     return {
         "python": platform.python_version(),

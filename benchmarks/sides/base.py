@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[2]
 
 SideName = Literal["syncmcp", "official", "floor", "singles"]
 SIDES: tuple[SideName, ...] = ("syncmcp", "official", "floor")
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     @property
     def command(self) -> list[str]:
         """Runs the server on stdio, in `ROOT`."""
-        return [sys.executable, "-m", "tests.system.bench.servers.stdio_server", self.revision]
+        return [sys.executable, "-m", "benchmarks.servers.stdio_server", self.revision]
 
     @property
     def url(self) -> str:

@@ -11,8 +11,8 @@ from http.client import HTTPConnection
 from itertools import count as counter
 from typing import Any, cast
 
-from tests.system.bench.servers.answers import STATELESS
-from tests.system.bench.sides.base import ROOT, Reply, Side, Target
+from benchmarks.servers.answers import STATELESS
+from benchmarks.sides.base import ROOT, Reply, Side, Target
 
 
 class FloorSide(Side):

@@ -11,8 +11,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from tests.system.bench import workloads
-from tests.system.bench.sides.base import ROOT, Side, SideName, Target
+from benchmarks import workloads
+from benchmarks.sides.base import ROOT, Side, SideName, Target
 
 
 class Worker:
@@ -20,7 +20,7 @@ class Worker:
 
     def __init__(self, side: SideName, target: Target) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.bench.worker", side, json.dumps(target)],
+            [sys.executable, "-m", "benchmarks.worker", side, json.dumps(target)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -60,18 +60,18 @@ class Worker:
 def _make(side: str) -> Side:
     # Each process imports its own side only.
     if side == "syncmcp":
-        from tests.system.bench.sides.syncmcp_side import SyncmcpSide
+        from benchmarks.sides.syncmcp_side import SyncmcpSide
 
         return SyncmcpSide()
     if side == "singles":
-        from tests.system.bench.sides.syncmcp_side import SinglesSide
+        from benchmarks.sides.syncmcp_side import SinglesSide
 
         return SinglesSide()
     if side == "official":
-        from tests.system.bench.sides.official_side import OfficialSide
+        from benchmarks.sides.official_side import OfficialSide
 
         return OfficialSide()
-    from tests.system.bench.sides.floor_side import FloorSide
+    from benchmarks.sides.floor_side import FloorSide
 
     return FloorSide()
 

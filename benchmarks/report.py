@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.system.bench.calls import WAYS
+from benchmarks.calls import WAYS
 
 WIRES = {"stdio": "stdio", "json": "HTTP, JSON", "sse": "HTTP, event stream"}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.system.bench.sides.base import ROOT, SideName, Target
+from benchmarks.sides.base import ROOT, SideName, Target
 
 HEAVY = ("requests", "urllib3", "jsonschema", "referencing", "sseclient")
 INTERFACES = ("tkinter", "curses", "webbrowser", "syncmcp.ui", "syncmcp.cli", "syncmcp.testing")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from tests.system.bench.report import WIRES
+from benchmarks.report import WIRES
 
 _LEFT, _RIGHT, _LINE, _TOP = 300, 90, 24, 62
 _PLOT = 420

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import syncmcp
-from tests.system.bench.measure import http_server
-from tests.system.bench.servers.answers import STATEFUL
-from tests.system.bench.sides.base import Target, Wire
-from tests.system.bench.sides.syncmcp_side import SyncmcpSide
+from benchmarks.measure import http_server
+from benchmarks.servers.answers import STATEFUL
+from benchmarks.sides.base import Target, Wire
+from benchmarks.sides.syncmcp_side import SyncmcpSide
 
 LIBRARY = syncmcp.__path__[0]
 ARGUMENTS = {"text": "x"}

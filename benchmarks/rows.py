@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tests.system.bench.servers.answers import BATCHING, STATEFUL, STATELESS
-from tests.system.bench.sides.base import SIDES, SideName, Wire
+from benchmarks.servers.answers import BATCHING, STATEFUL, STATELESS
+from benchmarks.sides.base import SIDES, SideName, Wire
 
 Versus = Literal["official", "floor", "ideal", "singles"]
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from distributed import Client as Dask
 from distributed import LocalCluster
 
+from benchmarks.measure import machine
+from benchmarks.report import into_page
+from benchmarks.servers.answers import STATELESS
+from benchmarks.sides.base import ROOT
 from syncmcp import Client, Stdio, fan_out
-from tests.system.bench.measure import machine
-from tests.system.bench.report import into_page
-from tests.system.bench.servers.answers import STATELESS
-from tests.system.bench.sides.base import ROOT
 
 WORKERS = (1, 2, 4, 8)
 CALLS, SECONDS, ROUNDS = 80, 0.05, 3
@@ -63,7 +63,7 @@ def measure(
     rounds: int = ROUNDS,
 ) -> Iterator[Scale]:
     """Make so many calls that wait so long, on each number of workers."""
-    server = ROOT / "tests" / "system" / "bench" / "servers" / "stdio_server.py"
+    server = ROOT / "benchmarks" / "servers" / "stdio_server.py"
     config = Client(Stdio(sys.executable, str(server), STATELESS, env={"PYTHONPATH": str(ROOT)}))
     waiting = [("sleep", {"seconds": seconds})] * calls
     for count in workers:
@@ -105,7 +105,7 @@ def markdown(scales: Sequence[Scale], rounds: int) -> str:
             *rows,
             "",
             (
-                f"Measured with `python -m tests.system.bench.scaling --docs`: {CALLS} calls of"
+                f"Measured with `python -m benchmarks.scaling --docs`: {CALLS} calls of"
                 f" {SECONDS * 1e3:g} ms, median of {rounds} rounds, Python {on['python']} on"
                 f" {on['system']} with {on['cores']} cores."
             ),
@@ -115,9 +115,7 @@ def markdown(scales: Sequence[Scale], rounds: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.system.bench.scaling", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each size")
     parser.add_argument("--docs", action="store_true", help="also write the table of the docs")
     options = parser.parse_args(arguments)

@@ -13,7 +13,7 @@ import os
 import socket
 from typing import Any
 
-from tests.system.bench.servers.answers import STATELESS, Answer, Answers
+from benchmarks.servers.answers import STATELESS, Answer, Answers
 
 _SESSION = b"bench-session"
 _COUNT = "/count"

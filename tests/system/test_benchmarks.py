@@ -1,0 +1,131 @@
+"""The benchmarks measure what they say, and the docs show the run that is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, get_args
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import overshoot, picture, programs, report
+from benchmarks.figures import Samples, Spread, figures
+from benchmarks.measure import http_server
+from benchmarks.rows import PROGRAMS, ROWS, Row
+from benchmarks.servers.answers import STATELESS
+from benchmarks.sides.base import ROOT, SideName, Target, Wire
+from benchmarks.sides.floor_side import FloorSide
+from benchmarks.sides.syncmcp_side import SyncmcpSide
+from benchmarks.workloads import run
+from tests.support.stage import PATIENCE
+from tests.transports.phases import PHASES
+
+DOCS = ROOT / "docs"
+SMALL: dict[str, Any] = {
+    "calls": 3,
+    "rounds": 2,
+    "threads": 2,
+    "times": 2,
+    "questions": 3,
+    "size": 100_000,
+    "count": 3,
+    "tools": 6,
+    "pages": 2,
+    "seconds": 0.01,
+    "timeout": 0.05,
+}
+
+
+def expected(row: Row) -> int:
+    """How many units a small sample of the row has."""
+    if row.workload == "connect":
+        return int(SMALL["times"])
+    if row.workload == "listing":
+        return int(SMALL["tools"])
+    if row.workload in ("batch", "payload", "structured", "sleeping", "timed_out"):
+        return 1
+    return math.prod(int(SMALL[name]) for name in row.parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", get_args(Wire))
+@pytest.mark.parametrize("name", ["syncmcp", "floor"])
+def test_each_row_runs(name: SideName, wire: Wire) -> None:
+    by_revision: dict[str, list[Row]] = {}
+    for row in ROWS:
+        if row.wire == wire and name in row.sides:
+            by_revision.setdefault(row.revision or STATELESS, []).append(row)
+    assert by_revision
+    with http_server() as port:
+        for revision, rows in by_revision.items():
+            side = SyncmcpSide() if name == "syncmcp" else FloorSide()
+            target = Target(wire, revision, port)
+            side.open(target)
+            try:
+                for row in rows:
+                    small = {name: SMALL[name] for name in row.parameters}
+                    assert run(row.workload, side, target, small).seen == expected(row)
+            finally:
+                side.close()
+
+
+@pytest.mark.slow
+def test_import_loads_no_http_no_schemas_and_no_interface() -> None:
+    assert programs.loaded_by_import() == []
+
+
+def test_a_ratio_is_taken_within_each_pair_before_the_median() -> None:
+    samples: Samples = {
+        "syncmcp": [(1.0, 1.0), (20.0, 4.0), (6.0, 1.0)],
+        "official": [(4.0, 1.0), (40.0, 8.0), (8.0, 1.0)],
+    }
+    got = figures(Row("row", "a row", "sequential", target=0.5), samples)
+    assert got.ratio == Spread(0.25, 0.375, 0.5, 0.625, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("target", "connections", "verdict"),
+    [
+        (0.5, 0.0, "met"),
+        (0.2, 0.0, "missed by 50%, met in CPU time"),
+        (0.5, 0.5, "0.5 new connections per call"),
+    ],
+)
+def test_a_verdict_says_what_was_missed(target: float, connections: float, verdict: str) -> None:
+    row = Row("row", "a row", "sequential", "sse", target=target, no_new_connection=True)
+    samples: Samples = {"syncmcp": [(3.0, 1.0)], "official": [(10.0, 10.0)]}
+    got = figures(row, samples, {"syncmcp": connections})
+    assert got.verdict == verdict
+    assert got.met is (verdict == "met")
+
+
+@pytest.mark.slow
+def test_a_deadline_is_late_in_the_phase_that_the_figure_names() -> None:
+    (figure,) = overshoot.measure(1, ("TLS",))
+    assert (figure.phase, figure.tls) == ("TLS", True)
+    assert 0 < figure.median == figure.highest < PATIENCE
+    assert str(overshoot.Overshoot("SSE", True, 0.25, 0.5)).endswith("missed")
+
+
+def test_the_page_and_the_picture_show_the_run_that_is_kept() -> None:
+    summary = json.loads((DOCS / "bench.json").read_text(encoding="utf-8"))
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    assert report.into_page(page, report.markdown(summary)) == page
+    svg = (DOCS / "performance.svg").read_text(encoding="utf-8")
+    assert picture.draw(summary) == svg
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert summary["pairs"] >= 15
+    rows = [row.key for row in (*ROWS, *PROGRAMS)]
+    assert sorted(summary["rows"]) == sorted(rows)
+    assert {one["phase"] for one in summary["overshoot"]["phases"]} == PHASES.keys()
+
+
+def test_the_page_says_which_phase_ends_too_late() -> None:
+    summary = json.loads((DOCS / "bench.json").read_text(encoding="utf-8"))
+    late = {"phase": "JSON", "tls": False, "median": 0.12, "highest": 1.5}
+    summary["overshoot"] = {"aim": 0.1, "calls": 7, "phases": [late, {**late, "phase": "SSE"}]}
+    summary["overshoot"]["phases"][1]["median"] = 0.01
+    table = report.markdown(summary)
+    assert "| JSON | 120.0 ms | 1.50 s | - | - | missed |" in table
+    assert "| SSE | 10.0 ms | 1.50 s | - | - | met |" in table
