@@ -74,16 +74,22 @@ TIER ?= $(ALL)
 .PHONY: test
 test: ## set up everything, then every check and every test
 	@$(MAKE) venv peers programs
-	@$(MAKE) --keep-going static protocol tests
+	@$(MAKE) --keep-going before tests
 
 .PHONY: check
 check: ## every check, and the tests that run no whole programs: for each change
-	@$(MAKE) --keep-going static protocol tests TIER="$(QUICK)"
+	@$(MAKE) --keep-going before tests TIER="$(QUICK)"
 
-# What needs no tests: as many at a time as there are cores.
+STATIC := format-check lint types contracts docs
+
 .PHONY: static
 static: $(VENV)/.dev ## format, lint, types, contracts, docs
-	@$(MAKE) -j $(CORES) --output-sync=target format-check lint types contracts docs
+	@$(MAKE) -j $(CORES) --output-sync=target $(STATIC)
+
+# What is one process each: as many at a time as there are cores.
+.PHONY: before
+before: $(VENV)/.dev
+	@$(MAKE) --keep-going -j $(CORES) --output-sync=target $(STATIC) protocol
 
 .PHONY: format
 format: $(VENV)/.dev ## rewrite the code in the house format
