@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -208,8 +209,9 @@ class MovedTime:
         timing.timer.at(0.0, lambda: None)
 
 
-def _modules_with_clocks() -> list[Any]:
-    """The modules of the library that look at the clock, or wait for locks."""
+@cache
+def _modules_with_clocks() -> tuple[Any, ...]:
+    """The modules of the library that look at the clock, or wait for locks; read once."""
     found: list[Any] = []
     for path in sorted(_LIBRARY.rglob("*.py")):
         place = path.relative_to(_LIBRARY)
@@ -218,7 +220,7 @@ def _modules_with_clocks() -> list[Any]:
         if re.search(r"\bmonotonic\b|\bacquire\(", path.read_text("utf-8")):
             name = ".".join(("syncmcp", *place.with_suffix("").parts)).removesuffix(".__init__")
             found.append(import_module(name))
-    return found
+    return tuple(found)
 
 
 def soonest(job: Callable[[], object], times: int = 8) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -34,6 +35,16 @@ import sys
 for line in sys.stdin.buffer:
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
+"""
+
+# Says who it is, and ends for nothing but SIGKILL.
+STUBBORN = """
+import os, signal
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+os.write(1, b'{"pid":%d}\\n' % os.getpid())
+while True:
+    signal.pause()
 """
 
 
@@ -117,6 +128,35 @@ def pid_of(transport: StdioTransport) -> int:
     process: Any = transport._process
     pid: int = process._popen.pid
     return pid
+
+
+def with_daemon(code: str, **options: Any) -> str:
+    """A server that ends with its input, and leaves `code` behind in a session of its own.
+
+    The pipes of the server are closed in there, except for one to the id of the process. With
+    `env={}` it has no mark, like a process that has overwritten its environment.
+    """
+    named = {"start_new_session": True, "stdin": -3, "stdout": -3, "stderr": -3, **options}
+    return (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-I', '-S', '-c', {code!r}], **{named!r})\n"
+        "os.write(1, b'{\"pid\":%d}\\n' % child.pid)\n"
+        "sys.stdin.read()\n"
+    )
+
+
+def said(notes: Notes) -> int:
+    """The process id in the first message."""
+    pid: int = json.loads(notes.wait_frames(1)[0])["pid"]
+    return pid
+
+
+def watcher() -> int | None:
+    """The process that watches over the servers of this one."""
+    from syncmcp.transports import _posix  # not there on Windows
+
+    running = _posix.watch._watcher
+    return None if running is None else running._pid
 
 
 def kill(pid: int) -> None:

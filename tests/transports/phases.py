@@ -210,7 +210,7 @@ def connecting(stage: Stage) -> Iterator[Reached]:
 
 @contextmanager
 def handshake(stage: Stage) -> Iterator[Reached]:
-    """Of TLS; without it, what comes before the headers."""
+    """Of TLS."""
     stage.drop_connections()
     mute = Mute()
     try:

@@ -18,7 +18,6 @@ from syncmcp.errors import (
     HttpError,
     LimitExceeded,
     ProtocolError,
-    SessionLost,
 )
 from tests.transports.http_peer import WAIT, Request, Running, opened, request, serving
 
@@ -37,8 +36,7 @@ def whole(body: bytes, length: int | None = None) -> bytes:
 # Interim responses
 
 
-@pytest.mark.parametrize("status", [100, 102, 103, 199])
-@pytest.mark.parametrize("times", [1, 300])
+@pytest.mark.parametrize(("status", "times"), [(100, 1), (102, 300), (103, 1), (199, 300)])
 def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int) -> None:
     def script(one: Request) -> None:
         one.connection.write(b"HTTP/1.1 %d On The Way\r\nLink: </x>\r\n\r\n" % status * times)
@@ -56,8 +54,7 @@ def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [(400, HttpError), (401, AuthError), (404, HttpError), (405, HttpError), (500, HttpError)],
+    ("status", "error"), [(400, HttpError), (401, AuthError), (500, HttpError)]
 )
 def test_an_error_that_is_wrongly_said_to_be_compressed_keeps_its_status(
     status: int, error: type[HttpError]
@@ -71,21 +68,8 @@ def test_an_error_that_is_wrongly_said_to_be_compressed_keeps_its_status(
         assert receiver.error.status == status
 
 
-def test_a_session_is_lost_however_badly_the_404_is_compressed() -> None:
-    def script(one: Request) -> None:
-        if one.method == "POST" and one.message["method"] == "tools/call":
-            one.connection.respond(404, b"\x1f\x8bno", {"Content-Encoding": "gzip"})
-        else:
-            one.connection.result(one, Mcp_Session_Id="abc")
-
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request("initialize"))
-        transport.send(request())
-        assert isinstance(receiver.error, SessionLost)
-
-
 def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
-    count = 40_000
+    count = 10_000
     rest = b"2\r\n  \r\n" * count  # blanks before the message, each piece of its own
 
     def script(one: Request) -> None:
@@ -98,7 +82,7 @@ def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
         tracemalloc.start()
         try:
             transport.send(request())
-            assert tracemalloc.get_traced_memory()[1] < 2**20
+            assert tracemalloc.get_traced_memory()[1] < 2**18
         finally:
             tracemalloc.stop()
         assert len(receiver.frames[0][0]) > 2 * count
@@ -228,22 +212,3 @@ def test_an_answer_that_comes_on_the_listening_stream_after_202_is_too_late() ->
         receiver.wait_for(lambda: len(receiver.frames) == 2)
         assert receiver.frames[1][1] is None
         assert receiver.ends == []
-
-
-# Redirects
-
-
-def test_a_redirect_is_followed_though_our_own_address_names_a_user() -> None:
-    def script(one: Request) -> None:
-        if one.path == "/mcp":
-            one.connection.respond(307, b"", {"Location": "/there"})
-        else:
-            one.connection.write(whole(answer(one)))
-
-    with serving(script) as server:
-        url = server.url.replace("http://", "http://me:pa55@")
-        with opened(url) as (transport, receiver):
-            transport.send(request())
-            assert receiver.failures == []
-    assert [one.path for one in server.requests] == ["/mcp", "/there"]
-    assert len({one.headers["authorization"] for one in server.requests}) == 1

@@ -14,7 +14,7 @@ from urllib3.connectionpool import HTTPConnectionPool
 
 from syncmcp.config import Http
 
-from .certificates import Certificates, make
+from .certificates import Certificates
 from .http_peer import (
     WAIT,
     ForeignAdapter,
@@ -29,11 +29,6 @@ from .http_peer import (
 WIRES = pytest.mark.parametrize("wire", ["plain", "TLS", "foreign adapter"])
 
 Handover = Callable[[socket.socket], None]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

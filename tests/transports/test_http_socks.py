@@ -13,7 +13,7 @@ from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, RequestTimeout
-from tests.transports.certificates import Certificates, make
+from tests.transports.certificates import Certificates
 from tests.transports.http_peer import WAIT, Request, Running, request, serving
 from tests.transports.http_peer import opened as opened_http
 from tests.transports.old_peer import connected, old_server, target
@@ -21,11 +21,6 @@ from tests.transports.socks_proxy import socks_proxy
 
 NAME = "mcp.invalid"
 """A host that nobody but the proxy can look up."""
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.pitfall("25")

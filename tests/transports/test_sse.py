@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import CancelledError
 from typing import Any
@@ -18,14 +17,13 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     HttpError,
-    LimitExceeded,
     ProtocolError,
     RequestTimeout,
     SessionLost,
     UsageError,
 )
 from syncmcp.transports.sse import SseTransport
-from tests.transports.http_peer import WAIT, FakeReceiver, Request, Running, request
+from tests.transports.http_peer import WAIT, FakeReceiver, Request, request
 from tests.transports.old_peer import ADDRESS, OldServer, connected, old_server, opened, target
 
 
@@ -153,30 +151,6 @@ def test_answers_find_their_calls_in_any_order() -> None:
         }
 
 
-def test_an_answer_may_come_before_the_post_is_accepted() -> None:
-    accept = threading.Event()
-
-    class Hasty(OldServer):
-        def take(self, request: Request) -> None:
-            if request.message.get("method") == "tools/call":
-                self.answer(request.id, "hasty")
-                assert accept.wait(WAIT)
-            super().take(request)
-
-    hasty = Hasty()
-    hasty.answers = False
-    with old_server() as old:
-        old.server.script = hasty
-        hasty.server = old.server
-        with connected(hasty) as client:
-            future = client.call_tool.future("work")
-            other = client.ping.future()
-            assert not other.done()
-            accept.set()
-            assert future.result(WAIT).text == "hasty"
-            assert other.cancel()
-
-
 class Hasty(OldServer):
     """Answers a call on the stream before its POST, and may keep the POST for ever."""
 
@@ -238,35 +212,6 @@ def test_comments_are_a_sign_of_life_for_every_call() -> None:
         old.write(b": still here\n\n")
         receiver.wait_for(lambda: receiver.signs == [None])
         assert receiver.frames == []
-
-
-def test_comments_keep_a_call_from_being_idle_and_silence_ends_it() -> None:
-    with old_server() as old, connected(old, idle_timeout=0.2) as client:
-        old.answers = False
-        future = client.call_tool.future("work")
-        old.wait_for_calls(1)
-        old.write(b": still here\n\n")
-        with pytest.raises(RequestTimeout) as caught:
-            future.result(WAIT)
-        assert caught.value.kind == "idle"
-
-
-def test_an_event_longer_than_the_limit_ends_the_calls_in_flight() -> None:
-    with old_server() as old, opened(old, max_body=10_000) as (_, receiver):
-        old.write(b"data: x\n" * 6_000)
-        receiver.wait_for(lambda: len(receiver.ends) == 1)
-        assert isinstance(receiver.ends[0], LimitExceeded)
-        assert "max_body=10000" in str(receiver.ends[0])
-
-
-def test_an_event_of_very_many_lines_is_one_event() -> None:
-    with old_server() as old, connected(old) as client:
-        old.answers = False
-        future = client.call_tool.future("work")
-        old.wait_for_calls(1)
-        text = json.dumps({"jsonrpc": "2.0", "id": old.calls[0], "result": {"content": []}})
-        old.write(b"data:\n" * 999_999 + f"data: {text}\n\n".encode())
-        assert future.result(6 * WAIT).content == []
 
 
 @pytest.mark.parametrize("way", ["end", "cut"])
@@ -350,27 +295,6 @@ def test_a_get_that_brings_no_stream_says_what_came(
         assert caught.value.status == status
         assert old.server.url in str(caught.value)
         assert [one.method for one in old.server.requests] == ["GET"]
-
-
-def test_closing_ends_an_opening_that_waits_for_the_address() -> None:
-    with old_server() as old:
-        old.address = None
-        client = syncmcp.Client(target(old))
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                client.open()
-            except syncmcp.McpError as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        old.wait_for(lambda: len(old.streams) == 1)
-        client.close()
-        thread.join(WAIT)
-        assert not thread.is_alive()
-        assert [type(error) for error in failures] == [ClosedError]
 
 
 def test_closing_ends_the_stream_at_once() -> None:
@@ -459,28 +383,6 @@ def test_a_cancelled_call_is_announced_by_a_post() -> None:
         assert call(client) == "done"
     [notice] = old.posted("notifications/cancelled")
     assert notice.message["params"]["requestId"] == old.calls[0]
-
-
-def test_withdrawing_ends_a_post_that_is_not_accepted() -> None:
-    came = threading.Event()
-    ended = threading.Event()
-
-    class Deaf(OldServer):
-        def take(self, request: Request) -> None:
-            came.set()
-            assert request.connection.wait_for_end()
-            ended.set()
-
-    with old_server() as old:
-        old.server.script = Deaf()
-        with opened(old) as (transport, receiver):
-            out = request()
-            sending = Running(transport, out)
-            assert came.wait(WAIT)
-            assert transport.cancel(out) == "unknown"
-            sending.join()
-            assert ended.wait(WAIT)
-            assert receiver.failures == []
 
 
 def test_a_post_that_is_not_accepted_ends_with_its_deadline() -> None:

@@ -13,16 +13,12 @@ import requests
 
 import syncmcp
 from syncmcp.config import Http
-from tests.transports.certificates import Certificates, make
+from tests.support.stage import elsewhere
+from tests.transports.certificates import Certificates
 from tests.transports.http_peer import WAIT, ForeignAdapter
 from tests.transports.old_peer import ADDRESS, OldServer, connected, old_server, target
 
 WIRES = ("plain", "TLS", "foreign adapter")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @contextmanager
@@ -50,8 +46,9 @@ def test_calls_are_made_over_any_kind_of_connection(wire: str, certificates: Cer
         assert {one.path for one in old.requests("POST")} == {ADDRESS}
 
 
-@pytest.mark.parametrize("closes", [False, True], ids=["keep-alive", "close"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("wire", "closes"), [("plain", True), ("TLS", False), ("TLS", True), ("foreign adapter", True)]
+)
 def test_the_time_for_opening_does_not_bound_the_silence_of_the_stream(
     wire: str, closes: bool, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,19 +100,8 @@ def test_closing_ends_an_opening_that_waits_for_the_address(
     with reached_over(wire, certificates) as (old, http):
         old.address = None
         client = syncmcp.Client(http)
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                client.open()
-            except syncmcp.McpError as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
+        opening = elsewhere(client.open)
         old.wait_for(lambda: len(old.streams) == 1)
         client.close()
-        thread.join(WAIT)
-        assert not thread.is_alive()
-        assert [type(error) for error in failures] == [syncmcp.ClosedError]
+        assert type(opening.exception(WAIT)) is syncmcp.ClosedError
         assert old.streams[0].ended.wait(WAIT)

@@ -19,6 +19,7 @@ from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError
 from syncmcp.transports import stdio
 from syncmcp.transports.stdio import StdioTransport
+from tests.support.stage import in_threads, nervous
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
@@ -108,8 +109,11 @@ def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
 
 
 @pytest.mark.pitfall("7")
-@pytest.mark.parametrize("ignoring", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
-@pytest.mark.parametrize("options", [{}, {"env": {}}], ids=["marked", "unmarked"])
+@pytest.mark.parametrize(
+    ("ignoring", "options"),
+    [("", {}), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", {"env": {}})],
+    ids=["marked", "unmarked"],
+)
 def test_what_a_wrapper_leaves_behind_is_killed(ignoring: str, options: dict[str, object]) -> None:
     code = f"{grandchild(ignoring, **options)}sys.stdin.read()"
     with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
@@ -217,33 +221,15 @@ def test_the_transport_can_be_closed_on_its_own_threads(where: str) -> None:
 
 @pytest.mark.pitfall("1")
 def test_many_threads_may_close_at_once_and_each_finds_it_closed() -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(5):
-            with running(python(ECHO)) as (transport, notes):
-                pid, start = pid_of(transport), threading.Barrier(8)
-                still: list[bool] = []
+    with nervous(), running(python(ECHO)) as (transport, notes):
+        pid = pid_of(transport)
 
-                def close(
-                    transport: StdioTransport = transport,
-                    pid: int = pid,
-                    start: threading.Barrier = start,
-                    still: list[bool] = still,
-                ) -> None:
-                    start.wait(PATIENCE)
-                    transport.close(Deadline(PATIENCE))
-                    still.append(is_running(pid))
+        def close() -> bool:
+            transport.close(Deadline(PATIENCE))
+            return is_running(pid)
 
-                closers = [threading.Thread(target=close) for _ in range(8)]
-                for closer in closers:
-                    closer.start()
-                for closer in closers:
-                    closer.join(PATIENCE)
-                assert still == [False] * 8
-                assert notes.losses == []
-    finally:
-        sys.setswitchinterval(before)
+        assert in_threads(*[close] * 8) == [False] * 8
+        assert notes.losses == []
 
 
 @pytest.mark.pitfall("7")
@@ -261,16 +247,6 @@ def test_a_server_closed_while_it_is_opening_does_not_stay(monkeypatch: pytest.M
     with pytest.raises(ClosedError):
         transport.open(Notes(), Deadline(PATIENCE))
     assert threads() == []
-
-
-@pytest.mark.pitfall("6")
-def test_closing_with_no_time_left_kills_at_once() -> None:
-    started = time.monotonic()
-    with running(python(f"{DEAF}{PAUSE}", grace=(60, 60)), close=0) as (transport, notes):
-        notes.wait_frames(1)
-        pid = pid_of(transport)
-    assert not is_running(pid)
-    assert time.monotonic() - started < PATIENCE
 
 
 @pytest.mark.pitfall("4", "6")
@@ -312,7 +288,7 @@ def test_ctrl_c_while_closing_leaves_no_server_behind(monkeypatch: pytest.Monkey
 @pytest.mark.alone
 @pytest.mark.pitfall("2", "7")
 def test_after_many_deaths_nothing_runs_or_stays() -> None:
-    for number in range(40):
+    for number in range(10):
         with running(python("import os\nos.write(1, b'{}\\n')\nimport signal\nsignal.pause()")) as (
             transport,
             notes,
@@ -396,33 +372,17 @@ print(os.read(ready[0], 7))
 server = pid_of(transport)
 transport.send(frame())
 print(notes.wait_frames(1))
+transport._stdin_writer.close()  # the server sees the end, though the child lives on
+print(notes.wait_lost().exit_code)
 transport.close(Deadline(30))
 print(is_running(server))
 os.close(release[1])
 print(os.waitpid(child, 0)[1])
 """
     )
-    assert done.stdout.splitlines() == ["b'refused'", "[b'{\"id\":1}']", "False", "0"], done.stderr
-
-
-@pytest.mark.pitfall("H12")
-def test_a_server_sees_the_end_of_its_input_though_a_forked_child_lives_on() -> None:
-    done = run(
-        """
-release = os.pipe()
-child = os.fork()
-if not child:
-    os.close(release[1])
-    os.read(release[0], 1)
-    os._exit(0)
-transport._stdin_writer.close()
-print(notes.wait_lost().exit_code)
-transport.close(Deadline(10))
-os.close(release[1])
-os.waitpid(child, 0)
-"""
+    assert done.stdout.splitlines() == ["b'refused'", "[b'{\"id\":1}']", "0", "False", "0"], (
+        done.stderr
     )
-    assert done.stdout.splitlines() == ["0"], done.stderr
 
 
 @pytest.mark.pitfall("9")

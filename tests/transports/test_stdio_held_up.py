@@ -106,7 +106,7 @@ def nothing_waits_for(transport: StdioTransport) -> threading.Thread:
 
     def open() -> None:
         with pytest.raises(RequestTimeout, match="not started in time") as caught:
-            transport.open(Notes(), Deadline(0.3))
+            transport.open(Notes(), Deadline(0.1))
         assert (caught.value.kind, caught.value.delivery) == ("open", "not_sent")
 
     prompt(open)
@@ -116,47 +116,30 @@ def nothing_waits_for(transport: StdioTransport) -> threading.Thread:
     return next(t for t in threading.enumerate() if t.name == f"syncmcp-stderr[{transport.label}]")
 
 
-@pytest.mark.parametrize("where", ["program", "interpreter", "link"])
-def test_a_program_on_a_file_system_that_does_not_respond(
+@pytest.mark.parametrize(
+    "where", ["program", "interpreter", "link", "working folder", "PATH", "stderr"]
+)
+def test_a_file_system_that_does_not_respond_holds_up_nothing_else(
     where: str, program: Path, tmp_path: Path
 ) -> None:
-    config, held = Stdio(program), program
+    config, held = Stdio(program), lease(program)
     if where == "interpreter":
-        shutil.copy("/bin/sh", held := tmp_path / "sh")
-        program.write_text(program.read_text().replace("/bin/sh", str(held)))
+        shell = tmp_path / "sh"
+        shutil.copy("/bin/sh", shell)
+        program.write_text(program.read_text().replace("/bin/sh", str(shell)))
+        held = lease(shell)
     elif where == "link":
         (tmp_path / "link").symlink_to(program)
         config = Stdio("link", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    elif where == "stderr":
+        config, held = Stdio(program, stderr=tmp_path / "e"), fifo_for_stderr(tmp_path / "e")
+    elif where != "program":
+        held = gate(os, "stat", lambda path, *_: str(path).startswith(str(tmp_path)))
+        config = Stdio(program, cwd=tmp_path)
+        if where == "PATH":
+            config = Stdio("server", env={"PATH": str(tmp_path)})
     transport = StdioTransport(config)
-    with lease(held):
-        drain = nothing_waits_for(transport)
-    drain.join(PATIENCE)
-    assert not drain.is_alive()
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("where", ["working folder", "PATH"])
-def test_a_folder_on_a_file_system_that_does_not_respond(
-    where: str, program: Path, tmp_path: Path
-) -> None:
-    config = (
-        Stdio(program, cwd=tmp_path)
-        if where == "working folder"
-        else Stdio("server", env={"PATH": str(tmp_path)})
-    )
-    transport = StdioTransport(config)
-    with gate(os, "stat", lambda path, *_: str(path).startswith(str(tmp_path))):
-        drain = nothing_waits_for(transport)
-    drain.join(PATIENCE)
-    assert not drain.is_alive()
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_file_for_stderr_on_a_file_system_that_does_not_respond(
-    program: Path, tmp_path: Path
-) -> None:
-    transport = StdioTransport(Stdio(program, stderr=tmp_path / "fifo"))
-    with fifo_for_stderr(tmp_path / "fifo"):
+    with held:
         drain = nothing_waits_for(transport)
     drain.join(PATIENCE)
     assert not drain.is_alive()

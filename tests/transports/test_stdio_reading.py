@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 
 from syncmcp._base.secrets import Secrets
-from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
-from syncmcp.transports.stdio import StdioTransport
 from tests.support.stage import Clock
 from tests.transports._stdio import (
     ECHO,
@@ -44,19 +42,8 @@ def test_a_frame_goes_out_and_the_answer_comes_back() -> None:
         assert notes.wait_frames(1) == [b'{"id":1}']
         transport.post(frame(b'{"method":"x"}', None))
         assert notes.wait_frames(2)[1] == b'{"method":"x"}'
+        assert transport.describe() == ""
     assert notes.losses == []
-
-
-@pytest.mark.requirement("STD-09")
-def test_the_server_outlives_the_thread_that_opened_it() -> None:
-    notes = Notes()
-    transport = StdioTransport(python(ECHO))
-    opener = threading.Thread(target=transport.open, args=(notes, Deadline(PATIENCE)))
-    opener.start()
-    opener.join(PATIENCE)
-    transport.send(frame())
-    assert notes.wait_frames(1) == [b'{"id":1}']
-    transport.close(Deadline(PATIENCE))
 
 
 @pytest.mark.pitfall("12")
@@ -111,11 +98,6 @@ def test_a_transport_describes_what_the_server_wrote_that_was_no_message() -> No
     assert len(text) < 1200
 
 
-def test_a_silent_server_leaves_nothing_to_describe() -> None:
-    with running(python(ECHO)) as (transport, _):
-        assert transport.describe() == ""
-
-
 def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -143,15 +125,6 @@ def test_a_stderr_reader_that_fails_unexpectedly_ends_the_connection(
     monkeypatch.setattr(StderrSink, "feed", fail)
     with running(python("import sys; sys.stderr.write('x\\n'); sys.stdin.read()")) as (_, notes):
         assert isinstance(notes.wait_lost().__cause__, ZeroDivisionError)
-
-
-@pytest.mark.pitfall("12")
-def test_a_secret_in_a_noisy_line_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    code = writes(b"using s3cr3t-canary\n{}\n")
-    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
-        notes.wait_frames(1)
-    assert "using" in caplog.text
-    assert "s3cr3t-canary" not in caplog.text
 
 
 @pytest.mark.pitfall("12")
@@ -298,16 +271,6 @@ def test_text_on_stderr_is_not_an_error() -> None:
     assert (notes.losses, notes.failures, transport.noise) == ([], [], 0)
 
 
-@pytest.mark.pitfall("10", "5")
-def test_the_stderr_tail_tells_no_secret() -> None:
-    code = "import os, sys\nsys.exit('key ' + os.environ['KEY'] + ' Bearer abcdefgh refused')"
-    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
-        error = notes.wait_lost()
-        assert isinstance(error, ConnectionLost)
-        assert error.stderr_tail == "key *** Bearer *** refused"
-        assert "s3cr3t-canary" not in str(error)
-
-
 @pytest.mark.pitfall("11")
 @pytest.mark.parametrize("target", ["log", "inherit", "devnull"])
 @pytest.mark.parametrize("own", [None, io.StringIO()])
@@ -326,14 +289,6 @@ def test_no_real_stderr_is_needed(
     assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == []
     if own is not None and target == "inherit":
         assert own.getvalue() == "last words\n"
-
-
-def test_stderr_goes_to_the_log_redacted(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "syncmcp.stderr")
-    code = "import sys\nsys.exit('with s3cr3t-canary')"
-    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
-        notes.wait_lost()
-    assert [record.getMessage().endswith("with ***") for record in caplog.records] == [True]
 
 
 def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
