@@ -7,10 +7,8 @@ import os
 import pty
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from syncmcp.auth import LoopbackReceiver, PasteReceiver, SignInRequest
 from syncmcp.auth import receiver as receivers
 from syncmcp.errors import LoginRequired
 from tests.auth.authorization_server import WAIT
+from tests.support.stage import elsewhere
 from tests.ui.asking import until
 
 
@@ -59,26 +58,16 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keyboard]:
     made.close()
 
 
-def request_at(issuer: str) -> SignInRequest:
-    return SignInRequest("https://mcp.example/mcp", f"https://{issuer}")
-
-
 class Question:
     """A question whether to sign in somewhere, asked on a thread of its own."""
 
     def __init__(self, make: Callable[..., Any], issuer: str = "as.example") -> None:
-        self._outcome: Queue[Any] = Queue()
-        self._receiver = make()
-        threading.Thread(target=self._run, args=(issuer,), daemon=True).start()
-
-    def _run(self, issuer: str) -> None:
-        try:
-            self._outcome.put(self._receiver.agree(request_at(issuer), Deadline(WAIT)))
-        except BaseException as error:
-            self._outcome.put(error)
+        request = SignInRequest("https://mcp.example/mcp", f"https://{issuer}")
+        receiver = make()
+        self._answer = elsewhere(lambda: receiver.agree(request, Deadline(WAIT)))
 
     def answer(self) -> Any:
-        return self._outcome.get(timeout=2 * WAIT)
+        return self._answer.exception(2 * WAIT) or self._answer.result()
 
 
 @pytest.mark.parametrize("make", [LoopbackReceiver, PasteReceiver])
@@ -91,14 +80,6 @@ def test_a_yes_that_was_typed_ahead_agrees_to_nothing(
     keyboard.read_until("[y/N] ")
     keyboard.type("n\n")
     assert question.answer() is False
-
-
-def test_a_yes_after_the_question_agrees(keyboard: Keyboard) -> None:
-    keyboard.attach("stdin", "stdout")
-    question = Question(LoopbackReceiver)
-    keyboard.read_until("[y/N] ")
-    keyboard.type("y\n")
-    assert question.answer() is True
 
 
 def test_lines_that_go_on_to_come_answer_nothing(

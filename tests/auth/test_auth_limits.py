@@ -40,7 +40,7 @@ from tests.transports.http_peer import serving
 
 LIMIT = 600.0
 ISSUER = "https://as.example"
-PLACE = f"{ISSUER}/authorize?state=x"
+PLACE = f"{ISSUER}/authorize?state=secret-state"
 REQUEST = SignInRequest("https://mcp.example/mcp", ISSUER, None)
 
 
@@ -72,7 +72,7 @@ def listening(nobody: Nobody | None = None) -> Receiver:
 
 def receive(receiver: Receiver, limit: float | None) -> Mapping[str, str]:
     with receiver.start() as waiting:
-        redirect = Redirect(PLACE, waiting.redirect_uri, "x")
+        redirect = Redirect(PLACE, waiting.redirect_uri, "secret-state")
         return waiting.receive(redirect, Deadline(limit))
 
 
@@ -99,14 +99,16 @@ def test_an_answer_is_pasted_until_the_limit(moved: MovedTime) -> None:
 
 
 def come_to_nobody() -> None:
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout) as caught:
         receive(listening(), 0.1)
+    assert (caught.value.seconds, caught.value.delivery) == (0.1, "not_sent")
+    assert "secret-state" not in str(caught.value)
 
 
 def say_nothing_to_who_listens() -> None:
     """A connection without a request is closed, whatever time the login has."""
     with listening().start() as waiting:
-        redirect = Redirect(PLACE, waiting.redirect_uri, "x")
+        redirect = Redirect(PLACE, waiting.redirect_uri, "secret-state")
         exchange = AbortableExchange(Deadline(None))
 
         def wait() -> None:

@@ -85,5 +85,5 @@ def test_an_unending_quote_takes_no_time() -> None:
 
 
 def test_only_the_beginning_of_a_long_header_is_read() -> None:
-    assert len(parse_challenges("a," * 3_000_000)) == MAX_CHALLENGE // 2
+    assert len(parse_challenges("a," * 300_000)) == MAX_CHALLENGE // 2
     assert auth_challenge("a," * (MAX_CHALLENGE // 2) + "Bearer") is None

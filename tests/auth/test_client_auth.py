@@ -42,17 +42,30 @@ def test_basic_encodes_id_and_secret_first_and_keeps_the_secret_out_of_the_body(
     assert "s p" not in repr(fetch)
 
 
-def test_post_puts_both_into_the_body_and_sends_no_header() -> None:
-    one = Registration("id", "secret", None, ISSUER)
-    fetch = token_request(server(["client_secret_post"]), one, {"a": "b", "c": None})
+@pytest.mark.parametrize(
+    ("methods", "client", "sent"),
+    [
+        (
+            ["client_secret_post"],
+            Registration("id", "secret", None, ISSUER),
+            {"client_secret": "secret"},
+        ),
+        # What the registration says comes before what the metadata list.
+        (
+            ["client_secret_basic"],
+            Registration("id", "secret", "client_secret_post", ISSUER),
+            {"client_secret": "secret"},
+        ),
+        (["client_secret_basic"], Registration("id"), {}),
+    ],
+    ids=["post", "registered", "public"],
+)
+def test_what_is_not_basic_is_in_the_body_and_in_no_header(
+    methods: list[str], client: Registration, sent: dict[str, str]
+) -> None:
+    fetch = token_request(server(methods), client, {"a": "b", "c": None})
     assert "Authorization" not in fetch.headers
-    assert form(fetch) == {"a": "b", "client_id": "id", "client_secret": "secret"}
-
-
-def test_a_public_client_only_says_who_it_is() -> None:
-    fetch = token_request(server(["client_secret_basic"]), Registration("id"), {})
-    assert "Authorization" not in fetch.headers
-    assert form(fetch) == {"client_id": "id"}
+    assert form(fetch) == {"a": "b", "client_id": "id", **sent}
 
 
 def test_a_client_with_a_key_signs_for_the_server_that_asks() -> None:
@@ -63,12 +76,6 @@ def test_a_client_with_a_key_signs_for_the_server_that_asks() -> None:
         "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
         "client_assertion": f"for {ISSUER}",
     }
-
-
-def test_what_the_registration_says_comes_before_what_the_metadata_list() -> None:
-    one = Registration("id", "secret", "client_secret_post", ISSUER)
-    fetch = token_request(server(["client_secret_basic"]), one, {})
-    assert form(fetch)["client_secret"] == "secret"
 
 
 @pytest.mark.parametrize(

@@ -37,34 +37,27 @@ def server(issuer: str = ISSUER, **more: Any) -> HttpResponse:
     return told({"issuer": issuer, "token_endpoint": f"{issuer}/token", **more})
 
 
-@pytest.mark.requirement("AUD-03")
-def test_the_address_in_the_challenge_comes_first() -> None:
-    walk = Walk({"https://mcp.example/custom": resource()})
-    walk.run(find_resource(SERVER, "https://mcp.example/custom"))
-    assert walk.urls == ["https://mcp.example/custom"]
+CUSTOM, GONE = "https://mcp.example/custom", "https://mcp.example/gone"
 
 
 @pytest.mark.requirement("AUD-03")
-def test_without_a_hint_the_well_known_of_the_path_comes_before_that_of_the_root() -> None:
-    walk = Walk({ROOT_FORM: resource()})
-    found = walk.run(find_resource(SERVER))
-    assert found is not None
-    assert walk.urls == [PATH_FORM, ROOT_FORM]
-
-
-@pytest.mark.requirement("AUD-03")
-def test_a_hint_that_leads_nowhere_does_not_end_the_search() -> None:
-    walk = Walk({PATH_FORM: resource()})
-    walk.run(find_resource(SERVER, "https://mcp.example/gone"))
-    assert walk.urls == ["https://mcp.example/gone", PATH_FORM]
-
-
-@pytest.mark.requirement("AUD-03")
-@pytest.mark.parametrize("url", ["https://mcp.example", "https://mcp.example/"])
-def test_a_server_at_the_root_has_one_well_known_address(url: str) -> None:
-    walk = Walk()
-    assert walk.run(find_resource(url)) is None
-    assert walk.urls == [ROOT_FORM]
+@pytest.mark.parametrize(
+    ("url", "hint", "there", "asked"),
+    [
+        (SERVER, CUSTOM, CUSTOM, [CUSTOM]),
+        (SERVER, None, ROOT_FORM, [PATH_FORM, ROOT_FORM]),
+        (SERVER, GONE, PATH_FORM, [GONE, PATH_FORM]),
+        ("https://mcp.example", None, None, [ROOT_FORM]),
+        ("https://mcp.example/", None, None, [ROOT_FORM]),
+    ],
+    ids=["challenge", "path, then root", "challenge that leads nowhere", "root", "root/"],
+)
+def test_metadata_of_a_resource_are_looked_for_in_this_order(
+    url: str, hint: str | None, there: str | None, asked: list[str]
+) -> None:
+    walk = Walk({there: resource()} if there else {})
+    assert (walk.run(find_resource(url, hint)) is None) == (there is None)
+    assert walk.urls == asked
 
 
 @pytest.mark.requirement("AUD-01")
@@ -143,32 +136,31 @@ def test_a_resource_with_a_query_covers_just_that() -> None:
     assert not covers("https://h/mcp?tenant=1", "https://h/mcp?tenant=2")
 
 
-@pytest.mark.requirement("AUD-04", "AUD-06")
-def test_an_issuer_without_a_path_has_two_addresses() -> None:
-    walk = Walk({OPENID_FORM: server()})
-    assert walk.run(find_server(ISSUER)) is not None
-    assert walk.urls == [OAUTH_FORM, OPENID_FORM]
+TENANT = f"{ISSUER}/tenant1"
 
 
-@pytest.mark.requirement("AUD-04", "AUD-05")
-def test_an_issuer_with_a_path_has_three_addresses() -> None:
-    issuer = f"{ISSUER}/tenant1"
-    walk = Walk({f"{issuer}/.well-known/openid-configuration": server(issuer)})
-    assert walk.run(find_server(issuer)) is not None
-    assert walk.urls == [
-        f"{OAUTH_FORM}/tenant1",
-        f"{OPENID_FORM}/tenant1",
-        f"{issuer}/.well-known/openid-configuration",
-    ]
-
-
-@pytest.mark.requirement("AUD-06")
-def test_a_slash_at_the_end_of_an_issuer_is_no_path_and_still_part_of_its_name() -> None:
-    walk = Walk({OAUTH_FORM: server(f"{ISSUER}/")})
-    found = walk.run(find_server(f"{ISSUER}/"))
+@pytest.mark.requirement("AUD-04", "AUD-05", "AUD-06")
+@pytest.mark.parametrize(
+    ("issuer", "asked"),
+    [
+        (ISSUER, [OAUTH_FORM, OPENID_FORM]),
+        (f"{ISSUER}/", [OAUTH_FORM, OPENID_FORM]),  # no path, and still part of its name
+        (
+            TENANT,
+            [
+                f"{OAUTH_FORM}/tenant1",
+                f"{OPENID_FORM}/tenant1",
+                f"{TENANT}/.well-known/openid-configuration",
+            ],
+        ),
+    ],
+)
+def test_metadata_of_an_issuer_are_looked_for_in_this_order(issuer: str, asked: list[str]) -> None:
+    walk = Walk({asked[-1]: server(issuer)})
+    found = walk.run(find_server(issuer))
     assert found is not None
-    assert found.issuer == f"{ISSUER}/"
-    assert walk.urls == [OAUTH_FORM]
+    assert found.issuer == issuer
+    assert walk.urls == asked
 
 
 @pytest.mark.requirement("AUD-07")

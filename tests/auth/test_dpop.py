@@ -20,7 +20,6 @@ import requests
 from joserfc import jws
 from joserfc.jwk import import_key
 
-import syncmcp
 from syncmcp.auth import (
     ClientCredentials,
     FileStore,
@@ -186,7 +185,7 @@ def test_a_refresh_has_a_proof_by_the_same_key(resource: ResourceServer, judge: 
 
 
 @pytest.mark.requirement("AUD-02", "AXT-09", "HTM-07")
-@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title, str.swapcase])
+@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title])
 def test_a_nonce_is_used_where_it_is_demanded_and_nobody_signs_in_for_it(
     spelling: Callable[[str], str], resource: ResourceServer, judge: Judge
 ) -> None:
@@ -257,18 +256,6 @@ def test_a_proof_that_is_refused_leads_to_no_login(resource: ResourceServer, jud
     )
     assert call(resource, auth).status_code == 401
     assert len(person.redirects) == len(judge.server.token_requests) == 1
-
-
-def test_a_client_of_ours_proves_each_of_its_requests(
-    resource: ResourceServer, judge: Judge
-) -> None:
-    judge.rs_nonce = "a-nonce"
-    auth = OAuth(receiver=Person(), dpop=True)
-    http = syncmcp.Http(resource.url, auth=auth)
-    with pytest.raises(syncmcp.McpError), syncmcp.connect(http):
-        pass  # the answers are no protocol
-    assert sum("authorization" in one.headers for one in resource.calls) >= 2
-    assert len(judge.ids) == len(set(judge.ids)) >= 3
 
 
 @pytest.mark.requirement("AXT-08")
@@ -425,7 +412,9 @@ def test_a_very_long_nonce_is_not_carried_about(resource: ResourceServer) -> Non
     )
     before = len(resource.calls)
     assert call(resource, auth).status_code == 401
-    assert all(len(one.headers["dpop"]) < 3000 for one in resource.calls[before:])
+    sizes = [len(one.headers["dpop"]) for one in resource.calls[before:]]
+    assert sizes
+    assert max(sizes) < 3000
 
 
 def test_without_its_package_dpop_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

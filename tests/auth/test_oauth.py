@@ -1,11 +1,15 @@
-"""Signing in, end to end: from a 401 to a token in each request, over real sockets."""
+"""Signing in, end to end: from a 401 to a token in each request, over real sockets.
+
+Each kind of server, client and proof: `test_discovery.py`, `test_registration.py`, `test_flow.py`
+and `test_client_auth.py`, without sockets; `tests/system/conformance` and the servers of
+`tests/system/peers/test_oauth.py`, in earnest.
+"""
 
 from __future__ import annotations
 
-import base64
-import pickle
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,9 +24,7 @@ from syncmcp.errors import (
     AuthError,
     DiscoveryFailed,
     LoginRequired,
-    RegistrationFailed,
     RequestTimeout,
-    TokenRefused,
     UsageError,
 )
 from syncmcp.testing import Server
@@ -37,8 +39,6 @@ from tests.auth.authorization_server import (
     call,
     world,
 )
-
-DOCUMENT = "https://app.example/client.json"
 
 
 def through(endpoint: HttpEndpoint) -> Any:
@@ -123,7 +123,8 @@ def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else(kind
             assert came.wait(WAIT)
         assert came.is_set()
         streams = [one for one in resource.calls if one.method == "GET"]
-        assert [one.bearer for one in streams] == [token] * len(streams)
+        assert streams
+        assert {one.bearer for one in streams} == {token}
         assert [one.query for one in resource.calls] == [{}] * len(resource.calls)
         for one in resource.seen + resource.authorization_server.seen:
             assert token not in f"{one.path}{one.query}"
@@ -147,7 +148,7 @@ def test_a_client_signs_in_and_calls_in_either_era(mode: Any) -> None:
         with syncmcp.connect(config, mode=mode) as client:
             assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
         assert len(person.redirects) == 1
-        assert all(one.bearer for one in resource.calls[1:])
+        assert [one.bearer is None for one in resource.calls].count(True) == 1
     endpoint.close()
 
 
@@ -209,72 +210,7 @@ def test_a_client_that_cannot_sign_in_says_why(era: Any) -> None:
             syncmcp.connect(config, mode=era)
 
 
-@pytest.mark.requirement("FLW-10")
-@pytest.mark.parametrize("state", ["theirs", "", None])
-def test_a_redirect_with_another_state_is_dropped_with_its_code(state: str | None) -> None:
-    with world() as resource:
-        server = resource.authorization_server
-
-        def altered(back: dict[str, str]) -> dict[str, str]:
-            others = {name: value for name, value in back.items() if name != "state"}
-            return others if state is None else {**others, "state": state}
-
-        server.callback = altered
-        auth = OAuth(receiver=Person())
-        for _ in range(2):
-            with pytest.raises(AuthError, match="without the state"):
-                call(resource, auth)
-        assert server.token_requests == []
-        assert auth.token is None
-        sent = [one["state"] for one in server.authorizations]
-        assert len(set(sent)) == 2
-        assert all(len(each) >= 22 for each in sent)  # 128 random bits
-
-
 # Who the client is
-
-
-@pytest.mark.requirement("REG-02", "REG-11")
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-def test_a_client_id_of_the_user_is_used_without_registration(method: str) -> None:
-    with world() as resource:
-        server = resource.authorization_server
-        server.clients["mine"] = ("secret:very%", method)
-        server.metadata["token_endpoint_auth_methods_supported"] = [method]
-        auth = OAuth(
-            client_id="mine",
-            client_secret="secret:very%",
-            issuer=server.issuer,
-            receiver=Person(),
-        )
-        assert call(resource, auth).status_code == 200
-        assert "/register" not in server.paths()
-        (request,) = server.token_requests
-        assert ("authorization" in request.headers) == (method == "client_secret_basic")
-        assert ("client_secret" in request.form) == (method == "client_secret_post")
-        assert "secret:very%" not in repr(auth) + repr(auth.token) + repr(vars(auth))
-
-
-@pytest.mark.requirement("REG-02", "REG-03")
-def test_a_metadata_document_serves_as_client_id() -> None:
-    with world() as resource:
-        server = resource.authorization_server
-        server.metadata["client_id_metadata_document_supported"] = True
-        server.clients[DOCUMENT] = (None, "none")
-        auth = OAuth(client_metadata_url=DOCUMENT, receiver=Person())
-        assert call(resource, auth).status_code == 200
-        assert server.authorizations[0]["client_id"] == DOCUMENT
-        assert "/register" not in server.paths()
-
-
-def test_a_registered_secret_proves_the_client() -> None:
-    with world() as resource:
-        server = resource.authorization_server
-        server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
-        assert call(resource, OAuth(receiver=Person())).status_code == 200
-        (request,) = server.token_requests
-        pair = base64.b64decode(request.headers["authorization"].partition(" ")[2]).decode()
-        assert pair == "client-1:client-1-very-secret"
 
 
 @pytest.mark.requirement("REG-06", "REG-09")
@@ -290,16 +226,6 @@ def test_a_registration_is_kept_for_the_next_login_with_the_same_redirect() -> N
         assert people[2].registered == [("http://127.0.0.1:1/a",)]
 
 
-@pytest.mark.requirement("REG-05")
-def test_a_refused_redirect_address_is_an_error_before_anybody_is_sent_anywhere() -> None:
-    with world() as resource:
-        server, person = resource.authorization_server, Person()
-        server.registered = lambda _: Answer(400, {"error": "invalid_redirect_uri"})
-        with pytest.raises(RegistrationFailed, match="redirect_uri="):
-            call(resource, OAuth(receiver=person))
-        assert not person.redirects
-
-
 @pytest.mark.requirement("REG-10")
 def test_a_redirect_goes_to_this_machine_or_is_encrypted() -> None:
     with world() as resource:
@@ -311,62 +237,25 @@ def test_a_redirect_goes_to_this_machine_or_is_encrypted() -> None:
 # Which server
 
 
-@pytest.mark.requirement("AUD-12")
-def test_metadata_about_another_resource_end_the_login() -> None:
+@pytest.mark.requirement("AUD-12", "AUD-07", "FLW-03")
+@pytest.mark.parametrize(
+    ("spoil", "words", "asked"),
+    [
+        (lambda one, issuer: one.update(resource="https://evil.example/mcp"), "another one", 0),
+        (lambda one, issuer: issuer.update(issuer="https://evil.example"), "another issuer", 1),
+        (lambda one, issuer: issuer.pop("code_challenge_methods_supported"), "PKCE", 1),
+    ],
+    ids=["another resource", "another issuer", "no PKCE"],
+)
+def test_metadata_that_do_not_fit_end_the_login(
+    spoil: Callable[[Any, Any], object], words: str, asked: int
+) -> None:
     with world() as resource:
-        resource.metadata["resource"] = "https://evil.example/mcp"
-        with pytest.raises(DiscoveryFailed, match="another one"):
-            call(resource, OAuth(receiver=Person()))
-        assert not resource.authorization_server.seen
-
-
-@pytest.mark.requirement("AUD-07")
-def test_metadata_of_another_issuer_end_the_login() -> None:
-    with world() as resource:
-        resource.authorization_server.metadata["issuer"] += "/"
-        with pytest.raises(DiscoveryFailed, match="another issuer"):
-            call(resource, OAuth(receiver=Person()))
-        assert len(resource.authorization_server.seen) == 1
-
-
-@pytest.mark.requirement("FLW-03")
-def test_a_server_that_does_not_offer_pkce_is_not_used() -> None:
-    with world() as resource:
-        del resource.authorization_server.metadata["code_challenge_methods_supported"]
-        with pytest.raises(DiscoveryFailed, match="PKCE"):
-            call(resource, OAuth(receiver=Person()))
-        assert len(resource.authorization_server.seen) == 1
-
-
-@pytest.mark.requirement("AUD-03", "AUD-05")
-def test_a_server_that_says_nothing_is_asked_at_the_well_known_addresses() -> None:
-    with world(issuer_path="/t1") as resource:
-        resource.challenge = None
         server = resource.authorization_server
-        server.metadata_at("/t1/.well-known/openid-configuration")
-        resource.metadata_at("/.well-known/oauth-protected-resource")
-        resource.metadata["resource"] = resource.origin
-        assert call(resource, OAuth(receiver=Person())).status_code == 200
-        assert server.authorizations[0]["resource"] == resource.origin
-
-
-@pytest.mark.requirement("AUD-08")
-@pytest.mark.parametrize("published", [True, False])
-def test_an_old_server_is_its_own_authorization_server(published: bool) -> None:
-    with AuthorizationServer() as server:
-        if not published:
-            server.metadata_at()
-        url = f"{server.origin}/mcp"
-
-        def mcp(seen: Seen) -> Answer:
-            return Answer(200 if seen.bearer in server.valid else 401)
-
-        server.routes["POST", "/mcp"] = mcp
-        auth = OAuth(receiver=Person())
-        with requests.post(url, json={}, auth=auth, timeout=WAIT) as response:
-            assert response.status_code == 200
-        assert auth.token is not None
-        assert auth.token.resource == url
+        spoil(resource.metadata, server.metadata)
+        with pytest.raises(DiscoveryFailed, match=words):
+            call(resource, OAuth(receiver=Person()))
+        assert len(server.seen) == asked
 
 
 @pytest.mark.requirement("AUD-10", "AUD-11", "REG-06", "REG-07", "TOK-03")
@@ -406,22 +295,8 @@ def test_a_given_client_id_is_not_tried_at_another_authorization_server(pinned: 
         assert not new.authorizations
 
 
-@pytest.mark.requirement("FLW-07", "FLW-09")
-def test_a_redirect_from_another_issuer_leads_to_no_token_request() -> None:
-    with world() as resource:
-        server = resource.authorization_server
-        server.callback = lambda back: {**back, "iss": f"{server.issuer}/", "error": "canary"}
-        with pytest.raises(AuthError, match="another authorization server") as caught:
-            call(resource, OAuth(receiver=Person()))
-        assert "canary" not in str(caught.value)
-        assert not server.token_requests
-
-
 @pytest.mark.requirement("SEC-03", "SEC-05", "ASC-02")
-@pytest.mark.parametrize(
-    "endpoint",
-    ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "http://as.example/a", "//x"],
-)
+@pytest.mark.parametrize("endpoint", ["javascript:alert(1)", "http://as.example/a"])
 def test_only_web_addresses_are_opened(endpoint: str) -> None:
     with world() as resource:
         person = Person()
@@ -542,19 +417,6 @@ def test_a_login_can_come_before_the_first_request() -> None:
         assert len(person.redirects) == 2
 
 
-@pytest.mark.requirement("FLW-09")
-def test_a_person_who_says_no_ends_the_call() -> None:
-    with world() as resource:
-        server = resource.authorization_server
-        server.callback = lambda back: {
-            "state": back["state"], "iss": back["iss"], "error": "access_denied"
-        }  # fmt: skip
-        with pytest.raises(TokenRefused) as caught:
-            call(resource, OAuth(receiver=Person()))
-        assert caught.value.error == "access_denied"
-        assert not server.token_requests
-
-
 def test_the_end_of_a_session_asks_nobody_to_sign_in() -> None:
     with world() as resource:
         person = Person()
@@ -593,23 +455,3 @@ def test_the_default_is_the_browser_and_a_redirect_uri_says_where_it_comes_back_
     for nonsense in ("ftp://h/mcp", "mcp.example", "https://"):
         with pytest.raises(UsageError):
             OAuth(nonsense)
-
-
-# Secrets
-
-
-def test_no_secret_is_shown_or_pickled() -> None:
-    with world() as resource:
-        auth = OAuth(receiver=None, store=None)
-        shown = repr(auth)
-        auth = OAuth(receiver=Person())
-        call(resource, auth)
-        token = auth.token
-        assert token is not None
-        shown += repr(auth) + repr(token) + str(token) + repr(vars(auth))
-        auth._receiver = None  # ours is no part of the library
-        copy = pickle.loads(pickle.dumps(auth))
-        shown += repr(pickle.dumps(auth)) + repr(vars(copy))
-        assert "very-secret" not in shown
-        assert copy.token is None
-        assert "***" in repr(token)

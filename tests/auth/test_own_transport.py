@@ -7,7 +7,6 @@ import hmac
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ from syncmcp.testing import Server
 from syncmcp.transports.base import ServerSession
 
 KEY = b"a key that both sides have"
-SECRET = "canary-7ac3f0"
 
 
 class Sealed:
@@ -106,26 +104,3 @@ def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
 def test_signing_in_over_http_is_offered_for_http_alone() -> None:
     with pytest.raises(TypeError):
         syncmcp.Stdio(sys.executable, "server.py", auth=OAuth())  # type: ignore[call-arg]
-
-
-@pytest.mark.requirement("M-33")
-def test_a_server_over_pipes_takes_its_credentials_from_the_environment(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOMEBODY_ELSES_KEY", SECRET)
-    script = tmp_path / "server.py"
-    script.write_text(
-        "import os, sys\n"
-        "from syncmcp.testing import Server\n"
-        "server = Server('vault')\n"
-        "server.add_tool(lambda: os.environ['VAULT_KEY'], name='own', description='Own.')\n"
-        "server.add_tool(lambda: str('SOMEBODY_ELSES_KEY' in os.environ), name='other')\n"
-        "server.run_stdio()\n"
-    )
-    caplog.set_level("DEBUG")
-    target = syncmcp.Stdio(sys.executable, str(script), env={"VAULT_KEY": SECRET})
-    with syncmcp.connect(target) as client:
-        assert client.call_tool("own").text == SECRET
-        assert client.call_tool("other").text == "False"
-        assert SECRET not in f"{target!r}{client!r}"
-    assert SECRET not in caplog.text

@@ -16,7 +16,7 @@ from tests.auth.authorization_server import Person, call, world
 
 PEER = Path(__file__).with_name("signing_peer.py")
 ROOT = Path(__file__).parents[2]
-PROCESSES = 4
+PROCESSES = 3
 
 
 class Peer:
@@ -59,7 +59,7 @@ def test_each_expiry_leads_to_one_refresh_over_all_processes(
         server = resource.authorization_server
         assert call(resource, OAuth(receiver=Person(), store=FileStore(path))).status_code == 200
         # One has a clock that is a minute ahead, and another one's is a minute behind.
-        offsets = (0.0, 60.0, -60.0, 0.0)
+        offsets = (0.0, 60.0, -60.0)
         peers = [stack.enter_context(peer(resource.url, path, threads, off)) for off in offsets]
         assert [one.line() for one in peers] == ["ready"] * PROCESSES
 

@@ -12,7 +12,7 @@ import threading
 import time
 import webbrowser
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver, loopback
 from syncmcp.auth.steps import Redirect
-from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
+from syncmcp.errors import AuthError, LoginRequired, UsageError
 from tests.support.pages import address_behind, file_of
 
 WAIT = 20.0
@@ -113,6 +113,11 @@ class Login:
     def come_back(self, **parameters: str) -> tuple[int, str, Mapping[str, str]]:
         return self.visit("/callback?" + urlencode(parameters or GOOD))
 
+    def ends_well(self) -> None:
+        """Have the person come back, which ends the login."""
+        assert self.come_back()[0] == 200
+        assert self.join() == GOOD
+
 
 class Shown:
     """What a person was shown."""
@@ -149,12 +154,21 @@ def visitors(login: Login, count: int) -> Iterator[list[socket.socket]]:
 
 
 @pytest.mark.requirement("REG-10")
-def test_the_answer_is_what_the_browser_brings() -> None:
+def test_the_answer_is_what_the_browser_brings_and_the_page_claims_and_needs_nothing() -> None:
     login = Login(listening())
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/callback", login.redirect_uri)
-    status, page, _ = login.come_back()
+    status, page, headers = login.come_back()
     assert (status, login.join()) == (200, GOOD)
     assert "You can close this page" in page
+    assert not re.search(r"success|you are signed in|welcome|done", page, re.IGNORECASE)
+    policy = headers["Content-Security-Policy"]
+    (style,) = re.findall(r"<style>(.*)</style>", page)
+    assert "default-src 'none'" in policy
+    assert f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" in policy
+    assert "prefers-color-scheme:dark" in style
+    assert not re.search(r"script|(src|href|url)\b", page)
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
 
 
 def test_an_error_of_the_server_is_an_answer_that_the_page_does_not_show() -> None:
@@ -164,28 +178,6 @@ def test_an_error_of_the_server_is_an_answer_that_the_page_does_not_show() -> No
     assert (status, login.join()) == (200, answer)
     assert "evil" not in page
     assert "denied" not in page
-
-
-def test_the_page_does_not_claim_that_anybody_is_signed_in() -> None:
-    login = Login(listening())
-    _, page, _ = login.come_back()
-    assert not re.search(r"success|you are signed in|welcome|done", page, re.IGNORECASE)
-    login.join()
-
-
-def test_the_page_needs_nothing_and_runs_nothing() -> None:
-    login = Login(listening())
-    _, page, headers = login.come_back()
-    login.join()
-    policy = headers["Content-Security-Policy"]
-    (style,) = re.findall(r"<style>(.*)</style>", page)
-    assert "default-src 'none'" in policy
-    assert f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" in policy
-    assert "prefers-color-scheme:dark" in style
-    assert "script" not in page
-    assert not re.search(r"(src|href|url)\b", page)
-    assert headers["Referrer-Policy"] == "no-referrer"
-    assert headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.requirement("FLW-10")
@@ -216,16 +208,14 @@ def test_what_is_not_the_answer_changes_nothing(target: str, status: int) -> Non
     found, page, _ = login.visit(target)
     assert found == status
     assert "arrived" not in page
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "PUT"])
 def test_only_a_get_brings_an_answer(method: str) -> None:
     login = Login(listening())
     assert login.visit("/callback?" + urlencode(GOOD), method)[0] == 404
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}"])
@@ -233,22 +223,22 @@ def test_a_page_whose_name_leads_here_is_turned_away(host: str) -> None:
     login = Login(listening())
     target = "/callback?" + urlencode(GOOD)
     assert login.visit(target, Host=host.format(login.port))[0] == 404
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("head", "answered"),
     [
-        b"GET /callback?{} HTTP/1.1\r\n\r\n",
-        b"GET /callback?{} HTTP/1.1\r\nHost: {h}\r\nHost: {h}\r\n\r\n",
-        b"\r\n\r\n",
-        b"\xff\xfe\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"x" * 70_000,
+        (b"GET /callback?{} HTTP/1.1\r\n\r\n", True),
+        (b"GET /callback?{} HTTP/1.1\r\nHost: {h}\r\nHost: {h}\r\n\r\n", True),
+        (b"\r\n\r\n", False),
+        (b"\xff\xfe\r\n\r\n", True),
+        (b"GET\r\n\r\n", True),
+        (b"x" * 70_000, False),
     ],
+    ids=["no host", "two hosts", "nothing", "no text", "no target", "too long"],
 )
-def test_nonsense_is_turned_away(head: bytes) -> None:
+def test_nonsense_is_turned_away(head: bytes, answered: bool) -> None:
     login = Login(listening())
     place = f"127.0.0.1:{login.port}".encode()
     message = head.replace(b"{h}", place).replace(b"{}", urlencode(GOOD).encode())
@@ -258,9 +248,8 @@ def test_nonsense_is_turned_away(head: bytes) -> None:
             received = visitor.recv(65536)
         except ConnectionError:
             received = b""
-    assert not received or received.startswith(b"HTTP/1.1 404 ")
-    login.come_back()
-    assert login.join() == GOOD
+    assert received[:13] == (b"HTTP/1.1 404 " if answered else b"")
+    login.ends_well()
 
 
 def test_a_head_may_come_in_pieces() -> None:
@@ -318,6 +307,9 @@ def test_a_port_can_be_chosen_and_taken() -> None:
             listening(port=port).start()
     with listening(port=port).start() as waiting:
         assert waiting.redirect_uri == f"http://127.0.0.1:{port}/callback"
+    uri = f"http://localhost:{port}/signed/in"
+    with LoopbackReceiver.at(uri).start() as waiting:
+        assert waiting.redirect_uri == uri
 
 
 def test_a_registered_port_is_used_again_if_it_is_free() -> None:
@@ -348,14 +340,6 @@ def test_localhost_is_both_addresses() -> None:
     login.visit("/callback?" + urlencode(GOOD), Host=f"localhost:{login.port}")
     assert login.join() == GOOD
     assert reached == 2 or not socket.has_ipv6
-
-
-def test_a_redirect_uri_can_be_given_as_a_whole() -> None:
-    with listening().start() as waiting:
-        port = urlsplit(waiting.redirect_uri).port
-    uri = f"http://localhost:{port}/signed/in"
-    with LoopbackReceiver.at(uri).start() as waiting:
-        assert waiting.redirect_uri == uri
 
 
 @pytest.mark.requirement("REG-10")
@@ -416,8 +400,7 @@ def test_the_browser_gets_the_address_unchanged_and_no_shell_does(
     command, page = opened.get(timeout=WAIT)
     assert command == "browser"
     assert address_behind(page) == url
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 def test_no_command_line_and_nobody_else_s_file_has_the_address(
@@ -433,8 +416,7 @@ def test_no_command_line_and_nobody_else_s_file_has_the_address(
     assert address_behind(page) == PLACE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
     assert list(downloads.iterdir()) == []
     assert shown.texts.empty()
 
@@ -455,36 +437,11 @@ def test_a_file_that_is_ready_after_the_login_is_removed_and_not_opened(
     login = Login(listening(open_browser=True))
     assert begun.wait(WAIT)
     (thread,) = (one for one in threading.enumerate() if one.name == "syncmcp-redirect[browser]")
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
     go_on.set()
     thread.join(WAIT)
     assert made.qsize() == 1
     assert list(downloads.iterdir()) == []
-
-
-def test_where_no_file_can_be_written_the_address_is_shown(
-    downloads: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    downloads.rmdir()
-    (downloads.parent / "state").write_text("no folder")
-    shown = Shown()
-    login = Login(listening(open_browser=True, show=shown))
-    assert PLACE in shown.next()
-    login.come_back()
-    assert login.join() == GOOD
-
-
-def test_without_a_home_the_address_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(*args: Any) -> Any:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(loopback, "PrivatePage", homeless)
-    shown = Shown()
-    login = Login(listening(open_browser=True, show=shown))
-    assert PLACE in shown.next()
-    login.come_back()
-    assert login.join() == GOOD
 
 
 def test_a_command_that_may_open_pages_elsewhere_is_not_relied_on(
@@ -497,8 +454,7 @@ def test_a_command_that_may_open_pages_elsewhere_is_not_relied_on(
     login = Login(listening(open_browser=True, show=shown))
     assert PLACE in shown.next()
     assert opened.get(timeout=WAIT).startswith("file:")
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 @pytest.mark.requirement("SEC-03", "SEC-05")
@@ -521,7 +477,6 @@ def test_nothing_but_a_web_address_is_opened_or_shown(url: str) -> None:
     shown = Shown()
     for receiver in (
         listening(open_browser=True, show=shown),
-        listening(show=shown),
         listening(show=shown, ask=Person()),
         PasteReceiver(shown, Person()),
     ):
@@ -544,59 +499,74 @@ def test_a_browser_that_runs_until_it_is_closed_stops_nothing(
     login = Login(listening(open_browser=True))
     thread = threads.get(timeout=WAIT)
     assert (thread.name, thread.daemon) == ("syncmcp-redirect[browser]", True)
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
     closed.set()
 
 
+def no_folder(downloads: Path, patch: pytest.MonkeyPatch) -> None:
+    downloads.rmdir()
+    (downloads.parent / "state").write_text("no folder")
+
+
+def no_home(downloads: Path, patch: pytest.MonkeyPatch) -> None:
+    def homeless(*args: Any) -> Any:
+        raise RuntimeError("Could not determine home directory.")
+
+    patch.setattr(loopback, "PrivatePage", homeless)
+
+
+def no_screen(downloads: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sys, "platform", "linux")
+    patch.delenv("DISPLAY")
+
+
+def no_browser(downloads: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(webbrowser, "open", lambda url: False)
+
+
+def broken_browser(error: Exception) -> Callable[[Path, pytest.MonkeyPatch], None]:
+    def fail(url: str) -> bool:
+        raise error
+
+    return lambda downloads, patch: patch.setattr(webbrowser, "open", fail)
+
+
 @pytest.mark.parametrize(
-    "failure", [False, webbrowser.Error("none"), OSError("none"), IndexError("no command")]
+    "without",
+    [
+        no_folder,
+        no_home,
+        no_screen,
+        no_browser,
+        broken_browser(webbrowser.Error("none")),
+        broken_browser(OSError("none")),
+        broken_browser(IndexError("no command")),
+    ],
+    ids=["no folder", "no home", "no screen", "no browser", "Error", "OSError", "IndexError"],
 )
 def test_where_no_browser_opens_the_address_is_shown(
-    monkeypatch: pytest.MonkeyPatch, failure: bool | Exception
+    without: Callable[[Path, pytest.MonkeyPatch], None],
+    downloads: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(url: str) -> bool:
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
-
-    monkeypatch.setattr(webbrowser, "open", fail)
+    without(downloads, monkeypatch)
     shown = Shown()
     login = Login(listening(open_browser=True, show=shown))
     assert f"\n{PLACE}\n" in shown.next()
-    login.come_back()
-    assert login.join() == GOOD
-
-
-def test_without_a_screen_no_browser_takes_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("DISPLAY")
-    shown = Shown()
-    login = Login(listening(open_browser=True, show=shown))
-    assert PLACE in shown.next()
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
 
 
 def test_the_address_goes_to_stderr_unless_somebody_shows_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     login = Login(LoopbackReceiver(open_browser=False))
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
     output = capsys.readouterr()
     assert PLACE in output.err
     assert output.out == ""
 
 
 # --- ends
-
-
-def test_a_login_has_an_end() -> None:
-    error = Login(listening(), PLACE, 0.1).join()
-    assert isinstance(error, RequestTimeout)
-    assert (error.seconds, error.delivery) == (0.1, "not_sent")
-    assert STATE not in str(error)
 
 
 def test_a_port_that_has_no_descriptor_for_a_visitor_waits_for_one(
@@ -624,8 +594,7 @@ def test_a_port_that_has_no_descriptor_for_a_visitor_waits_for_one(
     monkeypatch.setattr(loopback, "_listen", listen)
     monkeypatch.setattr(loopback, "wait", pause, raising=False)
     login = Login(listening())
-    assert login.come_back()[0] == 200
-    assert login.join() == GOOD
+    login.ends_well()
     assert pauses.qsize() == 1
 
 
@@ -739,13 +708,6 @@ def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> No
     assert person.asked.empty()
 
 
-def test_a_paste_has_an_end() -> None:
-    person = Person()
-    error = Login(PasteReceiver(Shown(), person), PLACE, 0.1).join()
-    assert isinstance(error, RequestTimeout)
-    person.paste("")
-
-
 def test_without_a_browser_the_listener_takes_what_is_pasted_too() -> None:
     shown = Shown()
     login = Login(listening(show=shown, ask=Person("nonsense", f"{QUERY}")))
@@ -757,8 +719,7 @@ def test_without_a_browser_the_answer_may_still_come_to_the_listener() -> None:
     shown, person = Shown(), Person()
     login = Login(listening(show=shown, ask=person))
     person.asked.get(timeout=WAIT)
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()
     person.paste("")
     assert shown.next()
     assert shown.texts.empty()
@@ -768,5 +729,4 @@ def test_a_listener_waits_on_when_nobody_pastes() -> None:
     person = Person("EOF")
     login = Login(listening(ask=person))
     person.asked.get(timeout=WAIT)
-    login.come_back()
-    assert login.join() == GOOD
+    login.ends_well()

@@ -34,6 +34,8 @@ def test_more_scope_is_asked_for_together_with_what_there_was(
         for method in ("one", "two", "one", "two"):
             assert call(resource, auth, method).status_code == 200
         assert [one.get("scope") for one in server.authorizations] == [None, "a", "a b c"]
+        resource.serve = lambda _: Answer(403, {"error": "no"})  # for another reason
+        assert call(resource, auth).status_code == 403
         assert len(person.redirects) == 3
 
 
@@ -97,13 +99,6 @@ def test_more_scope_without_a_name_comes_from_the_metadata_or_not_at_all() -> No
         with pytest.raises(AuthError, match="without naming any"):
             call(resource, auth)
         assert len(server.authorizations) == 1
-
-
-def test_a_403_for_another_reason_is_an_answer() -> None:
-    with signed_in() as (resource, auth, person):
-        resource.serve = lambda _: Answer(403, {"error": "no"})
-        assert call(resource, auth).status_code == 403
-        assert len(person.redirects) == 1
 
 
 def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,26 +23,12 @@ from tests.auth.authorization_server import (
     token_cache,
     world,
 )
+from tests.support.stage import in_threads, nervous
 
 
 def at_once(count: int, work: Callable[[], Any]) -> list[Any]:
     """Run `work` in so many threads that begin together; return results and errors."""
-    start = threading.Barrier(count)
-    outcomes: list[Any] = []
-
-    def run() -> None:
-        start.wait(WAIT)
-        try:
-            outcomes.append(work())
-        except Exception as error:
-            outcomes.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(6 * WAIT)
-    return outcomes
+    return in_threads(*[work] * count)
 
 
 @pytest.mark.pitfall("17")
@@ -51,8 +36,8 @@ def test_threads_that_get_a_401_together_sign_in_once() -> None:
     with world() as resource:
         person = Person()
         auth = OAuth(receiver=person)
-        responses = at_once(32, lambda: call(resource, auth).status_code)
-        assert responses == [200] * 32
+        responses = at_once(16, lambda: call(resource, auth).status_code)
+        assert responses == [200] * 16
         assert len(person.redirects) == 1
         assert len(resource.authorization_server.token_requests) == 1
 
@@ -61,9 +46,9 @@ def test_threads_that_get_a_401_together_sign_in_once() -> None:
 def test_threads_with_an_expired_token_refresh_it_once() -> None:
     with signed_in() as (resource, auth, person):
         server = resource.authorization_server
-        for count in range(1, 4):
+        for count in range(1, 3):
             server.expire()
-            assert at_once(32, lambda: call(resource, auth).status_code) == [200] * 32
+            assert at_once(16, lambda: call(resource, auth).status_code) == [200] * 16
             assert len(server.grants("refresh_token")) == count
         assert (server.reused, len(person.redirects)) == (0, 1)
 
@@ -75,9 +60,11 @@ def test_objects_that_share_a_store_refresh_once() -> None:
         server = resource.authorization_server
         others = [auth, *(OAuth(receiver=None, store=store) for _ in range(3))]
         turns = itertools.cycle(others)
-        for count in range(1, 4):
+        for count in range(1, 3):
             server.expire()
-            assert at_once(16, lambda: call(resource, next(turns)).status_code) == [200] * 16
+            with nervous():
+                codes = at_once(8, lambda: call(resource, next(turns)).status_code)
+            assert codes == [200] * 8
             assert len(server.grants("refresh_token")) == count
         assert server.reused == 0
 
@@ -139,16 +126,3 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         assert auth.token != old
         assert len(server.grants("refresh_token")) == 1
         assert len(person.redirects) == 1
-
-
-def test_tiny_switch_intervals_change_nothing() -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with signed_in() as (resource, auth, _):
-            server = resource.authorization_server
-            server.expire()
-            assert at_once(8, lambda: call(resource, auth).status_code) == [200] * 8
-            assert len(server.grants("refresh_token")) == 1
-    finally:
-        sys.setswitchinterval(before)

@@ -31,7 +31,7 @@ from .http_peer import (
     request,
     serving,
 )
-from .phases import HOST, Mute, Resolver
+from .phases import HOST, Mute, Resolver, full_backlog
 
 SOON = 20.0
 """Far more than ending may take, in seconds, and less than `WAIT`."""
@@ -190,6 +190,14 @@ def test_a_request_whose_deadline_has_passed_is_never_sent() -> None:
         assert isinstance(receiver.error, RequestTimeout)
         assert receiver.error.delivery == "not_sent"
     assert not server.requests
+
+
+@pytest.mark.pitfall("4", "H5")
+def test_the_deadline_ends_a_connection_attempt() -> None:
+    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
+        transport.send(request(seconds=0.2))
+    assert isinstance(receiver.error, RequestTimeout)
+    assert receiver.error.delivery == "not_sent"
 
 
 @pytest.mark.pitfall("H1b")
