@@ -88,7 +88,7 @@ def test_a_connection_that_cannot_be_made_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(answer, certificates.server_context()) as server:
-        where = url(monkeypatch) if callable(url) else url
+        where: str = url(monkeypatch) if callable(url) else url
         error = send_one(where.format(closed=closed_port, tls=server.port)).error
     assert type(error) is ConnectFailed
     assert error.delivery == "not_sent"
