@@ -129,7 +129,7 @@ class InterceptorChain:
             self._label, direction, kind, method, params=params or {}, settled=True, **facts
         )
         chain = self._interceptors[:: 1 if direction == "outgoing" else -1]
-        size = size_of(params or {})
+        size = size_of(params or {}, method, facts.get("id"))
         self._settled.push(_show_settled, chain, message, self._services, size=size)
 
 

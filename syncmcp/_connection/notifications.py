@@ -77,7 +77,7 @@ class NotificationRouter:
         else:
             is_progress = method == "notifications/progress"
             run = (self._intercept, method, params, call)
-            self._deliver(call, params, *run, is_progress=is_progress)
+            self._deliver(call, method, params, *run, is_progress=is_progress)
 
     def _intercept(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         """On a pool thread: pass the notification through the interceptors, then queue it."""
@@ -85,7 +85,7 @@ class NotificationRouter:
         shown = self._interceptors.incoming_notification(method, params, call)
         if shown is None:
             return
-        size = jsonrpc.size_of(params)
+        size = jsonrpc.size_of(params, method)
         self._budget.give(size)  # its callbacks count it from here on, and it may not fit twice
         try:
             self._dispatch(method, shown, call)
@@ -95,20 +95,20 @@ class NotificationRouter:
     def _dispatch(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
         if method == "notifications/progress":
-            self._progress(params, call)
+            self._progress(method, params, call)
             return
         if method == "notifications/message":
             if call is not None and call.options.observer is not None:
                 call.options.observer(params)
             if handlers.on_log is not None:
-                self._deliver(call, params, self._log_message, handlers.on_log, params)
+                self._deliver(call, method, params, self._log_message, handlers.on_log, params)
         handler = handlers.notifications.get(method)
         if handler is not None:
-            self._deliver(call, params, handler, params)
+            self._deliver(call, method, params, handler, params)
         if handlers.on_notification is not None:
-            self._deliver(call, params, handlers.on_notification, method, params)
+            self._deliver(call, method, params, handlers.on_notification, method, params)
 
-    def _progress(self, params: dict[str, Any], call: PendingRequest | None) -> None:
+    def _progress(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
         if not is_number(progress):
             self._services.note(_log, logging.DEBUG, "[%s] progress without a number")
@@ -125,10 +125,11 @@ class NotificationRouter:
             call.options.observer(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):
             if callback is not None:
-                self._deliver(call, params, callback, progress, total, message, is_progress=True)
+                told = (progress, total, message)
+                self._deliver(call, method, params, callback, *told, is_progress=True)
         if self._handlers.on_notification is not None:
             on_notification = self._handlers.on_notification
-            self._deliver(call, params, on_notification, "notifications/progress", params)
+            self._deliver(call, method, params, on_notification, method, params)
 
     def _log_message(self, on_log: LogHandler, params: dict[str, Any]) -> None:
         """On a pool thread: call the program's function for log messages."""
@@ -145,6 +146,7 @@ class NotificationRouter:
     def _deliver(
         self,
         call: PendingRequest | None,
+        method: str,
         received: dict[str, Any],
         callback: Callable[..., object],
         *args: Any,
@@ -158,7 +160,8 @@ class NotificationRouter:
                         self._pool, call.options.context, self._services.log, self._budget
                     )
             queue = call.callback_queue
-        queue.push(callback, *args, is_progress=is_progress, size=jsonrpc.size_of(received))
+        size = jsonrpc.size_of(received, method)
+        queue.push(callback, *args, is_progress=is_progress, size=size)
 
     # -- what the library itself acts on -----------------------------------------------------
 

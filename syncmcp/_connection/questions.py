@@ -85,7 +85,7 @@ class InboundRequest:
         elicitation_ids: The ids of a URL elicitation that the server may report as completed.
         resumes_call: Whether `cause` is sent again once the question is answered.
         hold: The hold of the deadline of `cause`, which begins with the handler; `reply` ends it.
-        size: What the parameters take in memory, in bytes; 0 for a part of a result.
+        size: What method, id and parameters take in memory, in bytes; 0 for a part of a result.
     """
 
     def __init__(

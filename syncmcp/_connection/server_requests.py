@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._base.text import logger
+from syncmcp._base.text import MOST_QUOTED, cut, logger
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.rate_limit import SlidingWindow
 from syncmcp._concurrency.timing import Alarm, Hold
@@ -140,7 +140,8 @@ class QuestionDispatcher:
             self.services.note(_log, logging.DEBUG, "[%s] cancelled nothing that is open")
             return
         reason = params.get("reason")
-        question.cancel(reason if type(reason) is str else None)
+        # Cut: a handler may run on for long, and its token keeps the reason.
+        question.cancel(cut(reason, MOST_QUOTED) if type(reason) is str else None)
 
     def _begin(
         self,
@@ -165,7 +166,7 @@ class QuestionDispatcher:
             progress=None if reports is None else reports.send,
             elicitation_ids=elicitation_ids(request.method, request.params),
             hold=hold,
-            size=jsonrpc.size_of(request.params),
+            size=jsonrpc.size_of(request.params, request.method, request.id),
         )
         with self.lock:
             full = registry.waiting >= most or len(registry) >= max(MAX_OPEN, most)

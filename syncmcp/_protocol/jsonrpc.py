@@ -112,17 +112,19 @@ class InvalidMessage(NamedTuple):
 Message = Request | Notification | Result | Error | MalformedRequest | InvalidMessage
 
 
-def size_of(params: dict[str, Any]) -> int:
+def size_of(params: dict[str, Any], *names: object) -> int:
     """What parameters take in memory, in bytes, or more if they have long texts or many escapes.
 
-    Interceptors may have put any objects into them.
+    Interceptors may have put any objects into them. `names` count, too: a server chooses how long
+    the method and the id of a message are.
     """
     try:
         data = pydantic_core.to_json(params, serialize_unknown=True)
     except ValueError:  # UTF-8 cannot encode a text
         data = json.dumps(params, default=repr, skipkeys=True).encode()
     # As text: one wide character makes all of a string take up to four bytes for each character.
-    return sys.getsizeof(data.decode()) + _VALUE_BYTES * _separators(data)
+    size = sys.getsizeof(data.decode()) + _VALUE_BYTES * _separators(data)
+    return size + sum(map(sys.getsizeof, names))
 
 
 def _separators(frame: bytes) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from syncmcp import Client, ClosedError
+from syncmcp._base.text import MOST_QUOTED
 from syncmcp._client.operation import StreamBuffer
 from syncmcp._concurrency import budget, futures, pool
 from syncmcp._concurrency.budget import Budget
@@ -18,11 +19,12 @@ from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._connection.client_services import ClientServices, HandlerRegistry
 from syncmcp._connection.questions import InboundRequest, QuestionRegistry
 from syncmcp.handlers import Handlers
+from syncmcp.interceptors import Interceptor, Message
 from syncmcp.testing import ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
 from tests.support.intercepting import Seen
-from tests.support.people import Held
+from tests.support.people import Held, Obedient
 from tests.support.scripts import OLD, Scripted, opening, talk
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, in_threads
@@ -117,6 +119,69 @@ def test_long_questions_are_refused_while_others_wait() -> None:
         assert client.dump().facts["queues"]["question bytes"] == 0
 
 
+def test_a_long_id_counts_as_a_part_of_its_question() -> None:
+    held = Held(dict)
+    ids = [f"{n}{LONG}" for n in range(7)]
+    asked = [s.request("acme/question", identifier=id) for id in ids]
+    script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *[s.expect("response")] * 7]
+    with talk(script, max_handlers=1, on_request={"acme/question": held}) as (peer, client):
+        held.entered()
+        peer.open("inside")
+        refused = peer.requests("response", 3)
+        assert [answer["id"] for answer in refused] == ids[4:]
+        assert 4 * len(LONG) < client.dump().facts["queues"]["question bytes"] <= BOUND
+        held.gate.set()
+        peer.requests("response", 7)
+        assert client.dump().facts["queues"]["question bytes"] == 0
+
+
+@pytest.mark.parametrize("interceptors", [[], [Seen()]], ids=["plain", "intercepted"])
+def test_a_long_method_counts_as_a_part_of_its_notification(interceptors: list[Seen]) -> None:
+    inside, gate = threading.Event(), threading.Event()
+
+    def slow(method: str, params: dict[str, Any]) -> None:
+        inside.set()
+        assert gate.wait(2 * PATIENCE)
+
+    told = [s.notify(f"acme/{n}{LONG}", {}) for n in range(7)]
+    ping = [s.request("ping", identifier=1), s.expect("response")]
+    script = [*opening(), told[0], s.gate("inside"), *told[1:], *ping, s.gate("end")]
+    with talk(script, on_notification=slow, interceptors=interceptors) as (peer, client):
+        assert inside.wait(PATIENCE)
+        peer.open("inside")
+        peer.requests("response", 1)
+        waiting = client.dump().facts["queues"]["notification bytes"]
+        gate.set()
+        assert 4 * len(LONG) < waiting <= BOUND
+        known(lambda: client.dump().facts["queues"]["notification bytes"] == 0)
+        peer.open("end")
+
+
+def test_a_long_method_counts_as_a_part_of_what_an_interceptor_is_shown() -> None:
+    inside, gate = threading.Event(), threading.Event()
+    shown: list[str] = []
+
+    class Slow(Interceptor):
+        def incoming(self, message: Message) -> None:
+            if message.settled and message.method.startswith("acme/"):
+                inside.set()
+                assert gate.wait(2 * PATIENCE)
+                shown.append(message.method[:6])
+
+    half = LONG[::2]  # each is refused by its name, and the refusal is shown, too
+    asked = [s.request(f"acme/{n}{half}", identifier=n) for n in range(7)]
+    answered = [s.expect("response")] * 7
+    script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *answered, s.gate("end")]
+    with talk(script, interceptors=[Slow()]) as (peer, _):
+        assert inside.wait(PATIENCE)
+        peer.open("inside")
+        peer.requests("response", 7)
+        gate.set()
+        known(lambda: shown[-1:] == ["acme/6"])
+        assert len(shown) <= 5
+        peer.open("end")
+
+
 def cancelled(id: int) -> Step:
     return s.notify("notifications/cancelled", {"requestId": id})
 
@@ -179,6 +244,21 @@ def test_a_question_counts_until_its_handler_returns_though_it_was_cancelled() -
         assert (refused["id"], refused["error"]["code"]) == (4, -32603)
         held.gate.set()
         known(lambda: client.dump().facts["queues"]["question bytes"] == 0)
+
+
+def test_a_handler_that_runs_on_keeps_no_long_reason_of_its_cancel() -> None:
+    handler, reason = Obedient(dict), "not needed " * 10_000
+    withdrawn = s.notify("notifications/cancelled", {"requestId": 1, "reason": reason})
+    asked = s.request("acme/question", identifier=1)
+    script = [*opening(), asked, s.gate("inside"), withdrawn, s.gate("end")]
+    with talk(script, on_request={"acme/question": handler}) as (peer, _):
+        handler.entered()
+        peer.open("inside")
+        kept = handler.obeyed()
+        peer.open("end")
+    assert kept is not None
+    assert len(kept) <= MOST_QUOTED + 3
+    assert reason.startswith(kept.removesuffix("..."))
 
 
 def test_what_waits_counts_beyond_the_end_of_its_connection() -> None:
