@@ -12,6 +12,7 @@ from syncmcp._client.client import Client
 from syncmcp._client.operations import Completable
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._connection.options import CallOptions
+from syncmcp._protocol.jsonrpc import size_of
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ __all__ = ["Completer"]
 
 MAX_VALUES: Final = 100
 """The most values that the protocol allows in one answer; further values are discarded."""
+
+MAX_BYTES: Final = 64 * 1024
+"""The longest answer that is cached, in bytes of memory."""
 
 
 class Completer:
@@ -37,7 +41,8 @@ class Completer:
         pause: The debounce time in seconds: the request is sent when `suggest` was not called again
             for so long. 0 for an interface that debounces by itself.
         timeout: The timeout of the request, in seconds; `None` for the client's own.
-        remembered: The most answers that are cached, and returned without a request.
+        remembered: The most answers that are cached, and returned without a request. One of more
+            than 64 KiB is not.
 
     Raises:
         UsageError: An argument is invalid.
@@ -99,6 +104,8 @@ class Completer:
         found = self._request(argument, typed, settled, token)
         if found is None or token.cancelled:
             return None
+        if size_of(found.to_wire()) > MAX_BYTES:
+            return found
         with self._lock:
             self._answers[key] = found
             if len(self._answers) > self._remembered:

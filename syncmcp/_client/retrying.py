@@ -39,8 +39,9 @@ _AWAY = frozenset((502, 503, 504))
 # The request was rejected before it was processed.
 _TOO_MANY = 429
 
-# More than one list may have.
+# More than one list may have: tools, and characters of their names.
 _MOST_TOOLS = 200_000
+_MOST_CHARACTERS = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -123,21 +124,24 @@ class RetryRules:
         self.on_retry: Callable[[str], object] | None = None
         # By name: True if the tool is read-only or idempotent. Entries are replaced atomically.
         self._tools: dict[str, bool] = {}
+        self._characters = 0
 
     def learn(self, tools: Iterable[types.Tool]) -> None:
         """Remember the annotations of listed tools, if the server is trusted."""
         if self._trusted:
-            if len(self._tools) > _MOST_TOOLS:
-                self._tools = {}  # the server lists ever new tools
+            if len(self._tools) > _MOST_TOOLS or self._characters > _MOST_CHARACTERS:
+                self.forget()  # the server lists ever new tools
             for tool in tools:
                 hints = tool.annotations
+                if tool.name not in self._tools:
+                    self._characters += len(tool.name)
                 self._tools[tool.name] = hints is not None and bool(
                     hints.read_only_hint or hints.idempotent_hint
                 )
 
     def forget(self) -> None:
         """Forget the tools: the new server process may be of another version."""
-        self._tools = {}
+        self._tools, self._characters = {}, 0
 
     def is_idempotent(self, send: Send, options: ResolvedOptions) -> bool:
         if options.idempotent or send.method in IDEMPOTENT_REQUESTS:

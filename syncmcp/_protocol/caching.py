@@ -18,6 +18,9 @@ MAX_TTL = 24 * 3600.0
 MAX_URIS = 256
 """The number of resources whose changes are recorded separately."""
 
+LONGEST_URI = 8192
+"""The longest URI that is recorded, in characters; a change of a longer one counts for all."""
+
 CACHEABLE_REQUESTS: Mapping[str, str | None] = {
     "prompts/list": "prompts",
     "resources/list": "resources",
@@ -90,6 +93,9 @@ class InvalidationLog:
         """Record a change, or a possible change, at `now`."""
         if event.uri is None:
             self._lists[event.kind] = now
+            return
+        if len(event.uri) > LONGEST_URI:
+            self._resources = max(self._resources, now)
             return
         self._uris.pop(event.uri, None)
         self._uris[event.uri] = now

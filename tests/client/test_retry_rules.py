@@ -28,3 +28,16 @@ def test_ever_new_tools_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPa
         rules.learn([listed(f"tool-{number}")])
         assert may_repeat(rules, f"tool-{number}")
         assert sum(may_repeat(rules, f"tool-{known}") for known in range(100)) <= 11
+
+
+def test_long_names_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying, "_MOST_CHARACTERS", 1000)
+    rules = RetryRules(Retry(), trusted=True, reopens=True)
+    names = [f"{number:03}{'x' * 97}" for number in range(100)]
+    for _ in range(5):  # those that are listed again count once
+        rules.learn(map(listed, names[:10]))
+    assert all(may_repeat(rules, name) for name in names[:10])
+    for name in names:
+        rules.learn([listed(name)])
+        assert may_repeat(rules, name)
+        assert sum(may_repeat(rules, each) for each in names) <= 11

@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import ClosedError, InvalidParams, Mode, RequestCancelled, RequestTimeout, UsageError
-from syncmcp.completion import Completer
+from syncmcp.completion import MAX_BYTES, Completer
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import (
     Completion,
@@ -232,6 +232,27 @@ def test_only_so_many_answers_are_remembered() -> None:
         assert server.stats.requests[METHOD] == 3
         completer.suggest("tone", "b")
         assert server.stats.requests[METHOD] == 4
+
+
+def test_a_long_answer_is_not_remembered() -> None:
+    sizes = {"short": 30_000, "long": MAX_BYTES, "wide": 30_000}
+
+    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        typed = params["argument"]["value"]
+        text = ("\N{GRINNING FACE}" if typed == "wide" else "x") * sizes[typed]
+        return {"completion": {"values": [text]}}
+
+    server = atlas()
+    server.on_request(METHOD, complete)
+    with syncmcp.connect(server) as client:
+        completer = Completer(client, LETTER, pause=0)
+        for typed, requests in (("short", 1), ("long", 2), ("wide", 2)):
+            before = server.stats.requests[METHOD]
+            for _ in range(2):
+                found = values(completer.suggest("tone", typed))
+                assert found is not None
+                assert len(found[0]) == sizes[typed]
+            assert server.stats.requests[METHOD] - before == requests
 
 
 class Counted:

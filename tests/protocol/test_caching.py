@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.caching import (
+    LONGEST_URI,
     MAX_TTL,
     MAX_URIS,
     InvalidationLog,
@@ -163,6 +164,19 @@ def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_li
         changes.record_change(updated(f"b:{number}"), 1000.0 + number)
     assert changes.is_outdated(READ, never, 1000.0)
     assert not changes.is_outdated(READ, never, 3000.0)
+
+
+def test_a_uri_that_is_too_long_to_be_known_outdates_too_much_and_never_too_little() -> None:
+    changes, longest = InvalidationLog(), "a:" + "x" * (LONGEST_URI - 2)
+    changes.record_change(updated(longest), 1.0)
+    assert changes.is_outdated(READ, {"uri": longest}, 0.5)
+    assert not changes.is_outdated(READ, {"uri": "a:"}, 0.5)
+    changes.record_change(updated(f"{longest}x"), 3.0)
+    changes.record_change(updated(f"{longest}y"), 2.0)
+    for uri in (f"{longest}x", longest, "a:other"):
+        assert changes.is_outdated(READ, {"uri": uri}, 3.0)
+        assert not changes.is_outdated(READ, {"uri": uri}, 3.5)
+    assert set(changes._uris) == {longest}
 
 
 @given(
