@@ -13,6 +13,7 @@ from syncmcp._client.changes import DEBOUNCE
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import Listener, refresh
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.capabilities import Undeclared
@@ -90,6 +91,8 @@ class GroupMember:
         self.lists: Lists | None = None
         self.state: State = "opening"
         self.error: McpError | None = None
+        # What the server can provoke by its lists.
+        self.log = LimitedLog()
         self._closed = False
 
     @property
@@ -168,6 +171,7 @@ class GroupMember:
             client.close(deadline.remaining())
         elif listener is not None:
             listener.stop(0)
+        self.log.flush()
         self._closed = True
 
     def status(self) -> ServerStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -329,6 +330,9 @@ class GroupState:
         """Merge the lists of members into the catalog atomically; skip members that were removed.
 
         `opening` has all members, if this opens the group.
+
+        A server whose lists change all the time does not hold this up: what changes meanwhile is
+        merged later, on a pool thread.
         """
         while True:
             with self._lock:
@@ -338,21 +342,36 @@ class GroupState:
             # Outside of the lock, because it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
-                same = self._current_members(members, opening) == current and self.catalog is before
-                if not same or any(member.lists is not news.get(member.name) for member in current):
+                if self._current_members(members, opening) != current or self.catalog is not before:
                     continue
                 self.catalog = after
+                # Those that fetched them left it to this thread to publish them; see `_on_change`.
+                missed = [
+                    member
+                    for member in current
+                    if member.state == "opening" and member.lists is not news.get(member.name)
+                ]
                 for member in current:
                     member.state = "open"
                     self.sources[member.name] = member.source
                     self._options.save(member)
                 self.state = "open"
             known = {str(item) for item in before.left_out}
-            by_name = {member.name: member for member in current}
-            for item in after.left_out:
-                if (text := str(item)) not in known and item.server in by_name:
-                    _log.warning("[%s] %s", item.server, by_name[item.server].redact(text))
+            for member in current:
+                own = [str(item) for item in after.left_out if item.server == member.name]
+                self._log_left_out(member, [text for text in own if text not in known])
+            for member in missed:
+                assert member.client is not None
+                core_of(member.client).pools.workers.run(partial(self._publish_change, member))
             return
+
+    @staticmethod
+    def _log_left_out(member: GroupMember, new: list[str]) -> None:
+        if not new:
+            return
+        first, more = member.redact(new[0]), len(new) - 1
+        others = f"; so are {more} others, see status" if more else ""
+        member.log.log(_log, logging.WARNING, "[%s] %s%s", member.name, first, others)
 
     def _current_members(
         self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
@@ -379,12 +398,17 @@ class GroupState:
             member.lists = lists
             if member.state != "open":
                 return  # the thread that opens it will publish the lists
+        self._publish_change(member)
+
+    def _publish_change(self, member: GroupMember) -> None:
+        """Merge the lists of an open member; on a pool thread."""
         try:
             self._publish([member])
         except ClosedError:
             return  # the lists are no longer needed
         except UsageError as error:
-            _log.warning("[%s] its changed lists are not merged: %s", member.name, error)
+            text = "[%s] its changed lists are not merged: %s"
+            member.log.log(_log, logging.WARNING, text, member.name, error)
 
     def _check_process(self) -> None:
         if self._generation != timing.fork_generation and self.state != "closed":

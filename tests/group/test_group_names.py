@@ -16,6 +16,7 @@ from syncmcp.group.catalog import LONGEST_NAME, Assignment, Lists, NameHook, Off
 from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import Tool
 from tests.support.shops import known, shop
+from tests.support.stage import Clock
 
 CYRILLIC_ADD = "\u0430dd"
 BAD_NAMES = (
@@ -236,6 +237,25 @@ class TestGroup:
             assert group.status["a__b"].left_out == ()
             group.refresh()
         assert [record.message for record in caplog.records] == [f"[a] {told}"]
+
+    def test_many_bad_names_are_one_record_with_their_number(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+        caplog.set_level(logging.WARNING)
+        bad = [f"a\n{number}" for number in range(100)]
+        server = shop("a", *bad)
+        with ClientGroup({"a": server, "b": shop("b", "\x1b", "add")}) as group:
+            assert len(group.status["a"].left_out) == len(bad)
+            assert sorted(caplog.messages) == [
+                f"[a] {group.status['a'].left_out[0]}; so are 99 others, see status",
+                f"[b] {group.status['b'].left_out[0]}",
+            ]
+            for number in range(3):  # what a server changes is told once a second
+                server.add_tool(lambda: "new", name=f"new\n{number}", input_schema={})
+                group.refresh()
+            assert len(caplog.messages) == 2
+        assert "new" in caplog.messages[2]
 
     def test_a_call_by_the_plain_name_reaches_no_impostor(self) -> None:
         with ClientGroup({"a": shop("a", "b_add"), "b": shop("b", "add")}) as group:
