@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import re
 import threading
@@ -355,8 +356,7 @@ def _adopt(
 
 
 def _log_omitted_tool(services: ClientServices, tool: str, reason: str) -> None:
-    text, redact = "[%s] the tool %r is left out: %s", services.secrets.redact
-    _log.warning(text, services.label, redact(tool), redact(reason))
+    services.note(_log, logging.WARNING, "[%s] the tool %r is left out: %s", tool, reason)
 
 
 def _reconnect(

@@ -33,7 +33,12 @@ class LimitedLog:
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def log(
-        self, logger: logging.Logger, level: int, message: str, *args: Any, exc_info: bool = False
+        self,
+        logger: logging.Logger,
+        level: int,
+        message: str,
+        *args: Any,
+        exc_info: bool | BaseException | None = False,
     ) -> None:
         """Log a record, or count it. The message, a literal, stands for the kind of the record."""
         if not logger.isEnabledFor(level):

@@ -10,6 +10,7 @@ the thread of the question (a pool thread), several at the same time.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timezone
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syncmcp import types
 from syncmcp._base.checks import check_callable
 from syncmcp._base.text import logger
+from syncmcp._concurrency.limited_log import LimitedLog
 from syncmcp._concurrency.rate_limit import RateLimit
 from syncmcp.approval.policies import (
     AllowAll,
@@ -113,13 +115,15 @@ class Approval:
         self._reset()
 
     def _reset(self) -> None:
-        # Guards the remembered verdicts. Never held during calls of policy, reviewer or audit.
+        # Guards what follows. Never held during calls of policy, reviewer or audit.
         self._lock = threading.Lock()
         self._remembered: dict[tuple[Hashable, ...], bool] = {}
+        # By server, which may ask at any rate.
+        self._logs: dict[str, LimitedLog] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_lock"], state["_remembered"]
+        del state["_lock"], state["_remembered"], state["_logs"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -216,8 +220,9 @@ class Approval:
             return
         try:
             update(question, text)
-        except Exception:  # only the display failed: the model goes on
-            _log.exception("[%s] a reviewer failed to show partial text", question.server.name)
+        except Exception as error:  # only the display failed: the model goes on
+            text = "[%s] a reviewer failed to show partial text"
+            self._note(question, logging.ERROR, text, failure=error)
 
     def _review(self, question: Question, *, asks_person: bool = False) -> Verdict:
         # The first to acquire it settles the review; it is never released.
@@ -313,22 +318,23 @@ class Approval:
         verdict, by = ruling
         if failure is not None and not isinstance(failure, Exception):
             raise failure
-        name = question.server.name
         if by == "person" and verdict.remember and question.kind != "url":
             with self._lock:
                 self._remembered[_memory_key(question)] = verdict.allowed
         if verdict.allowed:
             return verdict
         if by == "error":
-            _log.error("[%s] a review of %s failed", name, question.kind, exc_info=failure)
+            text = "[%s] a review of %s failed"
+            self._note(question, logging.ERROR, text, question.kind, failure=failure)
         elif by in ("limit", "nobody"):  # expired questions are logged elsewhere
-            _log.warning("[%s] %s denied: %s", name, question.kind, verdict.reason)
+            text = "[%s] %s denied: %s"
+            self._note(question, logging.WARNING, text, question.kind, verdict.reason)
         raise Denied(
             f"{question.kind} was denied",
             kind=question.kind,
             reason=verdict.reason,
             by=by,
-            server=name,
+            server=question.server.name,
         ) from failure
 
     def _record(self, question: Question, ruling: _Ruling) -> None:
@@ -349,8 +355,22 @@ class Approval:
                     edited=_is_edited(question, verdict),
                 )
             )
-        except Exception:  # an audit must not change the decision
-            _log.exception("[%s] an audit callback failed", question.server.name)
+        except Exception as error:  # an audit must not change the decision
+            self._note(question, logging.ERROR, "[%s] an audit callback failed", failure=error)
+
+    def _note(
+        self,
+        question: Question,
+        level: int,
+        text: str,
+        *args: object,
+        failure: BaseException | None = None,
+    ) -> None:
+        """Log what the server can provoke at will; its name is the first argument of `text`."""
+        name = question.server.name
+        with self._lock:
+            log = self._logs.setdefault(name, LimitedLog())
+        log.log(_log, level, text, name, *args, exc_info=failure)
 
 
 def as_approval(given: Approval | Policy) -> Approval:

@@ -509,6 +509,54 @@ def test_a_limit_counts_the_questions_of_each_server_apart(
     assert allowed(approval, question())
 
 
+class Failing:
+    """A policy, a reviewer and an audit that fail."""
+
+    def decide(self, question: Question, /) -> Decision:
+        if question.kind == "roots":
+            raise RuntimeError("the policy is broken")
+        return Decision.ASK
+
+    def review(self, question: Question, /) -> Verdict:
+        raise RuntimeError("the reviewer is broken")
+
+    def update(self, question: Question, text: str) -> None:
+        raise RuntimeError("the display is broken")
+
+    def audit(self, record: AuditRecord) -> None:
+        raise RuntimeError("the audit is broken")
+
+
+def test_no_flood_of_questions_floods_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+    failing = Failing()
+    approval = Approval(failing, failing, audit=failing.audit)
+    for _ in range(100):
+        assert not allowed(approval, question())
+        approval.update(question(), "some of the text")
+    kinds = ["audit", "review of", "partial"]
+    assert [kind for text in caplog.messages for kind in kinds if kind in text] == kinds
+    assert all(record.exc_info is not None for record in caplog.records)
+    assert not allowed(approval, question(of="web"))  # another server has records of its own
+    assert [text[:5] for text in caplog.messages[3:]] == ["[web]", "[web]"]
+    clock.advance(1)
+    assert not allowed(approval, question())
+    assert caplog.messages[5].endswith("(and 99 more like it since the last record)")
+
+
+def test_what_is_denied_for_want_of_a_person_or_a_budget_does_not_flood_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+    for approval in (Approval(), Approval(AllowAll(), limit=RateLimit(calls=1, per=3600))):
+        asked = [allowed(approval, question()) for _ in range(100)]
+        assert sum(asked[1:]) == 0
+    assert ["nobody" in text for text in caplog.messages] == [True, False]
+    assert "option limit" in caplog.messages[1]
+
+
 @pytest.mark.requirement("M-20")
 def test_no_stretch_of_time_holds_more_than_the_limit(clock: Clock) -> None:
     approval = Approval(AllowAll(), limit=RateLimit(calls=2, per=60))

@@ -13,7 +13,7 @@ import pytest
 import syncmcp
 from syncmcp import CancelToken, HeaderMismatch, HttpError, RequestCancelled, UsageError
 from syncmcp.testing import Server
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, in_threads
 from tests.transports.http_peer import Request, serving
 
 NEW = Wire("http", STATELESS)
@@ -81,15 +81,34 @@ def test_a_tool_that_was_never_listed_is_listed_once_it_is_refused(way: str) -> 
 
 
 @pytest.mark.requirement("XHD-02", "XHD-08")
-def test_a_tool_with_a_bad_mark_is_left_out_of_every_list(caplog: pytest.LogCaptureFixture) -> None:
-    with NEW.connect(cloud()) as client, caplog.at_level(logging.WARNING, "syncmcp.tools"):
+def test_a_tool_with_a_bad_mark_is_left_out_of_every_list(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+    with caplog.at_level(logging.WARNING, "syncmcp.tools"), NEW.connect(cloud()) as client:
         assert [tool.name for tool in client.list_tools().tools] == ["start"]
         assert [tool.name for tool in client.list_tools(cursor=None).tools] == ["start"]
         assert [tool.name for tool in client.iter_tools()] == ["start"]
-    records = [record for record in caplog.records if record.name == "syncmcp.tools"]
-    assert len(records) == 3
-    assert all("'buy'" in each.getMessage() for each in records)
-    assert all("'price'" in each.getMessage() for each in records)
+        records = [record for record in caplog.records if record.name == "syncmcp.tools"]
+        (first,) = (record.getMessage() for record in records)
+        assert "'buy'" in first
+        assert "'price'" in first
+    assert caplog.messages[-1] == f"{first} (and 1 more like it since the last record)"
+
+
+def test_thousands_of_tools_with_bad_marks_are_one_record_of_bounded_length(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
+    server = Server("cloud")
+    for number in range(1000):
+        name = f"{number}{'x' * 2000}"
+        server.add_tool(lambda: "", name=name, input_schema=schema(a=marked("A", "number")))
+    with caplog.at_level(logging.WARNING, "syncmcp"), NEW.connect(server) as client:
+        assert client.list_tools().tools == []
+        (record,) = caplog.messages
+        assert len(record) < 1500
+    assert caplog.messages[1].endswith("(and 998 more like it since the last record)")
 
 
 @ELSEWHERE

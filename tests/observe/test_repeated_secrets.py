@@ -24,6 +24,7 @@ from syncmcp.testing import Recording, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.auth.authorization_server import call, signed_in
 from tests.support.scripts import EVERYTHING, NEW, OLD
+from tests.support.stage import Clock
 from tests.transports.http_peer import RawServer, Request, serving
 
 TOKEN = "t0ken-aaaa-bbbb-cccc"
@@ -60,7 +61,10 @@ def test_the_handshake(mode: Any, method: str, caplog: pytest.LogCaptureFixture)
     assert TOKEN not in shown
 
 
-def test_a_tool_that_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Clock(monkeypatch, "syncmcp._concurrency.limited_log", stands=True)
     schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": TOKEN}}}
     server = Server("one")
     for number in range(3):
@@ -73,7 +77,7 @@ def test_a_tool_that_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     with serve_http(server) as http:
         shown = shown_by(use, caplog)
     assert TOKEN not in shown
-    assert shown.count("is left out") == 3
+    assert shown.count("is left out") == 2  # the first, and the last with the number of others
 
 
 @pytest.mark.parametrize("width", [60, 80])
