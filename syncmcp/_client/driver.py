@@ -249,6 +249,8 @@ class Drive(ABC, Generic[R]):
                 error = failure
         if self._core.cache is not None and isinstance(effect, Send):
             self._core.cache.note_failure(effect, error)
+        if isinstance(error, RequestCancelled):  # perhaps while the connection was opened
+            error.method = error.method or send.method
         raise error
 
     def _count_attempts(self, attempts: int) -> None:

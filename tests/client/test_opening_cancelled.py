@@ -62,6 +62,7 @@ def test_the_call_that_opens_ends_at_its_cancel(wire: str, way: str) -> None:
             slow.go.set()
         assert isinstance(outcome, RequestCancelled)
         assert outcome.delivery == "not_sent"
+        assert outcome.method == "tools/call"
         if way in ("blocking", "future"):
             assert outcome.reason == "not needed any more"
 
@@ -73,6 +74,7 @@ def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
         with pytest.raises(RequestCancelled) as caught:
             client.call_tool("buy", cancel=token)
         assert caught.value.delivery == "not_sent"
+        assert caught.value.method == "tools/call"
         assert not peer.transcript.methods()
 
 
