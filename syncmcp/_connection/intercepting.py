@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import seconds as checked_seconds
 from syncmcp._base.text import logger
-from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
@@ -50,7 +49,9 @@ class InterceptorChain:
         self._workers = services.callback_pool
         self._services = services
         # Messages that the library has already handled. If hooks are too slow, some are dropped.
-        self._settled = CallbackQueue(self._workers, copy_context(), services.log, Budget())
+        self._settled = CallbackQueue(
+            self._workers, copy_context(), services.log, services.handlers.notification_budget
+        )
 
     def intercept(self, call: PendingRequest) -> InterceptedRequest:
         """Make the interception of one request and its response."""

@@ -194,6 +194,13 @@ def redirect_target(response: requests.Response, method: str, url: str) -> str |
     )
 
 
+MAX_ADDRESS = 16_384
+"""The longest address for messages that a server may name (2024-11-05), in characters.
+
+To take the secrets out of its query needs thirty times its memory.
+"""
+
+
 def post_url(url: str, named: bytes) -> str:
     """The URL that messages are posted to, from the server's event `endpoint` (2024-11-05).
 
@@ -201,8 +208,10 @@ def post_url(url: str, named: bytes) -> str:
     would receive our secrets.
 
     Raises:
-        ProtocolError: `named` is no URL, contains a user, or leads to another origin.
+        ProtocolError: `named` is no URL, too long, contains a user, or leads to another origin.
     """
+    if len(named) > MAX_ADDRESS:
+        raise ProtocolError(f"the server's event `endpoint` has more than {MAX_ADDRESS:,} bytes")
     if not re.fullmatch(rb"[\x21-\x7e]+", named):
         raise ProtocolError("the server's event `endpoint` holds no address")
     text = named.decode("ascii")

@@ -172,11 +172,14 @@ def test_a_long_method_counts_as_a_part_of_what_an_interceptor_is_shown() -> Non
     asked = [s.request(f"acme/{n}{half}", identifier=n) for n in range(7)]
     answered = [s.expect("response")] * 7
     script = [*opening(), asked[0], s.gate("inside"), *asked[1:], *answered, s.gate("end")]
-    with talk(script, interceptors=[Slow()]) as (peer, _):
+    with talk(script, interceptors=[Slow()]) as (peer, client):
         assert inside.wait(PATIENCE)
         peer.open("inside")
         peer.requests("response", 7)
+        waiting = client.dump().facts["queues"]["notification bytes"]
         gate.set()
+        # By the client's budget: what one connection leaves behind counts for the next one.
+        assert BOUND - 2 * len(half) < waiting <= BOUND
         known(lambda: shown[-1:] == ["acme/6"])
         assert len(shown) <= 5
         peer.open("end")

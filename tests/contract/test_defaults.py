@@ -64,6 +64,7 @@ CONSTANTS = {
     "Secret parts of one variable of `env=`": "_base.secrets.MOST_PARTS",
     "Lines for one answer while signing in": "auth.receiver.MOST_PROMPTS",
     "Headers of one HTTP response": "_http.connections.MAX_HEAD",
+    "Characters of the address for messages (HTTP+SSE)": "transports._http_reply.MAX_ADDRESS",
     "Characters read of `WWW-Authenticate`": "auth.steps.MAX_CHALLENGE",
     "Characters of a server's text quoted in an error": "_base.text.MOST_QUOTED",
     "Delay before a server that keeps dying restarts": "_concurrency.timing._LONGEST_BACKOFF",

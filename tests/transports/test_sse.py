@@ -22,6 +22,7 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
+from syncmcp.transports._http_reply import MAX_ADDRESS
 from syncmcp.transports.sse import SseTransport
 from tests.transports.http_peer import WAIT, FakeReceiver, Request, request
 from tests.transports.old_peer import ADDRESS, OldServer, connected, old_server, opened, target
@@ -97,6 +98,17 @@ def test_an_address_that_cannot_be_one_is_refused(named: str) -> None:
             syncmcp.connect(target(old))
         assert "pa55word" not in str(caught.value)
         assert [one.method for one in old.server.requests] == ["GET"]
+
+
+def test_an_address_has_a_longest_length() -> None:
+    longest = f"/messages?{'k=v&' * MAX_ADDRESS}"[:MAX_ADDRESS]
+    with old_server() as old:
+        old.address = longest
+        with connected(old) as client:
+            call(client)
+        old.address = f"{longest}x"
+        with pytest.raises(ProtocolError, match="more than 16,384 bytes"):
+            syncmcp.connect(target(old))
 
 
 def test_the_address_holds_a_secret_that_no_error_shows() -> None:
