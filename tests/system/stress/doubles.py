@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import syncmcp
 from syncmcp import Mode
-from syncmcp.types import CallToolResult
+from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.support.stage import STATEFUL, STATELESS, relayed
 from tests.transports.http_peer import RawServer, Request, serving
 
@@ -65,7 +65,7 @@ class Double:
         if method == "server/discover":
             return [sound(id, {"supportedVersions": [STATELESS], **abilities, **_CACHED})]
         if method == "initialize":
-            return [sound(id, {"protocolVersion": STATEFUL, **abilities})]
+            return [sound(id, {"protocolVersion": params["protocolVersion"], **abilities})]
         if method == "tools/call" and params.get("name") == "echo":
             return [saying(id, params["arguments"]["text"])]
         given = self.answer(message)
@@ -135,10 +135,41 @@ class Way(NamedTuple):
 
 WAYS: Final = (
     Way("memory", STATELESS),
+    Way("memory", "2025-03-26"),  # the one revision with batches
     Way("memory", STATEFUL),
     Way("stdio", STATEFUL),
     Way("http", STATELESS),
 )
+
+
+class Callbacks:
+    """What a program gives a client to call.
+
+    Attributes:
+        wrong: What no callback should be given.
+    """
+
+    def __init__(self) -> None:
+        self.wrong: list[tuple[object, ...]] = []
+
+    def log(self, params: LoggingMessageNotificationParams) -> None:
+        self._check(isinstance(params, LoggingMessageNotificationParams), params)
+
+    def progress(self, progress: Any, total: Any, message: Any) -> None:
+        number = (int, float)
+        sound = isinstance(progress, number) and isinstance(total, (*number, type(None)))
+        self._check(sound and isinstance(message, (str, type(None))), progress, total, message)
+
+    def notification(self, method: str, params: dict[str, Any]) -> None:
+        self._check(type(method) is str and type(params) is dict, method, params)
+
+    def question(self, params: dict[str, Any], context: syncmcp.HandlerContext) -> dict[str, Any]:
+        self._check(type(params) is dict, params)
+        return {"echo": params}
+
+    def _check(self, sound: bool, *given: object) -> None:
+        if not sound:
+            self.wrong.append(given)
 
 
 class Bench:
@@ -158,19 +189,25 @@ class Bench:
         self._target = target
         self._era: Mode = era
         self._client: syncmcp.Client | None = None
+        self._callbacks = Callbacks()
         self._count = 0
 
     @property
     def client(self) -> syncmcp.Client:
         if self._client is None:
-            self._client = syncmcp.connect(
+            self._client = syncmcp.Client(
                 self._target,
                 mode=self._era,
                 timeout=LIMIT,
                 retry=None,
                 max_pages=10,
                 validate_input=True,
+                on_log=self._callbacks.log,
+                on_progress=self._callbacks.progress,
+                on_notification=self._callbacks.notification,
             )
+            self._client.on_request("acme/question", self._callbacks.question)
+            self._client.open()
         return self._client
 
     def examine(self, answer: Answer, use: Callable[[syncmcp.Client], object]) -> Any:
@@ -198,6 +235,7 @@ class Bench:
             assert client._core.connection is connection
             assert connection is not None
             assert len(connection._table) == 0
+            assert self._callbacks.wrong == []
         except BaseException:
             self.close()
             raise

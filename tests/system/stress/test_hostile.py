@@ -240,7 +240,7 @@ def _answered(client: syncmcp.Client) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("wire", "revision"), WIRES)
+@pytest.mark.parametrize(("wire", "revision"), [WIRES[0], WIRES[-1]])
 def test_each_misdeed_is_endured_once(wire: str, revision: Any) -> None:
     rounds = iter((True, False))
     endure(wire, revision, limit=0.4, threads=1, goes_on=lambda: next(rounds))

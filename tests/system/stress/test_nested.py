@@ -2,22 +2,19 @@
 
 Each outer call asks two questions, and the handler of each calls two tools. The first of these
 waits until more handlers are in such a call than the pool has threads: without slots that are lent
-nothing would move any more, and the tests show that too.
+nothing would move any more.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from syncmcp import Client, HandlerContext
+from syncmcp import HandlerContext
 from syncmcp._concurrency.futures import RequestFuture
-from syncmcp._concurrency.pool import PoolSlot
-from syncmcp._concurrency.timing import Deadline
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     CallToolResult,
@@ -27,7 +24,7 @@ from syncmcp.types import (
     ElicitResult,
     TextContent,
 )
-from tests.support.stage import Wire, every_wire, nervous
+from tests.support.stage import Wire, nervous, rotated
 from tests.system.stress.sizes import seeded, sizes
 
 MAX_HANDLERS = 8
@@ -101,22 +98,11 @@ class Meeting:
         """Say it again."""
         return nonce
 
-    def wait_inside(self, count: int) -> None:
-        """Wait until so many are in `meet`."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._in_tool == count, LIMIT)
-
     def let_go(self) -> None:
         """Let everybody go on, however few there are."""
         with self._changed:
             self._met = True
             self._changed.notify_all()
-
-    @property
-    def in_tool(self) -> int:
-        """How many are in `meet`."""
-        with self._changed:
-            return self._in_tool
 
     # -- the handlers
 
@@ -146,19 +132,12 @@ class Meeting:
         return f"{met}, {context.client.call_tool('echo', {'nonce': question}).text}"
 
 
-Meanwhile = Callable[[Meeting, Client, int], None]
-"""Is called once all calls are made, with the client and the number of questions that come first.
-
-That is, before any of them is answered.
-"""
-
-
 def expected(nonce: str) -> str:
     """What the tool `ask` returns if no word of it was lost or mixed up."""
     return "; ".join(f"met {kind} {nonce}, {kind} {nonce}" for kind in ("text", "form"))
 
 
-def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
+def run(wire: Wire, calls: int) -> int:
     """Make that many calls at one time, and check every result.
 
     Returns:
@@ -181,7 +160,6 @@ def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
             for number, both in enumerate(together)
         }
         try:
-            meanwhile(meeting, client, calls + sum(together))
             check(futures)
         finally:
             meeting.let_go()
@@ -200,41 +178,8 @@ def check(futures: dict[str, RequestFuture[CallToolResult]]) -> None:
     assert results == {nonce: expected(nonce) for nonce in futures}
 
 
-def nothing(meeting: Meeting, client: Client, questions: int) -> None:
-    """Just wait for the results."""
-
-
-def stands_still(meeting: Meeting, client: Client, questions: int) -> None:
-    """See that every thread of the pool is in `meet`, where it waits for one more, and let it go.
-
-    All the other questions stand in line behind them: there is nobody left who could come.
-    """
-    meeting.wait_inside(MAX_HANDLERS)
-    pool = client._core.pools.handlers
-    deadline = Deadline(LIMIT)
-    while pool.waiting < questions - MAX_HANDLERS and not deadline.expired:
-        threading.Event().wait(0)
-    # The client itself goes on, but nothing of the crowd does.
-    for number in range(10):
-        assert client.call_tool("echo", {"nonce": str(number)}).text == str(number)
-    assert pool.waiting == questions - MAX_HANDLERS
-    assert (meeting.in_tool, meeting.most_nested) == (MAX_HANDLERS, MAX_HANDLERS)
-    meeting.let_go()
-
-
 @pytest.mark.pitfall("13")
-@every_wire
+@rotated
 @sizes(24, 200, 1800)
 def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire, size: int) -> None:
-    assert run(wire, size, nothing) > MAX_HANDLERS
-
-
-@pytest.mark.pitfall("13")
-@every_wire
-@sizes(24, 200, 1800)
-def test_without_lending_handlers_that_wait_for_one_more_stand_still(
-    wire: Wire, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PoolSlot, "lend", lambda self: None)
-    monkeypatch.setattr(PoolSlot, "take_back", lambda self: None)
-    assert run(wire, size, stands_still) == MAX_HANDLERS
+    assert run(wire, size) > MAX_HANDLERS

@@ -39,7 +39,20 @@ from tests.system.stress.doubles import (
     sound,
 )
 from tests.system.stress.sizes import FEW, MANY, explore, sizes
-from tests.system.stress.test_fuzz import KEYS, METHODS
+
+METHODS: Final = (
+    *("notifications/progress", "notifications/message", "notifications/cancelled"),
+    *("notifications/initialized", "notifications/tools/list_changed"),
+    *("notifications/resources/updated", "notifications/elicitation/complete"),
+    *("sampling/createMessage", "elicitation/create", "roots/list"),
+    *("acme/question", "ping", "tools/call", "initialize", "no/such", ""),
+)
+KEYS: Final = (
+    *("_meta", "capabilities", "content", "contents", "completion", "data", "isError", "level"),
+    *("logger", "message", "messages", "name", "nextCursor", "progress", "prompts", "reason"),
+    *("resources", "resultType", "structuredContent", "text", "tools", "total", "type"),
+    *("progressToken", "requestId", "ü\u2028"),
+)
 
 EACH: Final = MANY // len(WAYS)
 """So many for each way of a target that has several."""
@@ -90,13 +103,23 @@ methods = st.sampled_from(METHODS) | st.text(max_size=10)
 errors = st.fixed_dictionaries(
     {}, optional={"code": st.integers() | wild, "message": wild, "data": wild}
 )
+told = st.fixed_dictionaries(
+    {},
+    optional={
+        "progressToken": ids,
+        "progress": finite | wild,
+        "requestId": ids,
+        "level": st.just("warning") | wild,
+        "data": values,
+    },
+)
 messages = st.fixed_dictionaries(
     {},
     optional={
         "jsonrpc": st.just("2.0") | wild,
         "id": ids,
         "method": methods | wild,
-        "params": objects | wild,
+        "params": told | objects | wild,
         "result": objects | wild,
         "error": errors | wild,
     },
@@ -136,8 +159,9 @@ def hear_frames(bench: Bench, given: list[bytes]) -> None:
     assert isinstance(outcome, (CallToolResult, McpError))
 
 
+@pytest.mark.pitfall("12")
 @every_way
-@sizes(FEW, EACH, 1800)
+@sizes(2 * FEW, EACH, 1800)
 def test_frames_do_no_harm(way: Way, size: int) -> None:
     with bench(way) as place:
         explore(st.lists(frames, max_size=6), partial(hear_frames, place), size)

@@ -27,7 +27,7 @@ import syncmcp
 from syncmcp import CancelToken, Stdio
 from syncmcp._concurrency.timing import Backoff, timer
 from tests.support.programs import server_processes
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, in_threads, rotated
 from tests.system.stress.crowd import shuffling_server
 from tests.system.stress.sizes import sizes
 
@@ -161,14 +161,7 @@ def _note(steps: list[float], progress: float, total: object, message: object) -
     steps.append(progress)
 
 
-talking_wires = pytest.mark.parametrize(
-    "wire",
-    [Wire(transport, era) for transport in ("stdio", "http") for era in (STATEFUL, STATELESS)],
-    ids=str,
-)
-
-
-@talking_wires
+@pytest.mark.parametrize("wire", [Wire("stdio", STATELESS), Wire("http", STATEFUL)], ids=str)
 @sizes(80, 10_000, 900)
 def test_talkative_calls_leave_nothing_behind(wire: Wire, size: int) -> None:
     callers = 4
@@ -247,7 +240,7 @@ class Marker:
         """Ignore progress."""
 
 
-@every_wire
+@rotated
 @sizes(100, 2000, 600)
 def test_cancelled_futures_are_held_by_nobody(wire: Wire, size: int) -> None:
     stage = Stage()
