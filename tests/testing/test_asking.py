@@ -1,4 +1,4 @@
-"""The demo server's tools that ask, on every wire and in both eras."""
+"""The demo server's tools that ask, in both eras; `test_official_client.py` has them on wires."""
 
 from __future__ import annotations
 
@@ -9,36 +9,20 @@ from typing import Any
 
 import pytest
 
-from syncmcp.testing import demo_server, serve_http
+from syncmcp.testing import demo_server
 from syncmcp.testing.server.wire import REVISIONS
 from tests.testing.talks import EVERYTHING, MODEL, NEWEST_STATEFUL, Open, Talk, both_eras, text_of
-from tests.testing.wires import MODERN, Child, Http, Memory
+from tests.testing.wires import MODERN, Memory
 
 
-@pytest.fixture(params=["memory", "stdio", "http"])
-def talk(request: pytest.FixtureRequest) -> Iterator[Open]:
+@pytest.fixture
+def talk() -> Iterator[Open]:
     """Open a talk with the demo server; in the end the server has nothing to complain of."""
+    server = demo_server()
     with ExitStack() as stack:
-
-        def start(revision: str, capabilities: Any = EVERYTHING) -> Talk:
-            if request.param == "stdio":
-                child = Child()
-                stack.callback(child.close)
-                return Talk(child, revision, capabilities)
-            server = demo_server()
-            stack.callback(lambda: _content_with(server))
-            if request.param == "memory":
-                line = Memory(server)
-                stack.callback(line.close)
-                return Talk(line, revision, capabilities)
-            client = Http(stack.enter_context(serve_http(server)).url)
-            stack.callback(client.close)
-            return Talk(client, revision, capabilities)
-
-        yield start
-
-
-def _content_with(server: Any) -> None:
+        yield lambda revision, capabilities=EVERYTHING: Talk(
+            stack.enter_context(Memory(server)), revision, capabilities
+        )
     assert server.stats.violations == []
     assert server.stats.paused == 0
 
@@ -92,27 +76,21 @@ def test_files_are_counted_inside_the_roots_only(talk: Open, revision: str, tmp_
     (root / "link").symlink_to(tmp_path / "secret")
     (root / "up").symlink_to(tmp_path)
     client = talk(revision)
+    ours = {"uri": root.as_uri(), "name": "a"}
 
-    def count(path: Path | str) -> Any:
-        roots = {"roots": [{"uri": root.as_uri(), "name": "a"}]}
-        answer = client.tool("count_files", {"path": str(path)}, lambda *_: roots)
+    def count(path: Path | str, *roots: dict[str, str]) -> Any:
+        answer = client.tool("count_files", {"path": str(path)}, lambda *_: {"roots": roots})
         result = answer["result"]["structuredContent"]
         return result["inside"], result["files"]
 
-    assert count(root) == (True, 3)
-    assert count("deep") == (True, 2)
-    assert count(root / "one") == (True, 1)
-    assert count(tmp_path) == (False, None)
-    assert count(root / "deep/../../secret") == (False, None)
-    assert count(root / "up") == (False, None)
+    assert count(root, ours) == (True, 3)
+    assert count("deep", ours) == (True, 2)
+    assert count(root / "one", ours) == (True, 1)
+    assert count(tmp_path, ours) == (False, None)
+    assert count(root / "deep/../../secret", ours) == (False, None)
+    assert count(root / "up", ours) == (False, None)
+    assert count(root) == (False, None)
     assert {method for method, _ in client.asked} == {"roots/list"}
-
-
-@both_eras
-def test_without_roots_no_file_is_counted(talk: Open, revision: str, tmp_path: Path) -> None:
-    client = talk(revision)
-    answer = client.tool("count_files", {"path": str(tmp_path)}, lambda *_: {"roots": []})
-    assert answer["result"]["structuredContent"]["inside"] is False
 
 
 @pytest.mark.requirement("M-28")
@@ -191,13 +169,4 @@ def test_nothing_is_asked_of_a_client_that_declared_nothing(talk: Open, revision
             assert error["data"] == {"requiredCapabilities": {feature: {}}}
         else:
             assert error["code"] == -32600
-    assert client.asked == []
-
-
-@pytest.mark.parametrize("revision", REVISIONS[:2])
-def test_elicitation_is_unknown_to_old_revisions_whatever_is_declared(
-    talk: Open, revision: str
-) -> None:
-    client = talk(revision)
-    assert client.tool("ask_user_preferences")["error"]["code"] == -32600
     assert client.asked == []

@@ -198,20 +198,6 @@ def test_the_get_stream_carries_what_belongs_to_no_request(served: Served) -> No
         stream.close()
 
 
-def test_a_listener_over_http_is_tagged_and_ends_with_its_connection() -> None:
-    server = demo_server()
-    with serve_http(server) as running, Http(running.url) as client:
-        wanted = {"notifications": {"toolsListChanged": True}}
-        response = client.open_modern("subscriptions/listen", wanted, 5)
-        assert "acknowledged" in read_event(response)["data"]
-        server.remove_tool("add")
-        changed = json.loads(read_event(response)["data"])
-        assert changed["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 5}
-        response.close()
-        client.close()
-        assert server.stats.wait_for(lambda stats: stats.listeners == 0)
-
-
 def test_silence_is_broken_by_comments() -> None:
     with serve_http(demo_server(), keep_alive=0.01) as running, Http(running.url) as client:
         client.start()

@@ -22,17 +22,39 @@ from mcp_types import (
 
 from syncmcp.testing import demo_server, serve_http
 
-MODES = {"legacy": "2025-11-25", "auto": "2026-07-28", "2026-07-28": "2026-07-28"}
+MODES = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
 
-async def _judge(target: Any, mode: str, revision: str) -> None:
+async def _judge(target: Any, mode: str, root: Path) -> None:
+    asked: list[str] = []
     reports: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reports.append((progress, total, message))
 
-    async with Client(target, mode=mode) as client:
-        assert client.protocol_version == revision
+    async def sample(context: Any, params: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append("sampling")
+        content = TextContent(text=f"at most {params.max_tokens}")
+        return CreateMessageResult(role="assistant", content=content, model="double")
+
+    async def elicit(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(params.mode or "form")
+        if params.mode == "url":
+            return ElicitResult(action="accept")
+        return ElicitResult(action="accept", content={"name": "Ada", "email": "ada@example.com"})
+
+    async def roots(context: Any) -> ListRootsResult:
+        asked.append("roots")
+        return ListRootsResult(roots=[Root.model_validate({"uri": root.as_uri()})])
+
+    async with Client(
+        target,
+        mode=mode,
+        sampling_callback=sample,
+        elicitation_callback=elicit,
+        list_roots_callback=roots,
+    ) as client:
+        assert client.protocol_version == MODES[mode]
         tools = (await client.list_tools()).tools
         assert {"add", "countdown", "weather"} <= {tool.name for tool in tools}
         added: Any = await client.call_tool("add", {"a": 1, "b": 2})
@@ -57,48 +79,6 @@ async def _judge(target: Any, mode: str, revision: str) -> None:
             await client.call_tool("none", {})
         calls = [client.call_tool("sleep", {"seconds": 0.01}) for _ in range(20)]
         assert len(await asyncio.gather(*calls)) == 20
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_is_content_over_stdio(mode: str) -> None:
-    server = StdioServerParameters(command=sys.executable, args=["-m", "syncmcp.testing"])
-    asyncio.run(_judge(stdio_client(server), mode, MODES[mode]))
-
-
-@pytest.mark.parametrize("response", ["auto", "sse"])
-@pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_is_content_over_http(mode: str, response: Any) -> None:
-    with serve_http(demo_server(), response=response) as http:
-        asyncio.run(_judge(http.url, mode, MODES[mode]))
-        stats = http.endpoint.server.stats
-        assert stats.wait_for(lambda seen: (seen.running, seen.streams) == (0, 0))
-
-
-async def _answer(target: Any, mode: str, root: Path) -> None:
-    asked: list[str] = []
-
-    async def sample(context: Any, params: CreateMessageRequestParams) -> CreateMessageResult:
-        asked.append("sampling")
-        content = TextContent(text=f"at most {params.max_tokens}")
-        return CreateMessageResult(role="assistant", content=content, model="double")
-
-    async def elicit(context: Any, params: ElicitRequestParams) -> ElicitResult:
-        asked.append(params.mode or "form")
-        if params.mode == "url":
-            return ElicitResult(action="accept")
-        return ElicitResult(action="accept", content={"name": "Ada", "email": "ada@example.com"})
-
-    async def roots(context: Any) -> ListRootsResult:
-        asked.append("roots")
-        return ListRootsResult(roots=[Root.model_validate({"uri": root.as_uri()})])
-
-    async with Client(
-        target,
-        mode=mode,
-        sampling_callback=sample,
-        elicitation_callback=elicit,
-        list_roots_callback=roots,
-    ) as client:
         helped: Any = await client.call_tool("request_llm_help", {"question": "?"})
         assert helped.content[0].text == "at most 500"
         signed: Any = await client.call_tool("signup_math_facts", {})
@@ -107,29 +87,30 @@ async def _answer(target: Any, mode: str, root: Path) -> None:
         assert connected.content[0].text == "connected to example"
         counted: Any = await client.call_tool("count_files", {"path": str(root)})
         assert counted.structured_content == {"path": str(root), "inside": True, "files": 1}
-        calls = [client.call_tool("explain_math", {"problem": "?"}) for _ in range(5)]
-        assert len(await asyncio.gather(*calls)) == 5
+        maths = [client.call_tool("explain_math", {"problem": "?"}) for _ in range(5)]
+        assert len(await asyncio.gather(*maths)) == 5
     assert asked == ["sampling", "form", "url", "roots", *["sampling"] * 5]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_answers_over_stdio(mode: str, tmp_path: Path) -> None:
+def test_the_official_client_is_content_over_stdio(mode: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     server = StdioServerParameters(command=sys.executable, args=["-m", "syncmcp.testing"])
-    asyncio.run(_answer(stdio_client(server), mode, tmp_path))
+    asyncio.run(_judge(stdio_client(server), mode, tmp_path))
 
 
+@pytest.mark.parametrize("response", ["auto", "sse"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_answers_over_http(mode: str, tmp_path: Path) -> None:
+def test_the_official_client_is_content_over_http(mode: str, response: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with serve_http(demo_server()) as http:
-        asyncio.run(_answer(http.url, mode, tmp_path))
+    with serve_http(demo_server(), response=response) as http:
+        asyncio.run(_judge(http.url, mode, tmp_path))
         stats = http.endpoint.server.stats
-        assert stats.wait_for(lambda seen: (seen.running, seen.paused) == (0, 0))
+        assert stats.wait_for(lambda seen: (seen.running, seen.streams, seen.paused) == (0, 0, 0))
         assert stats.violations == []
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_call_the_official_client_gives_up_is_cancelled(mode: str) -> None:
     server = demo_server()
 

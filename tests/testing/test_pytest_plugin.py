@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -51,24 +50,21 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "pytest_syncmcp", "-rA", "-Werror", *options)
 
 
+def run_here(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """The same in this process, which has the library already: for what leaves nothing behind."""
+    return pytester.runpytest_inprocess("-p", "pytest_syncmcp", "-rA", "-Werror", *options)
+
+
 def cassettes(pytester: pytest.Pytester) -> list[str]:
     found = (pytester.path / "cassettes").rglob("*")
     return sorted(str(path.relative_to(pytester.path)) for path in found if path.is_file())
 
 
-def test_pytest_finds_the_plugin_and_loads_nothing_of_the_library_for_it() -> None:
-    declared = r'\[project\.entry-points\.pytest11\]\npytest_syncmcp = "pytest_syncmcp"\n'
-    assert re.search(declared, (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    code = "import pytest_syncmcp, sys; print([n for n in sys.modules if n.startswith('syncmcp')])"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert ended.stdout == "[]\n"
-
-
-def test_a_run_that_uses_no_fixture_of_it_never_imports_the_library(
+def test_pytest_finds_the_plugin_and_loads_nothing_of_the_library_for_it(
     pytester: pytest.Pytester,
 ) -> None:
+    declared = r'\[project\.entry-points\.pytest11\]\npytest_syncmcp = "pytest_syncmcp"\n'
+    assert re.search(declared, (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pytester.makepyfile("import sys\ndef test_it(): assert 'syncmcp' not in sys.modules")
     run(pytester).assert_outcomes(passed=1)
 
@@ -231,23 +227,24 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
 
 def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_weather=WEATHER)
-    first = run(pytester)
+    first = run_here(pytester)
     first.assert_outcomes(passed=1)
     first.stdout.fnmatch_lines(["told: it is 1 in Bergen 1"])
     assert cassettes(pytester) == ["cassettes/test_weather/test_weather.jsonl"]
-    for options in ((), ("--mcp-record=none",), ("--mcp-record=once",)):
-        again = run(pytester, *options)
-        again.assert_outcomes(passed=1)
-        again.stdout.fnmatch_lines(["told: it is 1 in Bergen 0"])
+    again = run_here(pytester)
+    again.assert_outcomes(passed=1)
+    again.stdout.fnmatch_lines(["told: it is 1 in Bergen 0"])
 
     pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
-    changed = run(pytester)
+    changed = run_here(pytester)
     changed.assert_outcomes(failed=1)
     changed.stdout.fnmatch_lines(['*arguments.city: recorded "Bergen", asked "Oslo"*'])
-    anew = run(pytester, "--mcp-record=all")
+    anew = run_here(pytester, "--mcp-record=all")
     anew.assert_outcomes(passed=1)
     anew.stdout.fnmatch_lines(["told: it is 1 in Oslo 1"])
-    assert run(pytester).parseoutcomes() == {"passed": 1}
+    replayed = run_here(pytester, "--mcp-record=none")
+    replayed.assert_outcomes(passed=1)
+    replayed.stdout.fnmatch_lines(["told: it is 1 in Oslo 0"])
 
 
 def test_a_recording_that_is_missing_fails_where_none_is_to_be_made(
@@ -255,25 +252,25 @@ def test_a_recording_that_is_missing_fails_where_none_is_to_be_made(
 ) -> None:
     pytester.makepyfile(test_weather=WEATHER)
     pytester.makeini("[pytest]\nmcp_record = none\n")
-    result = run(pytester)
+    result = run_here(pytester)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*there is no recording *test_weather.jsonl*"])
-    run(pytester, "--mcp-record=once").assert_outcomes(passed=1)
+    run_here(pytester, "--mcp-record=once").assert_outcomes(passed=1)
     pytester.makeini("[pytest]\nmcp_record = sometimes\n")
-    run(pytester).assert_outcomes(errors=1)
+    run_here(pytester).assert_outcomes(errors=1)
 
 
 def test_the_recording_of_a_test_that_failed_is_not_kept(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_weather=WEATHER + "    assert 0\n")
-    run(pytester).assert_outcomes(failed=1)
+    run_here(pytester).assert_outcomes(failed=1)
     assert cassettes(pytester) == []
 
     pytester.makepyfile(test_weather=WEATHER)
-    run(pytester).assert_outcomes(passed=1)
+    run_here(pytester).assert_outcomes(passed=1)
     (kept,) = cassettes(pytester)
     before = (pytester.path / kept).read_bytes()
     pytester.makepyfile(test_weather=WEATHER + "    assert 0\n")
-    run(pytester, "--mcp-record=all").assert_outcomes(failed=1)
+    run_here(pytester, "--mcp-record=all").assert_outcomes(failed=1)
     assert cassettes(pytester) == [kept]
     assert (pytester.path / kept).read_bytes() == before
 
@@ -282,13 +279,13 @@ def test_a_program_that_hides_what_was_not_recorded_fails_all_the_same(
     pytester: pytest.Pytester,
 ) -> None:
     pytester.makepyfile(test_weather=WEATHER)
-    run(pytester).assert_outcomes(passed=1)
+    run_here(pytester).assert_outcomes(passed=1)
     hides = WEATHER.replace(
         "        print",
         "        import contextlib\n        with contextlib.suppress(Exception): print",
     ).replace("Bergen", "Oslo")
     pytester.makepyfile(test_weather=hides)
-    result = run(pytester)
+    result = run_here(pytester)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["not recorded (--mcp-record=all records anew):"])
 
@@ -316,12 +313,12 @@ def test_each_test_and_each_server_has_a_file_of_its_own(pytester: pytest.Pytest
                     mcp_cassette(mcp_server)
         """
     )
-    recorded = run(pytester)
+    recorded = run_here(pytester)
     recorded.assert_outcomes(passed=3)
     assert recorded.stdout.str().count("made 2") == 3
     assert len(cassettes(pytester)) == 6
     assert all(Path(name).name.startswith("TestIt.test_words-") for name in cassettes(pytester))
-    replayed = run(pytester)
+    replayed = run_here(pytester)
     replayed.assert_outcomes(passed=3)
     assert replayed.stdout.str().count("made 0") == 3
 

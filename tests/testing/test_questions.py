@@ -19,7 +19,6 @@ from syncmcp.testing import (
 from tests.support.stage import in_threads
 from tests.testing.talks import (
     ACCEPT,
-    ANSWERS,
     FORM,
     MODEL,
     NEWEST_STATEFUL,
@@ -34,25 +33,6 @@ from tests.testing.talks import (
 from tests.testing.wires import MODERN, PATIENCE, Http, Memory, read_event
 
 # Several questions
-
-
-@pytest.mark.requirement("M-22")
-@both_eras
-def test_a_tool_asks_one_thing_after_the_other(server: Server, talk: Open, revision: str) -> None:
-    @server.tool()
-    def interview(context: ToolContext) -> list[Any]:
-        return [
-            context.elicit("Who?", FORM)["action"],
-            context.sample("Why?", max_tokens=5)["model"],
-            context.list_roots()[0]["uri"],
-        ]
-
-    client = talk(revision)
-    assert text_of(client.tool("interview", answer=reply)) == '["accept","double","file:///tmp"]'
-    assert [method for method, _ in client.asked] == list(ANSWERS)
-    assert client.rounds == (3 if revision == MODERN else 0)
-    assert server.stats.questions == dict.fromkeys(ANSWERS, 1)
-    assert server.stats.violations == []
 
 
 @both_eras

@@ -15,7 +15,7 @@ import pytest
 import syncmcp
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.support.stage import STATEFUL, STATELESS, WIRES, Stage, Wire, every_wire, in_threads
+from tests.support.stage import STATEFUL, STATELESS, WIRES, Stage, Wire, in_threads
 from tests.testing.sessions import record, shop
 
 
@@ -39,21 +39,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "new" / "shop.jsonl"
 
 
-@every_wire
-def test_a_recording_has_a_line_for_each_message(wire: Wire, path: Path) -> None:
-    record(wire, path)
-    header, opened, *rest = lines(path)
-    assert header["syncmcp-recording"] == 1
-    assert opened["opened"]["blocking"] is (wire.transport in ("http", "sse"))
-    sent, got = methods(path, "sent"), methods(path, "got")
-    assert sent.count("tools/list") == 2
-    assert sent.count("tools/call") == (5 if wire.revision == STATELESS else 4)
-    assert got.count("notifications/progress") == 3
-    assert got.count("notifications/message") == 2
-    assert ("elicitation/create" in got) is (wire.revision == STATEFUL)
-    assert list(rest[-1]) == ["connection", "closed"]
-
-
 def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> None:
     server = Server("early")
     seen: list[list[str]] = []
@@ -68,14 +53,6 @@ def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> No
         assert "looked" in path.read_text(encoding="utf-8")
     assert "tools/call" in seen[0]
     server.close()
-
-
-def test_each_opening_is_a_connection_of_its_own_in_one_file(server: Server, path: Path) -> None:
-    client = syncmcp.Client(Recording(server, path))
-    for item in ("apple", "pear"):
-        with client:
-            client.call_tool("price", {"item": item})
-    assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
 
 
 def test_a_new_recording_replaces_the_old_one(server: Server, path: Path) -> None:
@@ -154,59 +131,52 @@ def test_no_secret_is_in_the_file(path: Path, revision: Any) -> None:
     server.close()
 
 
+def answering(answer: str, **variables: str) -> syncmcp.Stdio:
+    """A child process whose tools all give this answer, an expression of Python."""
+    program = f"""
+import json, os, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    if "id" in ask:
+        answer = {{"protocolVersion": "2025-11-25", "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "e", "version": "1"}}}}
+        if ask["method"] == "tools/call":
+            answer = {answer}
+        print(json.dumps({{"jsonrpc": "2.0", "id": ask["id"], "result": answer}}), flush=True)
+"""
+    return syncmcp.Stdio(sys.executable, "-c", program, env=variables)
+
+
+UNCHECKED: Any = {"mode": "legacy", "validate_output": "off"}
+
+
 def test_variables_of_the_environment_and_what_the_program_names_are_masked(path: Path) -> None:
-    echo = (
-        "import sys, json\n"
-        "for line in sys.stdin:\n"
-        "    ask = json.loads(line)\n"
-        "    if 'id' in ask:\n"
-        "        answer = {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}},\n"
-        "                  'serverInfo': {'name': 'e', 'version': '1'}}\n"
-        "        if ask['method'] == 'tools/call':\n"
-        "            import os\n"
-        "            text = os.environ['API_PASS'] + ' and 4111-1111'\n"
-        "            answer = {'content': [{'type': 'text', 'text': text}]}\n"
-        "        answer = {'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}\n"
-        "        print(json.dumps(answer), flush=True)\n"
+    text = 'os.environ["API_PASS"] + " and 4111-1111"'
+    target = answering(
+        f'{{"content": [{{"type": "text", "text": {text}}}]}}', API_PASS="open sesame"
     )
-    command = syncmcp.Stdio(sys.executable, "-c", echo, env={"API_PASS": "open sesame"})
-    recording = Recording(command, path, mask=lambda text: text.replace("4111-1111", "***"))
-    with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+    recording = Recording(target, path, mask=lambda text: text.replace("4111-1111", "***"))
+    with syncmcp.connect(recording, **UNCHECKED) as client:
         told = client.call_tool("x", {"say": "open sesame"})
         assert told.text == "open sesame and 4111-1111"
-    text = path.read_text(encoding="utf-8")
-    assert "open sesame" not in text
-    assert "4111" not in text
-    with syncmcp.connect(Replay(path), mode="legacy", validate_output="off") as client:
+    kept = path.read_text(encoding="utf-8")
+    assert "open sesame" not in kept
+    assert "4111" not in kept
+    with syncmcp.connect(Replay(path), **UNCHECKED) as client:
         assert "and ***" in (client.call_tool("x", {"say": "open sesame"}).text or "")
 
 
 def test_variables_are_masked_in_any_member_in_names_and_in_numbers(path: Path) -> None:
     leak, pin = "keyZZsecret0123456789", 48151623
     told = {**dict.fromkeys(("type", "role", "method", "level", "x"), leak), leak: pin}
-
-    variables = {"API_KEY": leak, "PIN": str(pin), "KIND": "object", "PLACE": "content"}
     answer = {"content": [{"type": "text", "text": "object"}], "structuredContent": told}
-    program = (
-        "import sys, json\n"
-        "for line in sys.stdin:\n"
-        "    ask = json.loads(line)\n"
-        "    if 'id' in ask:\n"
-        "        answer = {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}},\n"
-        "                  'serverInfo': {'name': 'e', 'version': '1'}}\n"
-        "        if ask['method'] == 'tools/call':\n"
-        f"            answer = {answer!r}\n"
-        "        answer = {'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}\n"
-        "        print(json.dumps(answer), flush=True)\n"
-    )
-    command = syncmcp.Stdio(sys.executable, "-c", program, env=variables)
-    options: Any = {"mode": "legacy", "validate_output": "off"}
-    with syncmcp.connect(Recording(command, path), **options) as client:
+    target = answering(repr(answer), API_KEY=leak, PIN=str(pin), KIND="object", PLACE="content")
+    with syncmcp.connect(Recording(target, path), **UNCHECKED) as client:
         assert client.call_tool("x", {"type": leak, "pin": pin}).data == told
-    text = path.read_text(encoding="utf-8")
-    assert leak not in text
-    assert str(pin) not in text
-    with syncmcp.connect(Replay(path), **options) as client:
+    kept = path.read_text(encoding="utf-8")
+    assert leak not in kept
+    assert str(pin) not in kept
+    with syncmcp.connect(Replay(path), **UNCHECKED) as client:
         result = client.call_tool("x", {"type": leak, "pin": pin})
     assert "***" in (result.text or "")
     assert set(result.data) == {"type", "role", "method", "level", "x", "***1"}
@@ -350,15 +320,3 @@ def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -
 def test_only_its_owner_can_read_a_recording(path: Path) -> None:
     record(WIRES[0], path)
     assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_recording_offers_what_its_transport_does(server: Server, path: Path) -> None:
-    http = Wire("http", STATEFUL)
-    with (
-        http.serve(server) as url,
-        syncmcp.connect(Recording(url, path)) as client,
-        client.listen(tools=True) as changes,
-    ):
-        server.list_changed("tools")
-        assert next(iter(changes)).kind == "tools"
-    assert "notifications/tools/list_changed" in methods(path, "got")

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import threading
+from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,22 @@ def test_a_program_sees_the_same_with_the_recording_as_with_the_server(
     assert replay(path, wire.revision) == seen
     assert replay(path, wire.revision, order="recorded") == seen
     assert len(seen) > 10
+    header, opened, *rest = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert header["syncmcp-recording"] == 1
+    assert opened["opened"]["blocking"] is (wire.transport in ("http", "sse"))
+    assert list(rest[-1]) == ["connection", "closed"]
+    sent, got = (
+        Counter(line[kind].get("method") for line in rest if kind in line)
+        for kind in ("sent", "got")
+    )
+    assert sent["tools/list"] == 2
+    assert sent["tools/call"] == (5 if wire.revision == STATELESS else 4)
+    assert got["notifications/progress"] == 3
+    assert got["notifications/message"] == 2
+    assert ("elicitation/create" in got) is (wire.revision == STATEFUL)
 
 
-@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+@pytest.mark.parametrize("transport", ["memory", "http"])
 @pytest.mark.parametrize("revisions", [[STATEFUL], [STATEFUL, STATELESS]])
 def test_what_was_found_out_in_the_recording_is_found_out_again(
     transport: str, revisions: list[str], path: Path
@@ -175,11 +189,10 @@ class TestWhatWasNotRecorded:
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
     def test_is_refused_in_a_future_too(self, path: Path) -> None:
-        for revision in (STATEFUL, STATELESS):
-            record(Wire("http", revision), path)
-            with syncmcp.connect(Replay(path), mode=revision) as client:
-                call = client.call_tool.future("price", {"item": "quince"})
-                assert isinstance(call.exception(PATIENCE), NotRecorded)
+        record(Wire("http", STATELESS), path)
+        with syncmcp.connect(Replay(path), mode=STATELESS) as client:
+            call = client.call_tool.future("price", {"item": "quince"})
+            assert isinstance(call.exception(PATIENCE), NotRecorded)
 
     def test_is_named_with_what_was(self, path: Path) -> None:
         record(MEMORY, path)
@@ -321,13 +334,9 @@ class TestOrder:
             assert told.acquire(timeout=PATIENCE)
             assert told.acquire(timeout=PATIENCE)
             seen.append(say(client, "b"))
-        assert seen == ["before", "A", "between", "after", "B"] or seen == [
-            "before",
-            "between",
-            "A",
-            "after",
-            "B",
-        ]
+        # Logs come on a thread of their own: the second may come before or after the first answer.
+        assert [said for said in seen if said != "A"] == ["before", "between", "after", "B"]
+        assert seen.index("A") in (1, 2)
 
     def test_what_belongs_to_a_call_that_is_not_made_is_not_told(self, path: Path) -> None:
         write(path, asks(2, "a"), logs("of a"), says(2, "A"), asks(3, "b"), says(3, "B"))
@@ -404,10 +413,6 @@ class TestConnections:
                 seen.append(replayed.call_tool("next").text)
         assert seen == ["0", "1", "1"]
         server.close()
-
-    def test_two_clients_play_one_file_each_from_its_beginning(self, path: Path) -> None:
-        seen = record(MEMORY, path)
-        assert in_threads(*[lambda: replay(path, STATEFUL)] * 2) == [seen, seen]
 
     def test_two_clients_of_one_replay_do_not_disturb_each_other(self, path: Path) -> None:
         seen = record(MEMORY, path)

@@ -26,7 +26,7 @@ from tests.testing.talks import (
     Talk,
     text_of,
 )
-from tests.testing.wires import MODERN, PATIENCE, Http, Memory, modern, read_event
+from tests.testing.wires import MODERN, PATIENCE, Http, Memory, modern
 
 
 def _offer_name(server: Server) -> None:
@@ -196,34 +196,6 @@ def test_a_retry_that_is_cancelled_cancels_the_tool(server: Server, line: Memory
     assert server.stats.wait_for(lambda seen: seen.running == 0)
     assert server.stats.cancelled == 1
     assert line.frames.empty()
-
-
-def test_a_retry_over_http_is_cancelled_by_closing_its_stream(server: Server) -> None:
-    ended = threading.Event()
-
-    @server.tool()
-    def work(context: ToolContext) -> None:
-        context.list_roots()
-        context.notify("notifications/going")
-        if context.cancelled.wait(PATIENCE):
-            ended.set()
-
-    with serve_http(server) as http:
-        client = Http(http.url)
-        body = {"name": "work", "arguments": {}}
-        state = Talk(client, MODERN).leg("tools/call", body)["result"]["requestState"]
-        more = {**body, "requestState": state, "inputResponses": {"question": ROOTS}}
-        params = modern(more, **{CAPABILITIES: EVERYTHING})
-        response = client.request(
-            "POST",
-            {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params},
-            {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "work"},
-        )
-        assert "going" in read_event(response)["data"]
-        response.close()
-        client.close()
-        assert ended.wait(PATIENCE)
-        assert server.stats.wait_for(lambda seen: seen.disconnects == 1)
 
 
 @pytest.mark.parametrize("how", ["timeout", "session", "server", "endpoint", "its server"])

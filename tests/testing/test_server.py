@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from syncmcp.testing import RpcError, Server, ToolContext, demo_server
 from syncmcp.testing.server.wire import REVISIONS
-from tests.support.stage import Stage
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 STATEFUL = REVISIONS[:-1]
@@ -287,24 +286,6 @@ def test_in_the_new_era_each_request_asks_for_its_logs(client: Memory) -> None:
     assert client.call("tools/call", bad)["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("wrap", [dict, modern])
-def test_a_cancelled_call_sees_it_and_is_not_answered(wrap: Any) -> None:
-    stage = Stage()
-    with Memory(stage.server) as client:
-        if wrap is dict:
-            client.start()
-        number = client.ask("tools/call", wrap({"name": "hold"}), identifier="x")
-        [held] = stage.inside("")
-        client.notify("notifications/cancelled", {"requestId": "x", "reason": "bored"})
-        assert held.cancelled.wait(PATIENCE)
-        assert held.cancel_reason == "bored"
-        ended = stage.stats.wait_for(lambda stats: stats.running == 0 and stats.cancelled == 1)
-        assert ended
-        assert client.call("tools/list", wrap())["id"] != number
-        assert stage.stats.cancels == ["x"]
-    stage.server.close()
-
-
 def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     client: Memory, server: Server
 ) -> None:
@@ -316,20 +297,6 @@ def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     assert server.stats.running == 1
     client.notify("notifications/cancelled", {"requestId": 7})
     assert server.stats.running == 0
-
-
-def test_a_blocked_tool_stops_nobody(server: Server, client: Memory) -> None:
-    together = threading.Barrier(8)
-
-    @server.tool()
-    def meet() -> int:
-        return together.wait(PATIENCE)
-
-    client.start()
-    numbers = {client.ask("tools/call", {"name": "meet"}) for _ in range(8)}
-    answers = [client.next() for _ in range(8)]
-    assert {answer["id"] for answer in answers} == numbers
-    assert {answer["result"]["content"][0]["text"] for answer in answers} == set("01234567")
 
 
 def test_closing_a_session_cancels_what_runs_in_it(server: Server) -> None:
@@ -366,20 +333,6 @@ def test_lists_come_in_pages(client: Memory) -> None:
         for bad in ("nonsense", "", 7, "\xe9"):
             assert paged.call("tools/list", {"cursor": bad})["error"]["code"] == -32602
         assert paged.call("prompts/list", {"cursor": cursors[-1]})["error"]["code"] == -32602
-
-
-def test_resources_are_read_as_text_blob_or_contents(client: Memory) -> None:
-    client.start()
-
-    def read(uri: str) -> Any:
-        return client.call("resources/read", {"uri": uri})["result"]["contents"]
-
-    assert read("demo://readme") == [
-        {"uri": "demo://readme", "mimeType": "text/plain", "text": "This is the demo server."}
-    ]
-    assert read("demo://pixel.png")[0]["blob"].startswith("iVBOR")
-    assert len(read("demo://cities")) == 3
-    assert '"Kyoto"' in read("demo://cities/Kyoto")[0]["text"]
 
 
 def test_each_era_has_its_code_for_a_resource_not_found(client: Memory) -> None:
@@ -489,17 +442,6 @@ def test_changed_lists_are_told_to_initialized_sessions(server: Server) -> None:
     assert early.frames.empty()
     early.close()
     late.close()
-
-
-def test_an_updated_resource_is_told_to_who_subscribed(client: Memory, server: Server) -> None:
-    client.start()
-    client.call("resources/subscribe", {"uri": "demo://readme"})
-    server.resource_updated("demo://other")
-    server.resource_updated("demo://readme")
-    assert client.next()["params"] == {"uri": "demo://readme"}
-    client.call("resources/unsubscribe", {"uri": "demo://readme"})
-    server.resource_updated("demo://readme")
-    assert client.call("ping")["result"] == {}
 
 
 def test_a_listener_is_acknowledged_then_told_then_ended(client: Memory, server: Server) -> None:

@@ -265,9 +265,10 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def wsgi_served(endpoint: HttpEndpoint | SseEndpoint) -> Iterator[str]:
-    """Serve an endpoint with `wsgiref`, and yield the URL without a path."""
-    with make_server("127.0.0.1", 0, wsgi_app(endpoint), _Threading, _Quiet) as listener:
+def wsgi_served(endpoint: HttpEndpoint | SseEndpoint, app: Any = None) -> Iterator[str]:
+    """Serve an endpoint, or the `app` before it, with `wsgiref`; yield the URL without a path."""
+    app = app or wsgi_app(endpoint)
+    with make_server("127.0.0.1", 0, app, _Threading, _Quiet) as listener:
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
         thread.start()
         try:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 import time
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import jwt
 import requests
 
 from syncmcp.testing import HttpEndpoint, Server, wsgi_app
 from tests.system.peers.oauth.proofs import NonceWanted, Proofs
+from tests.testing.wires import wsgi_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -142,15 +140,6 @@ def _json(
     return [body]
 
 
-class _Threading(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @contextmanager
 def guarded(server: Server, issuer: str, proofs: Proofs | None = None) -> Iterator[Guard]:
     """Serves it for as long as the block lasts, to those with a token of this issuer.
@@ -162,13 +151,6 @@ def guarded(server: Server, issuer: str, proofs: Proofs | None = None) -> Iterat
     """
     endpoint = HttpEndpoint(server)
     guard = Guard(wsgi_app(endpoint), issuer, proofs)
-    with make_server("127.0.0.1", 0, guard, _Threading, _Quiet) as listener:
-        guard.url = f"http://127.0.0.1:{listener.server_port}{PATH}"
-        thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield guard
-        finally:
-            endpoint.close()
-            listener.shutdown()
-            thread.join()
+    with wsgi_served(endpoint, guard) as root:
+        guard.url = f"{root}{PATH}"
+        yield guard
