@@ -401,20 +401,14 @@ WHOLE = CreateMessageRequestParams(
 
 
 @every_format
-def test_a_whole_request_comes_back(format: type[ModelFormat]) -> None:
+def test_a_request_goes_from_each_provider_to_each_other(format: type[ModelFormat]) -> None:
     body = format([WEATHER]).render_request(WHOLE, "some-model")
     assert body["model"] == "some-model"
     json.dumps(body)
-    assert format([WEATHER]).parse_request(body) == WHOLE
     # A format that knows nothing of the tools reads them as they are written.
     assert format().parse_request(body) == WHOLE
-
-
-@every_format
-def test_a_conversation_goes_from_each_provider_to_each_other(
-    format: type[ModelFormat],
-) -> None:
-    first = format([WEATHER]).parse_request(format([WEATHER]).render_request(WHOLE, "m"))
+    first = format([WEATHER]).parse_request(body)
+    assert first == WHOLE
     for other in FORMATS:
         assert other([WEATHER]).parse_request(other([WEATHER]).render_request(first, "m")) == WHOLE
 

@@ -178,33 +178,7 @@ def test_tools_go_under_names_that_are_allowed_and_come_back_under_their_own(
     ]
 
 
-@every_provider
-def test_a_loop_uses_tools_by_the_model(provider: Provider, there: Double) -> None:
-    server = Server("weather")
-    asked: list[str] = []
-
-    @server.tool(name="weather.today!")
-    def weather(city: str) -> str:
-        """What the weather is like"""
-        asked.append(city)
-        return f"rain in {city}"
-
-    name = provider.format(
-        [Tool(name="weather.today!", input_schema={})]
-    )._tools._names.to_provider("weather.today!")
-    there.say(
-        provider.turn(calls=[Call("1", name, {"city": "Bergen"})], reason="toolUse"),
-        provider.turn("It ", "rains."),
-    )
-    with provider.sampling(there.url) as model, syncmcp.connect(server) as client:
-        result = syncmcp.ToolLoop(model, client).run("How is it?", max_tokens=30)
-    assert (result.text, result.iterations, asked) == ("It rains.", 2, ["Bergen"])
-    assert "rain in Bergen" in str(there.body)
-    assert len(there.asked) == 2
-
-
-@every_provider
-def test_a_server_asks_and_the_model_answers(provider: Provider, there: Double) -> None:
+def test_a_server_asks_and_the_model_answers(there: Double) -> None:
     server = Server("asking")
 
     @server.tool()
@@ -213,9 +187,9 @@ def test_a_server_asks_and_the_model_answers(provider: Provider, there: Double) 
         params = asking(system_prompt="Be kind.", temperature=0.5).to_wire()
         return str(context.ask_all({"it": ("sampling/createMessage", params)})["it"]["content"])
 
-    there.say(provider.turn("With pleasure."))
+    there.say(ANTHROPIC.turn("With pleasure."))
     with (
-        provider.sampling(there.url) as model,
+        ANTHROPIC.sampling(there.url) as model,
         syncmcp.connect(server, sampling=model) as client,
     ):
         assert "With pleasure." in client.call_tool("ask").text
@@ -276,22 +250,20 @@ def test_limits_of_the_host_hold_whatever_the_server_wants(
 
 
 @every_provider
-@pytest.mark.parametrize(
-    ("settings", "sent"),
-    [
+def test_the_host_decides_what_becomes_of_a_system_prompt(
+    provider: Provider, there: Double
+) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({}, "theirs"),
         ({"system": "ours"}, "theirs"),
         ({"system": "ours", "system_prompt": "append"}, "ours\\n\\ntheirs"),
         ({"system": "ours", "system_prompt": "ignore"}, "ours"),
         ({"system_prompt": "append"}, "theirs"),
-    ],
-)
-def test_the_host_decides_what_becomes_of_a_system_prompt(
-    provider: Provider, settings: dict[str, Any], sent: str, there: Double
-) -> None:
-    there.say(provider.turn("Yes"))
-    ask(provider, there, asking(system_prompt="theirs"), **settings)
-    assert f"'{sent}'" in str(there.body)
+    ]
+    for settings, sent in rows:
+        there.say(provider.turn("Yes"))
+        ask(provider, there, asking(system_prompt="theirs"), **settings)
+        assert f"'{sent}'" in str(there.body), settings
 
 
 @every_provider
