@@ -109,7 +109,7 @@ def test_whoever_names_the_same_issuer_later_stays_signed_in(
 ) -> None:
     with world() as resource:
         server = resource.authorization_server
-        for given in ([], ["--issuer", server.issuer], []):
+        for given in ([], ["--issuer", server.issuer]):
             # Only the first one needs an agreement, which is kept with the sign-in.
             log_in(resource.url, *given, asked=len(server.authorizations) == 0)
             assert command("auth", "status", resource.url).code == 0

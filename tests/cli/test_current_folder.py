@@ -32,17 +32,15 @@ def python(*words: str, cwd: Path, path: str = str(ROOT)) -> subprocess.Complete
     )
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a module for each that the command loads, beside those of Python's start."""
-    (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "probe.py").write_text(LOADED)
-    before = set(python("-m", "probe", cwd=tmp_path / "start").stdout.split())
+    start, folder = (tmp_path_factory.mktemp(name) for name in ("start", "checkout"))
+    (start / "probe.py").write_text(LOADED)
+    before = set(python("-m", "probe", cwd=start).stdout.split())
     program = f"import syncmcp.cli.app, syncmcp.ui.terminal.screen, syncmcp.testing; {LOADED}"
-    loaded = set(python("-c", program, cwd=tmp_path).stdout.split()) - before - LEFT
+    loaded = set(python("-c", program, cwd=folder).stdout.split()) - before - LEFT
     assert {"typer", "rich", "logging", "pydantic"} <= loaded
-    folder = tmp_path / "checkout"
-    folder.mkdir()
     for name in loaded:
         (folder / f"{name}.py").write_text(f"raise SystemExit('ran {name} of this folder')")
     return folder

@@ -8,36 +8,27 @@ from pathlib import Path
 import pytest
 
 from syncmcp.testing import AuthorizationServer, demo_server, serve_http
-from tests.cli.running import ENTER, TAB, at_terminal, log_in
+from tests.cli.running import ENTER, TAB, AtTerminal, Command, at_terminal, log_in
 from tests.system.peers.launch import http_server
 from tests.system.peers.peers import EVERYTHING, HTTP
 
 pytestmark = pytest.mark.slow
 
-_EVERYTHING = [
-    (["list"], "demo://resource/dynamic/text/{resourceId}"),
-    (["tools"], "get-sum"),
-    (["call", "get-sum", "a:=2", "b:=3"], "The sum of 2 and 3 is 5"),
-    (["call", "get-sum", "--help"], "a=NUMBER"),
-    (["call", "trigger-long-running-operation", "duration:=0.2", "steps:=2"], "completed"),
-    (["read", "demo://resource/dynamic/text/{resourceId}", "resourceId=7"], "Resource 7"),
-    (["prompt", "args-prompt", "city=Oslo"], "Oslo"),
-    (["complete", "completable-prompt", "department", "E"], "Engineering"),
-    (["ping"], " ms"),
-    (["info"], "Everything Reference Server"),
-    (["doctor"], " latency: median "),
+_IN_THE_SHELL = [
+    ("list", "demo://resource/dynamic/text/{resourceId}"),
+    ("tools", "get-sum"),
+    ("call get-sum a:=2 b:=3", "The sum of 2 and 3 is 5"),
+    ("call get-sum --help", "a=NUMBER"),
+    ("call trigger-long-running-operation duration:=0.2 steps:=2", "completed"),
+    ("read demo://resource/dynamic/text/{resourceId} resourceId=7", "Resource 7"),
+    ("prompt args-prompt city=Oslo", "Oslo"),
+    ("complete completable-prompt department E", "Engineering"),
+    ("ping", " ms"),
+    ("info", "Everything Reference Server"),
 ]
 
 _PRIVATE = [
-    (["list"], "demo://cities/{city}"),
     (["tools"], "countdown"),
-    (["call", "add", "a:=1", "b:=2"], "3"),
-    (["call", "countdown", "steps:=2", "delay:=0"], "lift-off"),
-    (["read", "demo://readme"], ""),
-    (["prompt", "hello"], "user:"),
-    (["complete", "translate", "language", "Fr"], "French"),
-    (["ping"], " ms"),
-    (["info"], "Demo 1.0"),
     (["doctor"], "✓ sign-in: with the token of an earlier sign-in"),
     (["auth", "status"], "renewed by itself"),
 ]
@@ -58,13 +49,23 @@ def private() -> Iterator[str]:
         yield http.url
 
 
-def run_all(url: str, commands: list[tuple[list[str], str]]) -> None:
-    for words, shown in commands:
-        place = 2 if words[0] == "auth" else 1
-        with at_terminal(*words[:place], url, *words[place:]) as terminal:
-            assert terminal.ends() == 0, terminal.screen
-        assert shown in terminal.screen, (words, terminal.screen)
-        assert '{"error"' not in terminal.screen
+def runs(words: list[str], url: str, shown: str) -> None:
+    place = 2 if words[0] == "auth" else 1
+    with at_terminal(*words[:place], url, *words[place:]) as terminal:
+        assert terminal.ends() == 0, terminal.screen
+    assert shown in terminal.screen, (words, terminal.screen)
+    assert '{"error"' not in terminal.screen
+
+
+def says(terminal: AtTerminal, line: str) -> str:
+    """Type a line in the shell; return what is below it when the prompt is there again."""
+    prompt = terminal.screen.splitlines()[-1]
+    terminal.types(line, ENTER)
+    while True:
+        _, typed, below = terminal.screen.rpartition(f"{prompt} {line}\n")
+        if typed and below.splitlines()[-1] == prompt:
+            return below.removesuffix(prompt)
+        terminal.changes(terminal.screen)
 
 
 def record_and_replay(url: str, words: list[str], shown: str) -> None:
@@ -79,7 +80,17 @@ def record_and_replay(url: str, words: list[str], shown: str) -> None:
 @pytest.mark.peer
 @pytest.mark.timeout(300)
 def test_every_command_works_on_the_reference_server(elsewhere: Path, everything: str) -> None:
-    run_all(everything, _EVERYTHING)
+    with at_terminal("shell", everything, rows=400) as terminal:
+        terminal.answers("Ctrl-D ends", "call get-su", TAB)
+        terminal.answers("call get-sum", " a:=2 b:=2", ENTER)
+        terminal.sees("The sum of 2 and 2 is 4.\n")
+        for line, shown in _IN_THE_SHELL:
+            said = says(terminal, line)
+            assert shown in said, (line, said)
+            assert "error: " not in said
+        terminal.types("quit", ENTER)
+        assert terminal.ends() == 0
+    runs(["doctor"], everything, " latency: median ")
     record_and_replay(everything, ["call", "get-sum", "a:=2", "b:=3"], "The sum of 2 and 3 is 5")
     with at_terminal("call", everything, "get-tiny-image", "--output", "tiny.png") as terminal:
         assert terminal.ends() == 0, terminal.screen
@@ -87,48 +98,32 @@ def test_every_command_works_on_the_reference_server(elsewhere: Path, everything
     with at_terminal("listen", everything, "--tools", "--wait", "0.2") as terminal:
         terminal.sees("listening to the tools")
         assert terminal.ends() == 6
-    with at_terminal("shell", everything) as terminal:
-        terminal.answers("Ctrl-D ends", "call get-su", TAB)
-        terminal.answers("call get-sum", " a:=2 b:=2", ENTER)
-        terminal.answers("The sum of 2 and 2 is 4", "quit", ENTER)
-        assert terminal.ends() == 0
 
 
 @pytest.mark.timeout(300)
-def test_every_command_works_where_somebody_signed_in(elsewhere: Path, private: str) -> None:
-    with at_terminal("tools", private) as terminal:
-        assert terminal.ends() == 3
+def test_commands_work_where_somebody_signed_in(elsewhere: Path, private: str) -> None:
     log_in(private)
-    run_all(private, _PRIVATE)
+    for words, shown in _PRIVATE:
+        runs(words, private, shown)
     record_and_replay(private, ["call", "add", "a:=1", "b:=2"], "3")
-    with at_terminal("listen", private, "--tools", "--wait", "0.2") as terminal:
-        terminal.sees("listening to the tools")
-        assert terminal.ends() == 6
     with at_terminal("shell", private) as terminal:
         terminal.answers("Ctrl-D ends", "call add a:=1 b:=1", ENTER)
         terminal.answers("\n2\n", "quit", ENTER)
         assert terminal.ends() == 0
     with at_terminal("auth", "logout", private) as terminal:
         assert terminal.ends() == 0
-    with at_terminal("auth", "status", private) as terminal:
-        assert terminal.ends() == 3
-    assert "not signed in" in terminal.screen
     with at_terminal("tools", private) as terminal:
         assert terminal.ends() == 3
 
 
-def test_the_commands_that_need_no_server(elsewhere: Path) -> None:
-    with at_terminal("roots", "add", ".") as terminal:
-        assert terminal.ends() == 0
-    with at_terminal("roots", "list") as terminal:
-        assert terminal.ends() == 0
-    assert str(elsewhere) in terminal.screen
-    with at_terminal("roots", "remove", ".") as terminal:
-        assert terminal.ends() == 0
-    with at_terminal("servers") as terminal:
-        assert terminal.ends() == 0
-    assert "no file of an editor is here" in terminal.screen
-    with at_terminal("demo") as terminal:
-        assert terminal.ends() == 0
-    assert "lift-off" in terminal.screen
-    assert '{"error"' not in terminal.screen
+def test_the_commands_that_need_no_server(elsewhere: Path, command: Command) -> None:
+    assert command("roots", "add", ".").code == 0
+    for words, shown in (
+        (["roots", "list"], str(elsewhere)),
+        (["servers"], "no file of an editor is here"),
+        (["demo"], "lift-off"),
+    ):
+        with at_terminal(*words) as terminal:
+            assert terminal.ends() == 0, terminal.screen
+        assert shown in terminal.screen
+        assert '{"error"' not in terminal.screen
