@@ -152,7 +152,7 @@ def test_the_tables_name_only_what_exists() -> None:
 
 # Drawing whole results is slow on purpose, not by mistake: it is what is compared.
 QUICKLY = settings(
-    max_examples=10,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -24,8 +24,7 @@ pytestmark = pytest.mark.peer
 PATIENCE = 30.0
 
 
-@pytest.mark.parametrize("transport", [STDIO, HTTP])
-@pytest.mark.parametrize("tool", ["ask", "locked"])
+@pytest.mark.parametrize(("transport", "tool"), [(STDIO, "locked"), (HTTP, "ask")])
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
 def test_the_official_sdk_calls_a_visit_done(transport: str, tool: str) -> None:
     link = {"url": AGREEABLE, "elicitation_id": uuid.uuid4().hex}
