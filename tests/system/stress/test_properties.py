@@ -103,15 +103,24 @@ methods = st.sampled_from(METHODS) | st.text(max_size=10)
 errors = st.fixed_dictionaries(
     {}, optional={"code": st.integers() | wild, "message": wild, "data": wild}
 )
-told = st.fixed_dictionaries(
-    {},
-    optional={
-        "progressToken": ids,
-        "progress": finite | wild,
-        "requestId": ids,
-        "level": st.just("warning") | wild,
-        "data": values,
-    },
+reports = st.fixed_dictionaries(
+    {"progressToken": st.just(OWN)},
+    optional={"progress": finite | wild, "total": finite | wild, "message": wild},
+)
+logs = st.fixed_dictionaries({}, optional={"level": st.just("warning") | wild, "data": values})
+
+
+def notified(
+    method: st.SearchStrategy[str], params: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    """Sound but for the parameters: what reaches the callbacks of a program."""
+    return st.fixed_dictionaries({"jsonrpc": st.just("2.0"), "method": method, "params": params})
+
+
+notifications = st.one_of(
+    notified(st.just("notifications/progress"), reports),
+    notified(st.just("notifications/message"), logs),
+    notified(methods, objects | wild),
 )
 messages = st.fixed_dictionaries(
     {},
@@ -119,7 +128,7 @@ messages = st.fixed_dictionaries(
         "jsonrpc": st.just("2.0") | wild,
         "id": ids,
         "method": methods | wild,
-        "params": told | objects | wild,
+        "params": objects | wild,
         "result": objects | wild,
         "error": errors | wild,
     },
@@ -132,6 +141,7 @@ def deep(depth: int, ends: tuple[str, str]) -> bytes:
 
 frames = st.one_of(
     messages.map(encode),
+    notifications.map(encode),
     st.lists(messages | wild, max_size=4).map(encode),
     wild.map(encode),
     st.binary(max_size=60),
