@@ -195,6 +195,7 @@ class Bench:
     @property
     def client(self) -> syncmcp.Client:
         if self._client is None:
+            self._callbacks = Callbacks()
             self._client = syncmcp.Client(
                 self._target,
                 mode=self._era,
