@@ -78,6 +78,17 @@ def tool_text(result: types.ToolResultContent, texts: Iterable[str]) -> str:
     return said
 
 
+def kept_parts(use: types.ToolUseContent, key: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """The parts of these types that a format has put under `key` into the `_meta` of a tool use.
+
+    A conversation may come from a server. What else it has put there would reach the model as
+    parts of any role and type, past the system prompt that counts and the rules for content.
+    """
+    kept = (use.meta or {}).get(key)
+    parts = [part for part in kept if isinstance(part, dict)] if isinstance(kept, list) else []
+    return [part for part in parts if part.get("type") in tuple(kinds)]
+
+
 def merge_text(blocks: Iterable[Any]) -> list[Any]:
     """Merge adjacent text blocks, as streams split text."""
     merged: list[Any] = []

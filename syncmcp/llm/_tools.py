@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -104,8 +105,8 @@ class NameMap:
 MAX_DEPTH: Final = 64
 """The maximal nesting of subschemas; deeper ones are replaced by ``{}``."""
 
-# Recursive schemas would be expanded without end.
-_MAX_REFERENCES: Final = 100
+MAX_GROWTH: Final = 4
+"""How many times its own size the references that are written out may add to a schema."""
 
 WRAPPER: Final = "input"
 """The property that wraps the arguments of a schema that is not allowed at the root."""
@@ -164,7 +165,8 @@ class AdaptedSchema:
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
         self._original = original
         self._rules = rules
-        self._references_followed = 0
+        # How many values may still be added; recursive schemas would be expanded without end.
+        self._left: int | None = None
         self._key_names = (
             None if rules.keys is None else NameMap(rules.keys, set(_property_names(original, 0)))
         )
@@ -289,40 +291,79 @@ class AdaptedSchema:
                 break
             schema = {word: value for word, value in schema.items() if word != "allOf"}
             more = len(branches) > 1 or not _ANNOTATIONS.issuperset(schema)
-            for branch in branches:
-                if isinstance(branch, dict):
-                    schema = _merge(schema, self._resolve_branch(branch, seen) if more else branch)
+            found = [branch for branch in branches if isinstance(branch, dict)]
+            if more:
+                found = [part for each in found for part in self._resolve_branch(each, seen)]
+            schema = _merge([schema, *found])
         return {word: value for word, value in schema.items() if word != "allOf"}
 
-    def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """A branch with its ``$ref`` resolved, unless it was `seen`: it may have no siblings."""
+    def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> list[dict[str, Any]]:
+        """A branch, and what its ``$ref`` refers to, unless it was `seen`: it may have none."""
         name = branch.get("$ref")
-        if not isinstance(name, str) or self._references_followed >= _MAX_REFERENCES:
-            return branch
+        if not isinstance(name, str):
+            return [branch]
         beside = {word: value for word, value in branch.items() if word != "$ref"}
         if name in seen:
-            return beside
+            return [beside]
         found = _resolve_pointer(self._original, name)
-        if found is None:
-            return branch
+        if found is None or not self._may_add(found):
+            return [branch]
         seen.add(name)
-        self._references_followed += 1
-        return _merge(beside, found)
+        return [beside, found]
+
+    def _may_add(self, schema: dict[str, Any]) -> bool:
+        """Whether a schema may be written out once more; after the first refusal none may."""
+        if self._left is None:
+            self._left = MAX_GROWTH * _size(self._original)
+        self._left = max(self._left - _size(schema, self._left), 0)
+        return self._left > 0
 
 
-def _merge(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
-    """The conjunction of two schemas, as far as possible without ``allOf``."""
-    merged = {**branch, **schema}
-    ours, theirs = schema.get("allOf"), branch.get("allOf")
-    if isinstance(ours, list) and isinstance(theirs, list):
-        merged["allOf"] = [*ours, *theirs]
-    ours, theirs = schema.get("properties"), branch.get("properties")
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        merged["properties"] = {**theirs, **ours}
-    ours, theirs = schema.get("required"), branch.get("required")
-    if isinstance(ours, list) and isinstance(theirs, list):
-        merged["required"] = list(dict.fromkeys([*ours, *theirs]))
+def _size(schema: dict[str, Any], most: float = math.inf) -> int:
+    """How many values a schema has, itself included; above `most`, any larger number."""
+    found, rest = 1, list[Any]([schema])
+    while rest and found <= most:
+        value = rest.pop()
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, list):
+            continue
+        found += len(value)
+        if found <= most:
+            rest.extend(value)
+    return found
+
+
+def _merge(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The conjunction of schemas, as far as possible without ``allOf``; the first one counts more.
+
+    It takes the time of all their members: a server chooses how many there are.
+    """
+    merged: dict[str, Any] = {}
+    joined = set[str]()
+    for part in parts:
+        for word, value in part.items():
+            ours = merged.setdefault(word, value)
+            kind = _JOINED.get(word)
+            if ours is value or kind is None:
+                continue
+            if not isinstance(value, kind) or not isinstance(ours, kind):
+                continue
+            if word not in joined:
+                joined.add(word)
+                ours = merged[word] = kind(ours)
+            if kind is dict:
+                ours |= {key: each for key, each in value.items() if key not in ours}
+            else:
+                ours += value
+    if "required" in joined:
+        names = (name for name in merged["required"] if isinstance(name, str))
+        merged["required"] = list(dict.fromkeys(names))
     return merged
+
+
+# The keywords of which all count, where several schemas have them.
+_JOINED: Final[Mapping[str, Any]] = {"allOf": list, "properties": dict, "required": list}
 
 
 def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:

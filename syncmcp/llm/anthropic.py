@@ -14,6 +14,7 @@ from syncmcp import types
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
+    kept_parts,
     make_answer,
     make_message,
     make_request,
@@ -162,7 +163,7 @@ class AnthropicFormat(ModelFormat):
                 "name": name,
                 "input": arguments,
             }
-            return [*(block.meta or {}).get(_META_KEY, ()), use]
+            return [*kept_parts(block, _META_KEY, _THINKING_TYPES), use]
         if isinstance(block, types.TextContent):
             return self._render_block(block)
         kind = getattr(block, "type", "")

@@ -29,6 +29,7 @@ from syncmcp.llm._tools import NameRule, SchemaRules
 
 _META_KEY: Final = "syncmcp/gemini"
 """The key in `_meta` of a tool use for its thought signature, which must be sent back."""
+_SIGNATURE: Final = "thoughtSignature"
 
 _ANSWER_PARTS: Final = frozenset(("functionCall", "inlineData", "text"))
 _STOP_REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
@@ -190,7 +191,10 @@ class GeminiFormat(ModelFormat):
     def _render_call(self, use: types.ToolUseContent) -> dict[str, Any]:
         name, arguments = self._tools.to_provider(use)
         call = {"functionCall": {"id": provider_id(use.id), "name": name, "args": arguments}}
-        return {**call, **(use.meta or {}).get(_META_KEY, {})}
+        kept = (use.meta or {}).get(_META_KEY)
+        signature = kept.get(_SIGNATURE) if isinstance(kept, dict) else None
+        # Nothing else of it: a conversation may come from a server.
+        return {**call, _SIGNATURE: signature} if isinstance(signature, str) else call
 
     def _parse_blocks(
         self, parts: Iterable[dict[str, Any]], open_calls: dict[str, list[str]]
@@ -207,8 +211,8 @@ class GeminiFormat(ModelFormat):
                 use = self._tools.from_provider(
                     id, call["name"], parse_arguments(call["name"], call.get("args") or {}) or {}
                 )
-                if signature := part.get("thoughtSignature"):
-                    use.meta = {_META_KEY: {"thoughtSignature": signature}}
+                if signature := part.get(_SIGNATURE):
+                    use.meta = {_META_KEY: {_SIGNATURE: signature}}
                 blocks.append(use)
             elif response := part.get("functionResponse"):
                 blocks.append(_parse_response(response, open_calls))

@@ -21,6 +21,7 @@ from syncmcp.llm._format import (
     data_url,
     file_name,
     from_data_url,
+    kept_parts,
     make_answer,
     make_message,
     make_request,
@@ -224,7 +225,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             "name": name,
             "arguments": json.dumps(arguments, ensure_ascii=False),
         }
-        return [*(use.meta or {}).get(_META_KEY, ()), call]
+        return [*_encrypted(kept_parts(use, _META_KEY, ("reasoning",))), call]
 
     def _render_output(self, result: types.ToolResultContent) -> dict[str, Any]:
         parts = self._render_or_placeholder(result.content)
@@ -247,8 +248,7 @@ class OpenAIResponsesFormat(_OpenAIFormat):
             if arguments is None:
                 return []
             use = self._tools.from_provider(item["call_id"], item["name"], arguments)
-            # Reasoning without encrypted content cannot be sent back: OpenAI has not stored it.
-            if kept := [thought for thought in reasoning if thought.get("encrypted_content")]:
+            if kept := _encrypted(reasoning):
                 use.meta = {_META_KEY: kept}
             return [use]
         if kind == "function_call_output":
@@ -257,6 +257,11 @@ class OpenAIResponsesFormat(_OpenAIFormat):
         if kind == "message":
             return _parse_content(item["content"])
         raise Unrepresentable(f"MCP has no {kind!r} in a conversation")
+
+
+def _encrypted(reasoning: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items that can be sent back: OpenAI has stored none, so an id alone refers to nothing."""
+    return [item for item in reasoning if item.get("encrypted_content")]
 
 
 class OpenAIChatFormat(_OpenAIFormat):

@@ -96,6 +96,7 @@ CONSTANTS = {
     "Schema: characters of one unrolled pattern": "_protocol.schema.patterns.MAX_PATTERN",
     "Schema: characters of all unrolled patterns": "_protocol.schema.patterns.MAX_PATTERNS",
     "Nesting of a tool's schema for a model": "llm._tools.MAX_DEPTH",
+    "Values that expanded references add to it, times its own": "llm._tools.MAX_GROWTH",
     "Fields of a form": "handlers.forms.MAX_FIELDS",
     "Model hints in a sampling request": "types.client_features.MAX_HINTS",
     "Characters of a URI template": "templates.MAX_TEMPLATE",

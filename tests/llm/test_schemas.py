@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from syncmcp.llm import AnthropicFormat, GeminiFormat, OpenAIChatFormat
-from syncmcp.llm._tools import MAX_DEPTH, AdaptedSchema
+from syncmcp.llm._tools import MAX_DEPTH, MAX_GROWTH, AdaptedSchema
 
 ANTHROPIC, OPENAI, GEMINI = (
     AnthropicFormat._schemas,
@@ -182,6 +183,31 @@ def test_what_contains_itself_is_written_out_to_an_end() -> None:
         assert list(made["properties"]["either"]) == ["anyOf"]
     adapted(schema, ANTHROPIC)
     assert repr(schema) == before, "the schema that was given stays as it is"
+
+
+def test_what_is_written_out_grows_with_the_schema_alone() -> None:
+    some = {f"p{n}": {"type": "string"} for n in range(200)}
+    refers = {"allOf": [{"$ref": "#/$defs/it"}, {"minProperties": 1}]}
+    schema = {
+        "type": "object",
+        "properties": {f"q{n}": refers for n in range(100)},
+        "$defs": {"it": {"type": "object", "properties": some}},
+    }
+    for rules in (OPENAI, GEMINI):
+        made = adapted(schema, rules)
+        assert set(made["properties"]["q0"]["properties"]) == set(some)
+        assert made["properties"]["q99"] == {"$ref": "#/$defs/it"}
+        assert len(str(made)) < 2 * MAX_GROWTH * len(str(schema))
+
+
+def test_the_time_of_all_of_is_that_of_its_branches() -> None:
+    branches = [{"properties": {f"p{n}": {}}, "required": [f"p{n}"]} for n in range(12_000)]
+    schema = {"type": "object", "properties": {"it": {"allOf": branches}}}
+    begun = time.thread_time()  # not the time of other programs on the machine
+    made = adapted(schema, OPENAI)
+    assert time.thread_time() - begun < 5
+    assert len(made["properties"]["it"]["properties"]) == 12_000
+    assert len(made["properties"]["it"]["required"]) == 12_000
 
 
 def test_tuples_of_old_drafts_are_said_in_the_new_way() -> None:
