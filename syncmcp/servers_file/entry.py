@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.numbers import is_number
+from syncmcp._base.secrets import Secrets
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.named_files import NamedFiles, named_files
@@ -369,7 +370,10 @@ class ServerEntry:
         try:
             return Http(url, transport=parsed.transport, headers=headers or None)
         except ValueError as error:
-            raise self._error(_message(error)) from error
+            # Without the cause: both quote the URL, with the values of placeholders in it.
+            secrets = Secrets()
+            secrets.give_variables(self._rules.values.secrets_in(parsed.url))
+            raise self._error(secrets.redact(_message(error))) from None
 
     def _expand(self, text: str, key: str) -> str:
         try:

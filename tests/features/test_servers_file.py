@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,15 @@ class TestMistakes:
         with pytest.raises(ServersFileError) as caught:
             one(entry)
         assert caught.value.server == "one"
+
+    @pytest.mark.parametrize(
+        "url", ["${KEY}", "https://${KEY} x", "https://h/${KEY}\n", "${KEY}://h"]
+    )
+    def test_no_value_of_a_placeholder_is_in_the_error(self, url: str) -> None:
+        variables = {"KEY": "k-0123456\té"}
+        with pytest.raises(ServersFileError) as caught:
+            one({"url": url}, variables=variables)
+        assert "0123456" not in "".join(traceback.format_exception(caught.value))
 
     def test_a_disabled_server_is_not_used(self) -> None:
         servers = of_user({"mcpServers": {"off": {"command": "x", "disabled": True}}})
