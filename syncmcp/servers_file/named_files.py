@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -214,11 +214,12 @@ def _candidates(
             for word in (part, *(part[end:] for end in options)):
                 yield word
                 if _MODULE.fullmatch(word):
-                    *packages, _ = names = word.split(".")
+                    names = word.split(".")
                     yield "/".join(names)
-                    yield from (
-                        f"{'/'.join(names[:n])}/__init__.py" for n in range(1, len(packages) + 1)
-                    )
+                    # What is imported before it: packages, or a module in the place of one.
+                    for package in accumulate(names[:-1], "{}/{}".format):
+                        yield f"{package}/__init__.py"
+                        yield f"{package}.py"
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -126,6 +126,8 @@ def test_the_program_covered_is_the_one_that_starts(env: dict[str, str], cwd: st
         ("dist", "dist/__init__.py"),
         ("dist.tool", "dist/__init__.py"),
         ("dist.tool", "dist/tool.py"),
+        ("dist.tool", "dist.py"),
+        ("dist.lib.tool", "dist/lib.py"),
         ("dist.server.py", "dist/server/py.py"),
         ("./dist/", "dist/index.js"),
         ("file://${workspaceFolder}/dist/a%20b.js", "dist/a b.js"),
