@@ -397,11 +397,13 @@ class ProgressBar:
         with self._lock:
             if self._suspended:
                 return
+            # A share: numbers near the largest ones are too much for what draws the bar.
+            share = min(max(progress / total, 0), 1) if total is not None and total > 0 else None
             bar = self._start("")
             bar.update(
                 bar.tasks[0].id,
-                completed=progress,
-                total=total,
+                completed=share or 0,
+                total=None if share is None else 1,
                 description=visible(shorten(message or "", _MAX_LABEL)),
                 done=f"{progress:g}",
             )

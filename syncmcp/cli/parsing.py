@@ -241,8 +241,10 @@ def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
     config: Any = ctx.params.get("config")
     files = read_server_files(None if config is None else Path(config))
     names = (name for _, read in files if not isinstance(read, McpError) for name in read)
-    # A name that begins with - would be read as an option, for example as --trust.
-    return _plain_words((name for name in names if name[:1] != "-"), incomplete)
+    # A name that begins with - would be read as an option, for example as --trust, and a URL as the
+    # server itself, which needs no approval.
+    usable = (name for name in names if name[:1] != "-" and not is_url(name))
+    return _plain_words(usable, incomplete)
 
 
 def complete_providers(incomplete: str) -> list[str]:

@@ -19,6 +19,7 @@ from tests.support.stage import PATIENCE
 def names(elsewhere: Path) -> Path:
     """A file of this folder, which may be anybody's."""
     names = ["demo", "deep", "other", "a b", "$(touch${IFS}hacked)", "x\u202ey", "*", "--trust"]
+    names += ["https://example.com/mcp", "HTTP://example.com"]  # which no file is asked about
     servers = {name: {"command": "no-such-command-at-all"} for name in names}
     path = elsewhere / ".cursor/mcp.json"
     path.parent.mkdir()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 
 import pytest
 from rich.text import Text
 
-from syncmcp.cli.output import Output
+from syncmcp.cli.output import Output, ProgressBar
 
 PRINTS: dict[str, Callable[[Output], None]] = {
     "result": lambda out: out.result({}),
@@ -29,3 +31,23 @@ def test_a_progress_bar_goes_before_anything_is_printed(
     PRINTS[way](out)
     assert seen == [""]
     assert "".join(capsys.readouterr())
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("progress", "total"),
+    [(1e308, 1e308), (1e308, 1e-308), (-1e308, 5e-324), (0, 0), (1, -1), (2, None)],
+)
+def test_no_numbers_of_a_server_are_too_much_for_the_bar(
+    progress: float, total: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = _Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    bar = ProgressBar()
+    bar.report(progress, total, "at work")
+    bar.hide()
+    assert "at work" in screen.getvalue()
