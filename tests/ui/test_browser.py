@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from syncmcp.types import (
     ToolAnnotations,
 )
 from syncmcp.ui.browser import AskInBrowser, Browser
+from syncmcp.ui.browser.app import PageServer
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
 from tests.ui.asking import (
     DOT,
@@ -153,6 +154,12 @@ class TestTheDoor:
             return False  # the server has not seen yet that the others are gone
 
         until(gets_in)
+
+    def test_nobody_else_can_listen_on_the_port(self) -> None:
+        """On Windows, another user could, if both sockets had this option."""
+        server = PageServer()
+        with closing(server.socket):
+            assert not server.socket.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
     def test_without_the_cookie_nothing_is_shown(self, browser: Browser, visitor: Visitor) -> None:
         asked = Asked(browser.form, form(message="between us"), context())

@@ -347,6 +347,9 @@ _MOST_CONNECTIONS = 64
 class PageServer(ThreadedWSGIServer):
     """Serves one application on a port that the operating system chooses."""
 
+    # On Windows, another user could listen on the same port otherwise.
+    allow_reuse_address = False
+
     def __init__(self) -> None:
         # Guards the open connections; held to add or remove one.
         self._lock = threading.Lock()
