@@ -18,7 +18,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition, is_done, to_filter
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
@@ -71,6 +71,9 @@ _REFRESH_SECONDS = 0.25
 # something else has to see it first. How often, in seconds, that is checked.
 _SILENCE_SECONDS = 0.5
 _SILENCE_REFRESH_SECONDS = 0.05
+
+# Letters that tick all options of a prompt, or the others: those of a sentence must not.
+_SELECTING = "ai"
 
 # The rows of a screen that a prompt takes, and the fewest rows of a text on one page.
 _PROMPT_ROWS = 8
@@ -340,6 +343,11 @@ class Screen:
             use_jk_keys=False,
             **self._prompt_options(),
         )
+        letters = KeyBindings()
+        for letter in _SELECTING:
+            letters.add(letter, eager=True)(lambda _: None)
+        own = prompt.application.key_bindings
+        prompt.application.key_bindings = merge_key_bindings([own, letters] if own else [letters])
         positions: list[int] = self._ask(prompt)
         self._print_answer(message, ", ".join(options[position] for position in positions))
         return positions
