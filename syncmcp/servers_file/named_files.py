@@ -174,13 +174,19 @@ def _packaged(path: str) -> Iterator[str]:
                 yield from (text, *_parts(text))
 
 
+# Where an automounter mounts the files of the host that a path names.
+_HOSTS: Final = ("/net/", "/Network/Servers/")
+
+
 def _is_elsewhere(path: str, roots: ProjectFolders) -> bool:
     r"""Whether looking at a path would contact another computer (``\\host\share`` of Windows).
 
     That would get the name and a proof of the password of the person, before anybody has approved.
     """
     share = os.path.normcase(os.path.splitdrive(path)[0])
-    return share.startswith(("\\\\", "//")) and share not in roots.drives
+    if share.startswith(("\\\\", "//")):
+        return share not in roots.drives
+    return path.startswith(_HOSTS) and not roots.name(path)
 
 
 def _trees(file: Path) -> set[Path]:
@@ -374,10 +380,13 @@ class ProjectFolders:
 
     def contain(self, path: str) -> bool:
         """Whether one of them is above a path."""
-        parents = list(map(str, Path(path).parents))
-        return any(os.path.normcase(parent) in self._paths for parent in parents) or any(
-            identity_of(parent) in self._identities for parent in parents
+        return self.name(path) or any(
+            identity_of(str(parent)) in self._identities for parent in Path(path).parents
         )
+
+    def name(self, path: str) -> bool:
+        """Whether a path says that it is below one of them, without a look at the file system."""
+        return any(os.path.normcase(str(parent)) in self._paths for parent in Path(path).parents)
 
     def are_or_contain(self, folder: str) -> bool:
         """Whether a folder is one of them, or below one, by its path or by where links lead."""
