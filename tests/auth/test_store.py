@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring
 from tests.auth.store_peer import KEY
+from tests.support.stage import elsewhere
 
 WAIT = 20.0
 SECRET = "canary-4f1d9b"
@@ -89,25 +91,17 @@ class Locker:
 
     def __init__(self, store: TokenStore, seconds: float = WAIT) -> None:
         self.exchange = WaitingExchange()
-        self.locked = threading.Event()
-        self.error: BaseException | None = None
-        self._release = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(store, seconds), daemon=True)
-        self._thread.start()
+        self.locked, self._release = threading.Event(), threading.Event()
+        self._held = elsewhere(partial(self._hold, store, seconds))
 
-    def _run(self, store: TokenStore, seconds: float) -> None:
-        try:
-            with self.exchange, store.lock(KEY, Deadline(seconds)):
-                self.locked.set()
-                self._release.wait(WAIT)
-        except BaseException as error:
-            self.error = error
+    def _hold(self, store: TokenStore, seconds: float) -> None:
+        with self.exchange, store.lock(KEY, Deadline(seconds)):
+            self.locked.set()
+            self._release.wait(WAIT)
 
     def end(self) -> BaseException | None:
         self._release.set()
-        self._thread.join(WAIT)
-        assert not self._thread.is_alive()
-        return self.error
+        return self._held.exception(WAIT)
 
 
 @contextmanager

@@ -395,3 +395,10 @@ def logged(words: str) -> Iterator[Logged]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def send_one(script: Script, config: Callable[[str], Http | str] = str) -> FakeReceiver:
+    """Send one request to a server with `script` and return what the receiver saw."""
+    with serving(script) as server, opened(config(server.url)) as (transport, receiver):
+        transport.send(request())
+    return receiver

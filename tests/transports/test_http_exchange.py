@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from syncmcp.errors import (
 
 from .http_peer import (
     WAIT,
-    FakeReceiver,
     Request,
     Running,
     Script,
@@ -35,6 +33,7 @@ from .http_peer import (
     notification,
     opened,
     request,
+    send_one,
     serving,
 )
 
@@ -64,13 +63,6 @@ def respond(
         one.connection.respond(status, body, {"Content-Type": content_type, **given})
 
     return script
-
-
-def send_one(script: Script, config: Callable[[str], Any] = str) -> FakeReceiver:
-    """Send one request to a server with `script` and return what the receiver saw."""
-    with serving(script) as server, opened(config(server.url)) as (transport, receiver):
-        transport.send(request())
-    return receiver
 
 
 @pytest.mark.requirement("HTL-01", "HTL-02", "HTM-01", "HTM-02")

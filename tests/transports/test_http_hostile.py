@@ -19,7 +19,7 @@ from syncmcp.errors import (
     LimitExceeded,
     ProtocolError,
 )
-from tests.transports.http_peer import WAIT, Request, Running, opened, request, serving
+from tests.transports.http_peer import WAIT, Request, Running, opened, request, send_one, serving
 
 JSON = b"Content-Type: application/json\r\n"
 
@@ -62,10 +62,9 @@ def test_an_error_that_is_wrongly_said_to_be_compressed_keeps_its_status(
     def script(one: Request) -> None:
         one.connection.respond(status, b"go away", {"Content-Encoding": "gzip"})
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request())
-        assert type(receiver.error) is error
-        assert receiver.error.status == status
+    receiver = send_one(script)
+    assert type(receiver.error) is error
+    assert receiver.error.status == status
 
 
 def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
@@ -98,11 +97,10 @@ def test_a_compressed_answer_that_is_cut_or_followed_by_rubbish_is_no_answer(end
             {"Content-Type": "application/json", "Content-Encoding": "gzip"},
         )
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request())
-        assert isinstance(receiver.error, ConnectionLost)
-        assert receiver.error.delivery == "unknown"
-        assert receiver.frames == []
+    receiver = send_one(script)
+    assert isinstance(receiver.error, ConnectionLost)
+    assert receiver.error.delivery == "unknown"
+    assert receiver.frames == []
 
 
 @pytest.mark.parametrize(
@@ -116,9 +114,8 @@ def test_an_answer_of_another_length_than_its_header_says_is_none(
         one.connection.write(whole(answer(one), length))
         one.connection.close()
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request())
-        assert type(receiver.error) is error
+    receiver = send_one(script)
+    assert type(receiver.error) is error
 
 
 def test_two_lengths_of_one_answer_are_none() -> None:
@@ -127,10 +124,9 @@ def test_two_lengths_of_one_answer_are_none() -> None:
         head = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nContent-Length: 3\r\n\r\n%b"
         one.connection.write(head % (JSON, len(body), body))
 
-    with serving(script) as server, opened(server.url) as (transport, receiver):
-        transport.send(request())
-        assert isinstance(receiver.error, ConnectionLost)
-        assert "Content-Length" in receiver.error.message
+    receiver = send_one(script)
+    assert isinstance(receiver.error, ConnectionLost)
+    assert "Content-Length" in receiver.error.message
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,18 @@ def unknown_name(patch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("url", "words", "cause"),
     [
-        ("http://127.0.0.1:{closed}/mcp?key=secret-value", "refused", ConnectionRefusedError),
+        (
+            lambda _: "http://127.0.0.1:{closed}/mcp?key=secret-value",
+            "refused",
+            ConnectionRefusedError,
+        ),
         (unknown_name, "DNS", socket.gaierror),
-        ("https://127.0.0.1:{tls}/mcp", "verify=", ssl.SSLError),
+        (lambda _: "https://127.0.0.1:{tls}/mcp", "verify=", ssl.SSLError),
     ],
     ids=["refused", "DNS", "TLS"],
 )
 def test_a_connection_that_cannot_be_made_says_why(
-    url: Any,
+    url: Callable[[pytest.MonkeyPatch], str],
     words: str,
     cause: type[Exception],
     closed_port: int,
@@ -88,8 +92,8 @@ def test_a_connection_that_cannot_be_made_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(answer, certificates.server_context()) as server:
-        where: str = url(monkeypatch) if callable(url) else url
-        error = send_one(where.format(closed=closed_port, tls=server.port)).error
+        where = url(monkeypatch).format(closed=closed_port, tls=server.port)
+        error = send_one(where).error
     assert type(error) is ConnectFailed
     assert error.delivery == "not_sent"
     assert words in error.message
