@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from syncmcp.testing import RpcError, Server, ToolContext, demo_server
 from syncmcp.testing.server.wire import REVISIONS
+from tests.support.stage import Stage
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 STATEFUL = REVISIONS[:-1]
@@ -286,6 +287,24 @@ def test_in_the_new_era_each_request_asks_for_its_logs(client: Memory) -> None:
     assert client.call("tools/call", bad)["error"]["code"] == -32602
 
 
+@pytest.mark.parametrize("wrap", [dict, modern])
+def test_a_cancelled_call_sees_it_and_is_not_answered(wrap: Any) -> None:
+    stage = Stage()
+    with Memory(stage.server) as client:
+        if wrap is dict:
+            client.start()
+        number = client.ask("tools/call", wrap({"name": "hold"}), identifier="x")
+        [held] = stage.inside("")
+        client.notify("notifications/cancelled", {"requestId": "x", "reason": "bored"})
+        assert held.cancelled.wait(PATIENCE)
+        assert held.cancel_reason == "bored"
+        ended = stage.stats.wait_for(lambda stats: stats.running == 0 and stats.cancelled == 1)
+        assert ended
+        assert client.call("tools/list", wrap())["id"] != number
+        assert stage.stats.cancels == ["x"]
+    stage.server.close()
+
+
 def test_an_id_in_use_is_refused_and_one_of_another_type_is_another(
     client: Memory, server: Server
 ) -> None:
@@ -333,6 +352,20 @@ def test_lists_come_in_pages(client: Memory) -> None:
         for bad in ("nonsense", "", 7, "\xe9"):
             assert paged.call("tools/list", {"cursor": bad})["error"]["code"] == -32602
         assert paged.call("prompts/list", {"cursor": cursors[-1]})["error"]["code"] == -32602
+
+
+def test_resources_are_read_as_text_blob_or_contents(client: Memory) -> None:
+    client.start()
+
+    def read(uri: str) -> Any:
+        return client.call("resources/read", {"uri": uri})["result"]["contents"]
+
+    assert read("demo://readme") == [
+        {"uri": "demo://readme", "mimeType": "text/plain", "text": "This is the demo server."}
+    ]
+    assert read("demo://pixel.png")[0]["blob"].startswith("iVBOR")
+    assert len(read("demo://cities")) == 3
+    assert '"Kyoto"' in read("demo://cities/Kyoto")[0]["text"]
 
 
 def test_each_era_has_its_code_for_a_resource_not_found(client: Memory) -> None:
