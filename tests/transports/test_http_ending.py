@@ -201,6 +201,25 @@ def test_the_deadline_ends_a_connection_attempt() -> None:
 
 
 @pytest.mark.pitfall("H1b")
+def test_withdrawing_ends_a_connection_attempt_and_leaves_no_socket_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[socket.socket] = []
+
+    def withdraw(sock: socket.socket, seconds: float | None) -> bool:
+        waited.append(sock)
+        assert transport.cancel(out) == "not_sent"
+        return False
+
+    monkeypatch.setattr(connecting, "wait_for_write", withdraw)
+    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
+        out = request(seconds=None)
+        transport.send(out)
+        assert not receiver.failures
+    assert [sock.fileno() for sock in waited] == [-1]
+
+
+@pytest.mark.pitfall("H1b")
 def test_withdrawing_ends_an_exchange_with_a_mute_proxy() -> None:
     mute = Mute()
     proxies = {"https": f"http://127.0.0.1:{mute.port}"}

@@ -12,7 +12,7 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
-from syncmcp.errors import ConnectFailed, UsageError
+from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
 from tests.support.stage import in_threads
@@ -149,6 +149,12 @@ def test_a_command_line_in_one_string_is_told_to_be_separate_strings() -> None:
     error = opening_fails(Stdio("no-such-program server.py"))
     assert "separate strings" in str(error)
     assert "separate strings" not in str(opening_fails(Stdio("no-such-program")))
+
+
+def test_no_server_is_started_when_no_time_is_left() -> None:
+    with pytest.raises(RequestTimeout) as caught:
+        StdioTransport(python(ECHO)).open(Notes(), Deadline(0))
+    assert (caught.value.kind, caught.value.delivery) == ("open", "not_sent")
 
 
 @pytest.mark.pitfall("7")

@@ -291,6 +291,14 @@ def test_no_real_stderr_is_needed(
         assert own.getvalue() == "last words\n"
 
 
+def test_stderr_goes_to_the_log_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "syncmcp.stderr")
+    code = "import sys\nsys.exit('with s3cr3t-canary')"
+    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
+        notes.wait_lost()
+    assert [record.getMessage().endswith("with ***") for record in caplog.records] == [True]
+
+
 def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stderr.txt"
     file.write_text("before\n")
