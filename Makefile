@@ -179,7 +179,7 @@ switches: $(VENV)/.dev ## switch off one behaviour at a time and print which tes
 # ---------------------------------------------------------------- measure
 
 .PHONY: stress
-stress: venv ## full-size stress, fuzz, soak, and conformance in each revision
+stress: venv ## full-size stress, fuzz and soak
 	@$(STAGE) "stress" $(BIN)/pytest -m stress -s --timeout=1800 $(ARGS)
 
 .PHONY: bench

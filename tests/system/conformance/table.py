@@ -57,6 +57,8 @@ WIRES = {
     "auth/wif-jwt-bearer": _BOTH,
 }
 
+PAIRS = tuple((scenario, wire) for scenario, wires in WIRES.items() for wire in wires)
+
 EXTENSIONS = frozenset(
     {
         "auth/client-credentials-basic",

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.system.conformance.client import SCENARIOS, SIGNING_IN
-from tests.system.conformance.table import EXTENSIONS, REFUSING, WIRES
+from tests.system.conformance.table import EXTENSIONS, PAIRS, REFUSING, WIRES
 from tests.system.peers.setup_peers import NODE_MODULES, node
 
 SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
@@ -97,22 +94,11 @@ def complaints(client: Path, scenario: str, wire: str, results: Path) -> list[st
     return found
 
 
-def cases() -> Iterator[Any]:
-    """All pairs; signing in is the same in each revision, and so the runs have one each, in turn.
-
-    `make stress` has the others.
-    """
-    turn = itertools.count()
-    for scenario, wires in WIRES.items():
-        shown = wires[next(turn) % len(wires)] if scenario.startswith("auth/") else None
-        for wire in wires:
-            marks = [SHOWS[scenario]] if scenario in SHOWS else []
-            marks += [pytest.mark.stress] if shown not in (None, wire) else []
-            yield pytest.param(scenario, wire, marks=marks)
-
-
 @pytest.mark.peer
-@pytest.mark.parametrize(("scenario", "wire"), list(cases()))
+@pytest.mark.parametrize(
+    ("scenario", "wire"),
+    [pytest.param(*pair, marks=SHOWS.get(pair[0], ())) for pair in PAIRS],
+)
 def test_a_scenario_passes_every_check(scenario: str, wire: str, tmp_path: Path) -> None:
     assert complaints(CLIENT, scenario, wire, tmp_path) == []
 
