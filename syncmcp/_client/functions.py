@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Union
 
@@ -179,9 +179,11 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _required(schema: Mapping[str, Any]) -> list[str]:
+def _required(schema: Mapping[str, Any]) -> Collection[str]:
+    # A server says how many there are, and each property is looked for among them: no list.
     found = schema.get("required")
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    names = found if isinstance(found, list) else ()
+    return dict.fromkeys(name for name in names if isinstance(name, str))
 
 
 def _takes_others(schema: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,9 +129,11 @@ def _barred(text: str, indent: str = "") -> str:
     return "\n".join(f"{indent}│ {line}" for line in lines)
 
 
-def _required(schema: Mapping[str, Any]) -> list[str]:
+def _required(schema: Mapping[str, Any]) -> Collection[str]:
+    # A server says how many there are, and each property is looked for among them: no list.
     found = schema.get("required")
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    names = found if isinstance(found, list) else ()
+    return dict.fromkeys(one for one in names if isinstance(one, str))
 
 
 def _type_name(details: Mapping[str, Any]) -> str:

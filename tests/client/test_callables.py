@@ -9,8 +9,10 @@ import pytest
 
 import syncmcp
 from syncmcp import McpError, RequestCancelled, ToolError, UsageError
-from syncmcp._client.functions import NOT_GIVEN
+from syncmcp._client.functions import NOT_GIVEN, ToolFunction
+from syncmcp.cli import calls
 from syncmcp.testing import Server
+from syncmcp.types import Tool
 from tests.support.stage import PATIENCE, Stage, Wire, rotated
 
 ODD = {
@@ -185,3 +187,33 @@ def test_an_error_ends_the_results_or_is_one_of_them() -> None:
             next(results)
         with pytest.raises(UsageError):
             add.map(calls, max_in_flight=0)
+
+
+class Counted(str):
+    """A name that counts how often one is compared with another."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("shown", ["function", "signature", "help"])
+def test_a_signature_takes_no_more_time_than_its_schema_is_long(shown: str) -> None:
+    listed, required = ([Counted(f"a{number}") for number in range(500)] for _ in range(2))
+    schema = {"type": "object", "properties": {name: {} for name in listed}, "required": required}
+    tool = Tool.model_construct(name="many", input_schema=schema)
+    Counted.compared = 0
+    if shown == "function":
+        client: Any = None
+        function = ToolFunction(client, tool, {})
+        assert len(function.__signature__.parameters) == len(listed)
+    elif shown == "signature":
+        assert calls.signature(schema).count(": ") == len(listed)
+    else:
+        assert sum("(required)" in line for line in calls._help_lines(tool)) == len(listed)
+    assert Counted.compared < 20 * len(listed)  # each with each other one were 125,000
