@@ -23,11 +23,10 @@ from tests.connection.questions.asking import (
     ROOTS,
     SAMPLING,
     asker,
-    person,
     said,
 )
 from tests.support.people import nobody, reply
-from tests.support.scripts import NEW, STATEFUL, WIRES, opening, talk
+from tests.support.scripts import NEW, STATEFUL, opening, talk
 from tests.support.stage import PATIENCE, Wire, rotated_stateless
 
 CANARY = "swordfish-77c2"
@@ -142,20 +141,19 @@ def test_a_second_round_is_a_second_pending_call(wire: Wire) -> None:
         assert third.text == "Ann and Ann"
 
 
-@WIRES
 @pytest.mark.parametrize("state", ["", "x", CANARY * 50, None])
 @pytest.mark.requirement("MRTR-02", "MRTR-03", "MRTR-05", "MRTR-08")
-def test_the_state_survives_json_exactly_or_stays_absent(state: str | None, wire: str) -> None:
+def test_the_state_survives_json_exactly_or_stays_absent(state: str | None) -> None:
     questions = {"a": (ELICITATION, FORM), "b": (SAMPLING, PROMPT)}
     call = s.expect("tools/call")
     asking = [*opening(NEW), call, s.input_required(questions, state)]
-    with talk(asking, wire, mode=NEW) as (peer, client):
+    with talk(asking, mode=NEW) as (peer, client):
         pending = client.begin_tool("x", {"a": 1}, meta={"acme.example/k": 1})
         assert isinstance(pending, InputRequired)
         (first,) = peer.requests("tools/call")
     again: InputRequired[Any] = InputRequired.from_json(json.loads(json.dumps(pending.to_json())))
     finishing = [*opening(NEW), s.expect("tools/list"), *LISTED, call, s.reply(DONE)]
-    with talk(finishing, wire, mode=NEW) as (peer, client):
+    with talk(finishing, mode=NEW) as (peer, client):
         client.list_tools()
         client.resume(again, {"a": ElicitResult.decline(), "b": reply()})
         (second,) = peer.requests("tools/call")
@@ -206,13 +204,6 @@ def test_until_2025_handlers_answer_and_the_result_comes_at_once(revision: Any) 
         result = client.begin_tool("ask", {"method": SAMPLING, "params": PROMPT})
         assert isinstance(result, CallToolResult)
         assert "double" in result.text
-
-
-@pytest.mark.parametrize("way", ["call_tool", "get_prompt", "read_resource"])
-def test_an_ordinary_call_never_comes_back_with_a_question(way: str) -> None:
-    with syncmcp.connect(names_server(), mode=NEW, elicitation=person) as client:
-        argument = {"call_tool": "greet", "get_prompt": "ask", "read_resource": "acme://card"}[way]
-        assert not isinstance(getattr(client, way)(argument), InputRequired)
 
 
 # -- mistakes --------------------------------------------------------------------------------------

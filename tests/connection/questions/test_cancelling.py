@@ -14,10 +14,10 @@ import syncmcp
 from syncmcp import CancelToken, Client, ConnectionLost, HandlerContext, Mode, RequestCancelled
 from syncmcp.testing import Server, ToolContext, Withdrawn
 from syncmcp.testing import script as s
-from tests.connection.questions.asking import PROMPT, SAMPLING, asked, asking_server, through
+from tests.connection.questions.asking import PROMPT, SAMPLING, asking_server, through
 from tests.support.people import Held, Obedient, nobody, reply
 from tests.support.scripts import NEW, OLD, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, rotated, rotated_stateful
+from tests.support.stage import PATIENCE, Wire, elsewhere, rotated_stateful, rotated_with
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
@@ -26,7 +26,8 @@ OPENED: dict[str, Any] = {
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "x", "version": "1"},
 }
-ways = pytest.mark.parametrize("way", ["future", "token", "event", "Ctrl-C"])
+WAYS = ["future", "token", "event", "Ctrl-C"]
+both_ways = pytest.mark.parametrize("way", ["future", "token"])
 
 
 # -- the server withdraws ------------------------------------------------------------------------
@@ -213,8 +214,7 @@ class Caller:
         thread.join(PATIENCE)
 
 
-@rotated
-@ways
+@rotated_with("way", WAYS)
 @pytest.mark.requirement("M-02", "CAN-01")
 @pytest.mark.pitfall("14")
 def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_server_once(
@@ -235,13 +235,10 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
             assert stats.requests["tools/call"] == 2
 
 
-@WIRES
-@ways
+@both_ways
 @pytest.mark.requirement("MRTR-01", "M-02")
 @pytest.mark.pitfall("14")
-def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(
-    way: str, wire: str
-) -> None:
+def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(way: str) -> None:
     handler = Obedient()
     script = [
         *opening(NEW),
@@ -250,7 +247,7 @@ def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(
         s.expect("tools/list"),
         s.reply({"resultType": "complete", "tools": []}),
     ]
-    with talk(script, wire, mode=NEW, sampling=handler) as (peer, client):
+    with talk(script, mode=NEW, sampling=handler) as (peer, client):
         Caller(client, way, "x").run(handler)
         reason = handler.obeyed()
         if way == "token":
@@ -259,12 +256,9 @@ def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
-@WIRES
-@ways
+@both_ways
 @pytest.mark.requirement("M-02")
-def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
-    way: str, wire: str
-) -> None:
+def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(way: str) -> None:
     handler = Obedient()
     script = [
         *opening(),
@@ -274,7 +268,7 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
         s.expect("response"),
         *AFTER,
     ]
-    with talk(script, wire, sampling=handler) as (peer, client):
+    with talk(script, sampling=handler) as (peer, client):
         Caller(client, way, "x").run(handler)
         handler.obeyed()
         # It is refused, and not forgotten: it may have been about something else.
@@ -297,10 +291,9 @@ def test_the_end_of_the_connection_stops_the_handler(wire: str) -> None:
         assert handler.obeyed()
 
 
-@WIRES
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("M-02")
-def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str, wire: str) -> None:
+def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str) -> None:
     handler = Obedient()
     script = [
         *opening(NEW),
@@ -309,24 +302,18 @@ def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str, wire: str
         s.gate("inside"),
         s.cut(),
     ]
-    with talk(script, wire, mode=NEW, sampling=handler) as (peer, client):
-
-        def when_inside() -> None:
-            handler.entered()
-            peer.open("inside")
-
-        thread = threading.Thread(target=when_inside)
-        thread.start()
+    with talk(script, mode=NEW, sampling=handler) as (peer, client):
+        call = elsewhere(lambda: through(client, way))
+        handler.entered()
+        peer.open("inside")
         with pytest.raises(ConnectionLost) as caught:
-            through(client, way)
+            call.result(PATIENCE)
         assert caught.value.method == "tools/call"
         assert caught.value.delivery == "unknown"
         handler.obeyed()
-        thread.join(PATIENCE)
 
 
-@rotated
-@pytest.mark.parametrize("by", ["test", "handler"])
+@rotated_with("by", ["test", "handler"])
 @pytest.mark.requirement("M-02")
 def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: Wire) -> None:
     handler = Obedient()
@@ -402,15 +389,8 @@ def test_an_answer_that_crosses_our_own_cancel_is_settled_once(revision: Mode) -
             ends.append("cancelled" if cancelled else "answered")
             assert future.cancelled() == cancelled
         assert len(ends) == 100
-        assert asked_again(client, barrier)
+        last = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
+        barrier.wait(PATIENCE)
+        assert "double" in last.result(PATIENCE).text
     with server.stats as stats:
         assert stats.violations == []
-
-
-def asked_again(client: Client, barrier: threading.Barrier) -> bool:
-    """Whether the client still answers."""
-    thread = threading.Thread(target=barrier.wait, args=(PATIENCE,))
-    thread.start()
-    model = asked(client, SAMPLING, PROMPT)["result"]["model"]
-    thread.join(PATIENCE)
-    return bool(model == "double")

@@ -132,11 +132,12 @@ def test_the_clock_stands_still_for_a_function_that_lists_roots(
     clock = Clock(monkeypatch, *MODULES)
 
     def roots(context: HandlerContext) -> list[Path]:
-        clock.advance(90.0)
+        clock.advance(1000.0)
         tick()
         return []
 
-    with wire.connect(Inquisitive(3, ROOTS).server, roots=roots, timeout=100.0) as client:
+    options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 20.0, "human_timeout": None}
+    with wire.connect(Inquisitive(3, ROOTS).server, roots=roots, **options) as client:
         assert client.call_tool("x").text == "content"
 
 

@@ -34,7 +34,7 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
-from tests.support.scripts import NEW, OLD, WIRES, opening, talk
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
 from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, Clock, Wire, elsewhere, is_gone, rotated_stateful
@@ -48,25 +48,38 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 @rotated_stateful.with_rows("ended", [False, True])
 @pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(
+def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_callback(
     wire: Wire, ended: bool
 ) -> None:
     server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
+    told = Future[tuple[bool, str, int]]()
 
     @server.tool()
     def visit(context: ToolContext) -> str:
         contexts.append(context)
         action = context.elicit_url("Look", URL["url"], "e-1")["action"]
         if not ended:
-            context.complete_elicitation("e-1")  # not before the consent has come
+            for _ in range(2):
+                context.complete_elicitation("e-1")  # not before the consent has come
         return str(action)
 
-    with wire.connect(server, elicitation=agreeing.elicitation) as client:
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        def call(done: bool) -> None:
+            tools = len(context.client.list_tools().tools)
+            told.set_result((done, threading.current_thread().name, tools))
+
+        context.on_completed(call)
+        return agreeing(request, context)
+
+    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
         assert client.call_tool("visit").raise_for_error().text == "accept"
         if ended:
             contexts[0].complete_elicitation("e-1")
         assert agreeing.outcomes() == [True]
         assert not agreeing.contexts[0].cancel.cancelled
+        done, thread, tools = told.result(PATIENCE)
+    assert (done, tools) == (True, 1)
+    assert thread.startswith("syncmcp-worker[links]")
     # The end of the session takes nothing back.
     assert agreeing.contexts[0].wait_completed(0)
 
@@ -103,24 +116,32 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     name: str, wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, during, after, declined = TALKS[name]
+    ids = {"a": "", "b": "b", "c": "c", "d": "d"}  # an empty one is as good as any
     monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
     caplog.set_level(logging.DEBUG, "syncmcp.connection")
-    script = [*opening()]
-    for number, word in enumerate(said.split()):
+    script, number = [*opening()], 0
+    for word in said.split():
         if word.startswith("done-"):
-            script.append(complete(word.removeprefix("done-")))
-        else:
-            script += [ask(word, request=number), s.expect("response")]
-    found, contexts = list[bool](), list[HandlerContext]()
+            script.append(complete(ids[word.removeprefix("done-")]))
+            continue
+        script += [ask(ids[word], request=number), s.expect("response")]
+        if number in declined:  # its handler has not quite ended when its answer is there
+            script.append(s.gate(f"over {number}"))
+        number += 1
+    found, contexts, peers = list[bool](), list[HandlerContext](), Future[Scripted]()
 
     def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        number = len(contexts)
         found.append(context.wait_completed(0))
         contexts.append(context)
-        decline = len(contexts) - 1 in declined
-        return ElicitResult.decline() if decline else ElicitResult.accept()
+        if number not in declined:
+            return ElicitResult.accept()
+        context.on_completed(lambda done: peers.result(PATIENCE).open(f"over {number}"))
+        return ElicitResult.decline()
 
     url = Elicitation(url=handler)
     with talk([*script, *READ], wire, name="bank", elicitation=url) as (peer, _):
+        peers.set_result(peer)
         peer.requests("response", len(during) + 1)
         assert [context.wait_completed(0) for context in contexts] == after
         full = name == "the oldest of four"
@@ -137,46 +158,9 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
 # -- with error -32042 -----------------------------------------------------------------------------
 
 
-@WIRES
-@pytest.mark.parametrize("order", ["before anybody is asked", "after the consent"])
-@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
-def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
-    order: str, wire: str
-) -> None:
-    after = [s.gate("agreed")] if order == "after the consent" else []
-    script = [
-        *opening(),
-        s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": [link("a"), {**link("b"), "message": "Pay"}]}),
-        *after,
-        complete("a"),
-        complete("b"),
-        s.expect("tools/call"),
-        s.reply(RESULT),
-    ]
-    agreeing = Agreeing()
-    with talk(script, wire, elicitation=agreeing.elicitation) as (peer, client):
-        future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
-        agreeing.asked()
-        agreeing.asked()
-        if after:
-            peer.open("agreed")
-        assert future.result(PATIENCE).text == "done"
-        assert agreeing.outcomes() == [True, True]
-        assert [context.resumes_call for context in agreeing.contexts] == [True, True]
-        first, second = peer.requests("tools/call", 2)
-    assert first["id"] != second["id"]
-    for message in (first, second):
-        assert message["params"].pop("_meta").pop("acme.example/k") == 1
-    assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
-
-
-@WIRES
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
-def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
-    way: str, wire: str
-) -> None:
+def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: str) -> None:
     page, other = URL["url"], "https://example.org/other"
     links = [link("a"), link("b"), {**link("c"), "url": other}]
     script = [
@@ -198,7 +182,7 @@ def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
         visits.append((request.url, context))
         return agreeing(request, context)
 
-    with talk(script, wire, elicitation=Elicitation(url=agree)) as (peer, client):
+    with talk(script, elicitation=Elicitation(url=agree)) as (peer, client):
         call = elsewhere(lambda: through(client, way))
         agreeing.asked()
         agreeing.asked()
@@ -274,33 +258,6 @@ def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mod
 
 
 # -- a callback ------------------------------------------------------------------------------------
-
-
-@rotated_stateful
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire) -> None:
-    server, told = Server("links"), Future[tuple[bool, str, int]]()
-
-    @server.tool()
-    def visit(context: ToolContext) -> str:
-        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
-        for _ in range(2):
-            context.complete_elicitation("e-1")
-        return str(action)
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        def call(done: bool) -> None:
-            tools = len(context.client.list_tools().tools)
-            told.set_result((done, threading.current_thread().name, tools))
-
-        context.on_completed(call)
-        return ElicitResult.accept()
-
-    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
-        assert client.call_tool("visit").raise_for_error().text == "accept"
-        done, thread, tools = told.result(PATIENCE)
-    assert (done, tools) == (True, 1)
-    assert thread.startswith("syncmcp-worker[links]")
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
@@ -605,6 +562,3 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
     del client
     assert gone()
     assert not told.result(PATIENCE)
-
-
-# -- a server that never stops asking --------------------------------------------------------------

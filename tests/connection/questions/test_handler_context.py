@@ -38,12 +38,12 @@ from tests.support.stage import (
     rotated,
     rotated_stateful,
     rotated_ways,
+    rotated_with,
     tick,
 )
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-ASK = {"method": SAMPLING, "params": PROMPT}
 # Where it is known which call a question belongs to, however many there are.
 KNOWING = pytest.mark.parametrize(
     "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
@@ -55,10 +55,12 @@ KNOWING = pytest.mark.parametrize(
 
 @rotated
 @pytest.mark.requirement("M-19", "M-33")
-def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
+def test_the_server_has_the_name_that_the_program_gave_it_and_the_only_call_is_known(
+    wire: Wire,
+) -> None:
     held = Person()
     with wire.connect(asking_server(), sampling=held, name="my server", trusted=True) as client:
-        asked(client, SAMPLING, PROMPT)
+        asked(client, SAMPLING, PROMPT, meta={"acme.example/secret": 1})
         (context,) = held.contexts
         assert context.client is client
         assert context.method == SAMPLING
@@ -68,17 +70,9 @@ def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
         assert server.info.name == "asking"
         assert "my server" in repr(context)
         assert "asking" not in repr(context)
-
-
-@rotated
-@pytest.mark.requirement("M-19")
-def test_the_call_behind_a_question_is_known_when_there_is_but_one(wire: Wire) -> None:
-    held = Person()
-    with wire.connect(asking_server(), sampling=held) as client:
-        asked(client, SAMPLING, PROMPT, meta={"acme.example/secret": 1})
-        call = held.contexts[0].call
+        call, arguments = context.call, {"method": SAMPLING, "params": PROMPT}
         assert call is not None
-        assert (call.method, call.params) == ("tools/call", {"name": "ask", "arguments": ASK})
+        assert (call.method, call.params) == ("tools/call", {"name": "ask", "arguments": arguments})
 
 
 @KNOWING
@@ -168,10 +162,7 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
         options: dict[str, Any] = {
             "on_progress": lambda progress, total, message: heard.append((message, CALLER.get()))
         }
-        if way == "future":
-            result = client.call_tool.future("work", {"who": who}, **options).result(PATIENCE)
-        else:
-            result = client.call_tool("work", {"who": who}, **options)
+        result = through(client, way, "work", {"who": who}, **options)
         return bool(result.raise_for_error().text == who == CALLER.get())
 
     names = ["a", "b", "c", "d"]
@@ -182,27 +173,6 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
 
 
 # -- calls back ----------------------------------------------------------------------------------
-
-
-@rotated
-@pytest.mark.pitfall("13")
-def test_more_questions_at_once_than_handlers_may_run_each_calling_back(wire: Wire) -> None:
-    count, server = 16, asking_server()
-    together = threading.Barrier(count)
-
-    @server.tool()
-    def meet() -> str:
-        """Wait until everybody is here: every handler is inside a nested call at one time."""
-        together.wait(PATIENCE)
-        return "met"
-
-    def answer(request: Any, context: HandlerContext) -> Any:
-        return reply(context.client.call_tool("meet").text)
-
-    with wire.connect(server, sampling=answer, max_handlers=2) as client:
-        futures = [client.call_tool.future("ask", ASK) for _ in range(count)]
-        for future in futures:
-            assert "met" in future.result(2 * PATIENCE).text
 
 
 @BOTH
@@ -414,10 +384,9 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
 # -- time ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "answer"), [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)]
+@rotated_with(
+    "method, answer", [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)]
 )
-@rotated
 @pytest.mark.requirement("M-20", "M-02")
 def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
     method: str, answer: Any, wire: Wire, caplog: pytest.LogCaptureFixture
@@ -466,41 +435,6 @@ def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
 
 
 @rotated_ways
-@pytest.mark.requirement("TMO-01", "M-20")
-def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
-    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(
-        monkeypatch,
-        "syncmcp._concurrency.timing",
-        "syncmcp._connection.pending_request",
-        "syncmcp._connection.connection",
-    )
-    held, server = Held(), asking_server()
-
-    @server.tool()
-    def work(context: ToolContext) -> str:
-        context.report_progress(1)
-        return str(context.ask_all({"q": (SAMPLING, PROMPT)}, timeout=PATIENCE)["q"]["model"])
-
-    def think() -> None:
-        held.entered()
-        clock.advance(1000)
-        held.gate.set()
-
-    options: dict[str, Any] = {"timeout": 30, "idle_timeout": 20}
-    with wire.connect(server, sampling=held, human_timeout=None) as client:
-        thinker = threading.Thread(target=think)
-        thinker.start()
-        if way == "future":
-            result = client.call_tool.future("work", **options).result(PATIENCE)
-        else:
-            result = client.call_tool("work", **options)
-        assert result.text == "double"
-        thinker.join(PATIENCE)
-
-
-@rotated_ways
 @pytest.mark.requirement("TMO-01", "TMO-02", "M-20")
 def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
@@ -529,9 +463,8 @@ def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_serve
         assert len(slow.contexts) == 3
 
 
-@WIRES
 @pytest.mark.requirement("TMO-01")
-def test_the_clock_does_not_stand_still_for_a_question_of_nobody(wire: str) -> None:
+def test_the_clock_does_not_stand_still_for_a_question_of_nobody() -> None:
     handler = Obedient()
     script = [
         *opening(),
@@ -540,8 +473,8 @@ def test_the_clock_does_not_stand_still_for_a_question_of_nobody(wire: str) -> N
         s.request(SAMPLING, PROMPT),
         s.silence(),
     ]
-    with talk(script, wire, sampling=handler, close_timeout=1.0) as (_, client):
-        futures = [client.call_tool.future(name, timeout=0.5) for name in ("a", "b")]
+    with talk(script, sampling=handler, close_timeout=1.0) as (_, client):
+        futures = [client.call_tool.future(name, timeout=0.1) for name in ("a", "b")]
         handler.entered()
         for future in futures:
             assert isinstance(future.exception(PATIENCE), RequestTimeout)

@@ -14,7 +14,7 @@ from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ElicitResult
 from tests.connection.questions.asking import ELICITATION, FORM, SAMPLING, asking_server
 from tests.support.people import reply
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire
+from tests.support.stage import PATIENCE, Wire, rotated_with
 
 CANARY = "canary-5b1e0d"
 
@@ -88,19 +88,16 @@ PEOPLE: dict[str, dict[str, Any]] = {
     "is denied": {"elicitation": filling({"name": CANARY}), "approval": DenyAll()},
 }
 
-CASES = [
-    *((f"model {case}", SAMPLING, PROMPT, given) for case, given in MODELS.items()),
-    *((f"person {case}", ELICITATION, ASKED, given) for case, given in PEOPLE.items()),
-    ("tools", SAMPLING, {**PROMPT, "tools": [{"name": CANARY}]}, MODELS["answers"]),
-    ("no limit", SAMPLING, {**PROMPT, "maxTokens": CANARY}, MODELS["answers"]),
-    ("no form", ELICITATION, {**ASKED, "requestedSchema": {"type": CANARY}}, PEOPLE["answers"]),
-]
+CASES = {
+    **{f"model {case}": (SAMPLING, PROMPT, given) for case, given in MODELS.items()},
+    **{f"person {case}": (ELICITATION, ASKED, given) for case, given in PEOPLE.items()},
+    "tools": (SAMPLING, {**PROMPT, "tools": [{"name": CANARY}]}, MODELS["answers"]),
+    "no limit": (SAMPLING, {**PROMPT, "maxTokens": CANARY}, MODELS["answers"]),
+    "no form": (ELICITATION, {**ASKED, "requestedSchema": {"type": CANARY}}, PEOPLE["answers"]),
+}
 
 
-@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str)
-@pytest.mark.parametrize(
-    ("method", "params", "options"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
-)
+@rotated_with("method, params, options", CASES)
 @pytest.mark.requirement("SAMP-08", "M-17")
 def test_neither_what_is_asked_nor_what_is_answered_is_logged_above_debug(
     method: str,

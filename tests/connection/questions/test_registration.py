@@ -22,7 +22,6 @@ from syncmcp import (
     Sampling,
     UsageError,
 )
-from syncmcp.types import ElicitResult
 from tests.connection.questions.asking import (
     ELICITATION,
     FORM,
@@ -129,28 +128,6 @@ def test_handlers_of_a_call_are_a_handlers_object() -> None:
                 client.call_tool("echo", {"text": "x"}, handlers=bad)
 
 
-class Ui:
-    """A user interface: forms and links."""
-
-    asks_person = True
-
-    def form(self, request: Any, context: Any) -> ElicitResult:
-        return ElicitResult.accept({"name": "Ui"})
-
-    def url(self, request: Any, context: Any) -> ElicitResult:
-        return ElicitResult.cancel()
-
-
-@pytest.mark.parametrize("revision", [OLD, NEW])
-@pytest.mark.requirement("M-06", "M-07")
-def test_an_object_may_answer_forms_and_links(revision: Any) -> None:
-    with asker(revision, elicitation=Ui()) as client:
-        form = asked(client, ELICITATION, FORM)["result"]
-        assert form["content"]["name"] == "Ui"
-        link = {**URL, "elicitationId": "e"} if revision == OLD else URL
-        assert asked(client, ELICITATION, link) == {"result": {"action": "cancel"}}
-
-
 @every_revision
 @pytest.mark.requirement("M-04", "M-06", "M-03")
 def test_the_same_functions_answer_in_every_revision(revision: Any) -> None:
@@ -187,14 +164,13 @@ def test_form_and_link_may_be_answered_by_different_handlers() -> None:
         assert link == {"action": "accept"}
 
 
-@pytest.mark.parametrize("revision", [OLD, NEW])
-def test_a_pickled_client_keeps_its_handlers(revision: Any, tmp_path: Path) -> None:
-    settings: Any = {"sampling": model, "elicitation": Elicitation(person, nobody)}
-    client = Client(
-        "http://127.0.0.1:9/", mode=revision, roots=[tmp_path], human_timeout=7.0, **settings
-    )
+def test_a_pickled_client_keeps_its_handlers(tmp_path: Path) -> None:
+    both = Elicitation(person, nobody)
+    client = Client("http://127.0.0.1:9/", sampling=model, elicitation=both, roots=[tmp_path])
     copy = pickle.loads(pickle.dumps(client))
     assert [status.path for status in copy.roots.list()] == [tmp_path]
+    assert copy._handlers.question_handlers.sampling == Sampling(model)
+    assert copy._handlers.question_handlers.elicitation == both
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "x", True, None])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncmcp import Elicitation, HandlerContext, Handlers
-from syncmcp.approval import AllowAll, Approval, AuditRecord, Decision, Question, RateLimit, Verdict
+from syncmcp.approval import Approval, AuditRecord, Decision, Question, Verdict
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -62,54 +62,6 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
         ("accept", "decline") if personal == "form" else ("decline", "accept")
     )
     assert keeper.asked == [{"form": "url", "url": "form"}[personal]]
-
-
-@BOTH
-@pytest.mark.requirement("ELI-07", "ELI-14")
-def test_an_answer_is_reviewed_with_the_defaults_that_are_sent(revision: Any) -> None:
-    fields = {
-        "name": {"type": "string"},
-        "share": {"type": "string", "enum": ["nothing", "everything"], "default": "everything"},
-    }
-    wanted = {**FORM, "requestedSchema": {"type": "object", "properties": fields}}
-    seen: list[Any] = []
-
-    class Reader:
-        def review(self, question: Question, /) -> Verdict:
-            if isinstance(question.answer, ElicitResult):
-                seen.append(question.answer.content)
-            return Verdict.allow()
-
-    with asker(
-        revision,
-        elicitation=lambda *_: ElicitResult.accept({"name": "Ann"}),
-        approval=Approval(reviewer=Reader()),
-    ) as client:
-        sent = asked(client, ELICITATION, wanted)["result"]["content"]
-    assert seen == [sent] == [{"name": "Ann", "share": "everything"}]
-
-
-@BOTH
-@pytest.mark.requirement("M-20", "SAMP-09")
-@pytest.mark.parametrize("limit", [{"calls": 2}, {"tokens": 20}], ids=str)
-def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
-    limit: dict[str, Any], revision: Any
-) -> None:
-    requests: list[CreateMessageRequestParams] = []
-
-    def counted(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
-        requests.append(request)
-        return reply()
-
-    approval = Approval(AllowAll(), limit=RateLimit(**limit, per=3600))
-    with asker(revision, sampling=counted, approval=approval) as client:
-        for _ in range(2):
-            assert "result" in asked(client, SAMPLING, PROMPT)  # of ten tokens each
-        for _ in range(2):
-            code, text = fault(client, SAMPLING, PROMPT)
-            assert code == (-1 if revision == OLD else None)
-            assert "limit" not in text
-    assert len(requests) == 2
 
 
 @BOTH

@@ -26,7 +26,7 @@ from tests.connection.questions.asking import (
     said,
 )
 from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, in_threads, rotated, rotated_stateful
+from tests.support.stage import PATIENCE, Wire, rotated
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 CHANGED = "notifications/roots/list_changed"
@@ -59,24 +59,6 @@ def test_roots_are_listed_as_file_uris_with_what_belongs_to_them(
 
 
 @rotated
-@pytest.mark.requirement("ROOT-01", "ROOT-03", "M-03")
-def test_a_change_is_seen_at_once_and_announced_where_it_can_be(wire: Wire, tmp_path: Path) -> None:
-    server = asking_server()
-    with wire.connect(server, roots=[]) as client:
-        assert uris(client) == []
-        client.roots.add(tmp_path, name="here")
-        assert uris(client) == [tmp_path.as_uri()]
-        client.roots.remove(tmp_path)
-        assert uris(client) == []
-        with server.stats as stats:
-            announced = stats.notifications[CHANGED]
-        if wire.revision == NEW:
-            assert announced == 0
-        else:
-            assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= 1, PATIENCE)
-
-
-@rotated
 @pytest.mark.requirement("ROOT-03", "M-03")
 def test_a_new_list_as_a_whole_is_announced_once(wire: Wire, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -95,21 +77,6 @@ def test_a_new_list_as_a_whole_is_announced_once(wire: Wire, tmp_path: Path) -> 
         assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= told, PATIENCE)
     with server.stats as stats:
         assert stats.notifications[CHANGED] == told
-
-
-@rotated_stateful
-@pytest.mark.requirement("ROOT-03")
-def test_a_change_from_any_thread_is_announced_after_it_was_made(
-    wire: Wire, tmp_path: Path
-) -> None:
-    names = [tmp_path / str(number) for number in range(8)]
-    for name in names:
-        name.mkdir()
-    server = asking_server()
-    with wire.connect(server, roots=[]) as client:
-        in_threads(*(lambda name=name: client.roots.add(name) for name in names))
-        assert sorted(uris(client)) == [name.as_uri() for name in names]
-        assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= 1, PATIENCE)
 
 
 @WIRES

@@ -16,7 +16,6 @@ from syncmcp import (
     ClosedError,
     Elicitation,
     HandlerContext,
-    Handlers,
     InvalidAnswer,
     InvalidQuestion,
     ProtocolError,
@@ -52,18 +51,6 @@ ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
 LISTED = [s.expect("tools/list"), s.reply({"resultType": "complete", "tools": []})]
 LOCAL = {"sampling", "elicitation", "roots"}
 
-STATES = [
-    "",
-    " ",
-    "null",
-    '{"a": 1}',
-    "a\u0000\u001f\u007f\n\t",
-    "\U0001f600\u00e9 \u202e\ufeff",
-    "e\u0301",
-    "&lt;%2F\\u0041",
-    "x" * 20_000,
-]
-
 
 def rounds(*steps: Step) -> list[Step]:
     return [*opening(NEW), *steps]
@@ -71,7 +58,7 @@ def rounds(*steps: Step) -> list[Step]:
 
 @WIRES
 @pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("MRTR-01", "MRTR-05", "MRTR-08")
+@pytest.mark.requirement(*(f"MRTR-0{number}" for number in range(1, 6)), "MRTR-08")
 def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
     wire: str, way: str
 ) -> None:
@@ -80,18 +67,15 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
         'a b/\u00e9"': (ELICITATION, FORM),
         "__proto__": (ROOTS, None),
     }
-    script = rounds(CALL, s.input_required(questions, "state"), CALL, s.reply(DONE))
+    state = ' {"a": 1}\u0000\n\U0001f600e\u0301&lt;\\u0041 '
+    script = rounds(CALL, s.input_required(questions, state), CALL, s.reply(DONE))
     arguments = {"a": [1, {"b": None}], "requestState": "mine"}
     with talk(script, wire, mode=NEW, sampling=model, elicitation=person, roots=["/"]) as (
         peer,
         client,
     ):
         options: dict[str, Any] = {"meta": {"acme.example/k": "v"}}
-        if way == "future":
-            result = client.call_tool.future("x", arguments, **options).result(PATIENCE)
-        else:
-            result = client.call_tool("x", arguments, **options)
-        assert result.text == "done"
+        assert through(client, way, "x", arguments, **options).text == "done"
         first, second = peer.requests("tools/call", 2)
     assert type(second["id"]) is int
     assert first["id"] != second["id"]
@@ -101,7 +85,7 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
         'a b/\u00e9"': {"action": "accept", "content": {"name": "Ann", "loud": True}},
         "__proto__": {"roots": [{"uri": "file:///"}]},
     }
-    assert after.pop("requestState") == "state"
+    assert after.pop("requestState") == state
     for meta, identifier in (
         (before.pop("_meta"), first["id"]),
         (after.pop("_meta"), second["id"]),
@@ -110,46 +94,6 @@ def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
         assert meta["acme.example/k"] == "v"
         assert meta["io.modelcontextprotocol/clientCapabilities"].keys() == LOCAL
     assert before == after == {"name": "x", "arguments": arguments}
-
-
-@WIRES
-@pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
-@pytest.mark.requirement("MRTR-02", "MRTR-04")
-def test_the_state_goes_back_exactly_as_it_came(state: str, wire: str) -> None:
-    ask = s.input_required({"q": (SAMPLING, PROMPT)}, state)
-    with talk(rounds(CALL, ask, CALL, s.reply(DONE)), wire, mode=NEW, sampling=model) as (
-        peer,
-        client,
-    ):
-        assert client.call_tool("x").text == "done"
-        assert peer.requests("tools/call", 2)[1]["params"]["requestState"] == state
-
-
-@WIRES
-@pytest.mark.requirement("MRTR-03", "MRTR-06")
-def test_only_the_state_and_the_answers_of_the_last_round_are_sent(wire: str) -> None:
-    script = rounds(
-        CALL,
-        s.input_required({"one": (SAMPLING, PROMPT)}, "first"),
-        CALL,
-        s.input_required({"two": (SAMPLING, PROMPT)}),
-        CALL,
-        s.input_required(None, "third"),
-        CALL,
-        s.input_required({}, "fourth"),
-        CALL,
-        s.reply(DONE),
-    )
-    with talk(script, wire, mode=NEW, sampling=model) as (peer, client):
-        assert client.call_tool("x").text == "done"
-        sent = [message["params"] for message in peer.requests("tools/call", 5)]
-    answers = [None if "inputResponses" not in p else {*p["inputResponses"]} for p in sent]
-    assert answers[:3] == [None, {"one"}, {"two"}]
-    assert answers[3] is None
-    assert not answers[4]
-    states = [params.get("requestState", "absent") for params in sent]
-    assert states == ["absent", "first", "absent", "third", "fourth"]
-    assert len({message["id"] for message in peer.requests("tools/call", 5)}) == 5
 
 
 @pytest.mark.requirement("MRTR-06")
@@ -203,10 +147,9 @@ def test_prompts_and_resources_may_ask_too(method: str, call: Any) -> None:
     assert again["inputResponses"] == {"q": reply().to_wire()}
 
 
-@WIRES
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("MRTR-01", "MRTR-08")
-def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, way: str) -> None:
+def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(way: str) -> None:
     questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
     held, filled = Held(), threading.Event()
 
@@ -215,19 +158,14 @@ def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, 
         return ElicitResult.accept({"name": "Ann"})
 
     script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
-    with talk(script, wire, mode=NEW, sampling=held, elicitation=fill_in, roots=["/"]) as (
-        peer,
-        client,
-    ):
-        done: list[str] = []
-        caller = threading.Thread(target=lambda: done.append(through(client, way).text))
-        caller.start()
+    handlers: dict[str, Any] = {"sampling": held, "elicitation": fill_in, "roots": ["/"]}
+    with talk(script, mode=NEW, **handlers) as (peer, client):
+        call = elsewhere(lambda: through(client, way).text)
         held.entered()
         assert filled.wait(PATIENCE)
         client.list_tools()  # a request that was sent meanwhile would have come before this one
         held.leave()
-        caller.join(PATIENCE)
-        assert done == ["done"]
+        assert call.result(PATIENCE) == "done"
         sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
         assert peer.methods(4) == sent
         again = peer.requests("tools/call", 2)[1]["params"]
@@ -259,9 +197,6 @@ def asking(method: str, params: Any = None) -> dict[str, Any]:
 TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
 BAD_ANSWER = ElicitResult.accept({"loud": True})
 NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpError]]] = {
-    "nothing": ({}, {}, ProtocolError),
-    "a state that is a number": ({"requestState": 7}, {}, ProtocolError),
-    "another method": (asking("tools/list"), {}, ProtocolError),
     "one good, one bad": (
         {
             "inputRequests": {
@@ -278,13 +213,7 @@ NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpErr
         {"sampling": nobody},
         InvalidQuestion,
     ),
-    "no limit": (asking(SAMPLING, {"messages": []}), {"sampling": nobody}, InvalidQuestion),
     "a link for forms": (asking(ELICITATION, URL), {"elicitation": nobody}, InvalidQuestion),
-    "an unknown mode": (
-        asking(ELICITATION, {**FORM, "mode": "voice"}),
-        {"elicitation": nobody},
-        InvalidQuestion,
-    ),
     "a bad answer": (
         asking(ELICITATION, FORM),
         {"elicitation": lambda *_: BAD_ANSWER},
@@ -294,22 +223,15 @@ NOT_GONE_ON: dict[str, tuple[dict[str, Any], dict[str, Any], type[syncmcp.McpErr
 
 
 # What nobody offered to answer is named itself.
-NAMED = {
-    "another method": "tools/list",
-    "one good, one bad": "acme/question",
-    "no handler": SAMPLING,
-}
+NAMED = {"one good, one bad": "acme/question", "no handler": SAMPLING}
 
 
-@WIRES
 @pytest.mark.parametrize("case", NOT_GONE_ON)
 @pytest.mark.requirement("MRTR-07", "SAMP-02", "ELI-02")
-def test_a_round_that_cannot_be_answered_fails_the_call_and_nothing_is_sent(
-    case: str, wire: str
-) -> None:
+def test_a_round_that_cannot_be_answered_fails_the_call_and_nothing_is_sent(case: str) -> None:
     asks, handlers, error = NOT_GONE_ON[case]
     script = rounds(CALL, s.reply({"resultType": "input_required", **asks}), *LISTED)
-    with talk(script, wire, mode=NEW, **handlers) as (peer, client):
+    with talk(script, mode=NEW, **handlers) as (peer, client):
         with pytest.raises(error) as caught:
             client.call_tool("x")
         assert caught.value.method == NAMED.get(case, "tools/call")
@@ -355,21 +277,6 @@ def test_a_server_that_never_has_enough_is_stopped(limit: int | None, ask: Any, 
         assert (caught.value.rounds, caught.value.server) == (number, "asker")
         client.list_tools()
         assert peer.methods(3).count("tools/call") == number + 1
-
-
-@rotated
-def test_a_server_that_only_wants_to_be_asked_again_is(wire: Any) -> None:
-    server = Server("patient")
-
-    @server.tool()
-    def later(context: ToolContext) -> str:
-        for _ in range(3):
-            context.pause_round()
-        return "now"
-
-    with wire.connect(server) as client:
-        assert client.call_tool("later").text == "now"
-        assert client.call_tool.future("later").result(PATIENCE).text == "now"
 
 
 def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() -> None:
@@ -490,10 +397,7 @@ def test_the_questions_of_one_round_are_answered_side_by_side(wire: Any) -> None
 
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.parametrize("wire", ["memory", "stdio"])
-def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(
-    wire: str, way: str
-) -> None:
+def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: str) -> None:
     obedient = Obedient()
 
     def refuse(request: Any, context: HandlerContext) -> ElicitResult:
@@ -505,7 +409,7 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(
         s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state"),
         *LISTED,
     )
-    with talk(script, wire, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
+    with talk(script, mode=NEW, sampling=obedient, elicitation=refuse) as (peer, client):
         with pytest.raises(Refused, match="no"):
             through(client, way)
         obedient.obeyed()
@@ -544,14 +448,3 @@ def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         shown += [repr(error), str(error), repr(pickle.dumps(error))]
     assert CANARY not in caplog.text
     assert CANARY not in "".join(shown)
-
-
-def test_handlers_of_one_call_answer_its_rounds_alone() -> None:
-    script = rounds(CALL, ASK, CALL, s.reply(DONE), CALL, ASK, CALL, s.reply(DONE))
-    own = Handlers(sampling=lambda *_: reply("own"))
-    with talk(script, mode=NEW, sampling=model) as (peer, client):
-        client.call_tool("x", handlers=own)
-        client.call_tool("x")
-        sent = [message["params"] for message in peer.requests("tools/call", 4)]
-    texts = [sent[at]["inputResponses"]["q"]["content"]["text"] for at in (1, 3)]
-    assert texts == ["own", "hello"]

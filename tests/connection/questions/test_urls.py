@@ -32,8 +32,14 @@ from tests.connection.questions.asking import (
 )
 from tests.connection.questions.visiting import COMPLETE, link
 from tests.support.people import Person, nobody
-from tests.support.scripts import NEW, OLD, WIRES, opening, talk
-from tests.support.stage import PATIENCE, Wire, rotated, rotated_stateful, rotated_stateful_ways
+from tests.support.scripts import NEW, OLD, opening, talk
+from tests.support.stage import (
+    PATIENCE,
+    Wire,
+    rotated_stateful,
+    rotated_stateful_ways,
+    rotated_with,
+)
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -97,8 +103,7 @@ def site() -> Iterator[tuple[str, list[str]]]:
         thread.join(PATIENCE)
 
 
-@rotated
-@pytest.mark.parametrize("result", ["accept", "decline", "cancel"])
+@rotated_with("result", ["accept", "decline", "cancel"])
 @pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
 def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
     result: Any, wire: Wire, site: tuple[str, list[str]]
@@ -163,7 +168,7 @@ class Waiting(Person):
 def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
     odd = ' "\u00e9"/../1 '
     server, outcomes = Server("links"), list[bool]()
-    inside, wrong_ones_sent, looked = (threading.Event() for _ in range(3))
+    inside, wrong_ones_sent, looked, read = (threading.Event() for _ in range(4))
 
     @server.tool()
     def visit(context: ToolContext) -> str:
@@ -178,6 +183,8 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
         assert looked.wait(PATIENCE)
         for _ in range(3):
             context.complete_elicitation(odd)
+        context.request("ping")
+        read.set()
         return str(question.result(PATIENCE)["action"])
 
     def handler(request: Any, context: HandlerContext) -> ElicitResult:
@@ -185,62 +192,14 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
         assert wrong_ones_sent.wait(PATIENCE)
         outcomes.append(context.wait_completed(0.0))
         looked.set()
-        outcomes.append(context.wait_completed(PATIENCE))
+        assert read.wait(PATIENCE)
+        outcomes.append(context.wait_completed(0.0))  # what came before the wait is not lost
         return ElicitResult.accept()
 
     with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
         assert client.call_tool("visit").raise_for_error().text == "accept"
         assert client.list_tools().tools
     assert outcomes == [False, True]
-
-
-@WIRES
-@pytest.mark.parametrize("named", ["e-1", ""])
-@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
-def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(
-    named: str, wire: str
-) -> None:
-    script = [
-        *opening(),
-        s.request(ELICITATION, link(named), identifier="q"),
-        s.notify(COMPLETE, {"elicitationId": named}),
-        s.request("ping", identifier="p"),
-        s.expect("response"),
-        s.expect("response"),
-        s.request(ELICITATION, link(named), identifier="again"),
-        s.expect("response"),
-    ]
-    outcomes: list[bool] = []
-    seen = threading.Event()
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        if not outcomes:
-            assert seen.wait(PATIENCE)
-        outcomes.append(context.wait_completed(PATIENCE if not outcomes else 0.0))
-        return ElicitResult.accept()
-
-    with talk(script, wire, elicitation=Elicitation(url=handler)) as (peer, _):
-        assert peer.requests("response")[0]["id"] == "p"
-        seen.set()
-        assert [answer["id"] for answer in peer.requests("response", 3)] == ["p", "q", "again"]
-    # What was completed stays so as long as the session, also for another question.
-    assert outcomes == [True, True]
-
-
-@pytest.mark.requirement("M-07")
-def test_waiting_for_a_completion_ends_when_the_question_is_withdrawn() -> None:
-    script = [
-        *opening(),
-        s.request(ELICITATION, link(), identifier=1),
-        s.gate("inside"),
-        s.withdraw(1, "never mind"),
-    ]
-    handler = Waiting()
-    with talk(script, elicitation=Elicitation(url=handler)) as (peer, _):
-        handler.entered()
-        peer.open("inside")
-        handler.left()
-    assert handler.outcomes == [False]
 
 
 @BOTH
@@ -258,6 +217,7 @@ def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
     assert outcomes == [True]
 
 
+@pytest.mark.requirement("M-07")
 def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> None:
     script = [
         *opening(),
@@ -282,13 +242,13 @@ def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> Non
 # -- error -32042 ----------------------------------------------------------------------------------
 
 
-def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[Any]]:
-    """A server whose tool needs visits before it works, and the ids of its calls."""
-    server, calls = Server("visits"), list[Any]()
+def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[ToolContext]]:
+    """A server whose tool needs visits before it works, and its calls."""
+    server, calls = Server("visits"), list[ToolContext]()
 
     @server.tool()
     def locked(context: ToolContext, key: str) -> str:
-        calls.append(context.request_id)
+        calls.append(context)
         if len(calls) > 1:
             return f"open {key}"
         if complete:
@@ -315,6 +275,7 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     server, calls = visiting_server("one", "two")
     contexts: list[HandlerContext] = []
     requests: list[ElicitRequestURLParams] = []
+    meta = {"acme.example/k": 1}
 
     def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
         requests.append(request)
@@ -323,12 +284,14 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
         return ElicitResult.accept()
 
     with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
-        assert through(client, way, "locked", {"key": "a"}).text == "open a"
+        assert through(client, way, "locked", {"key": "a"}, meta=meta).text == "open a"
     assert len(calls) == 2
-    assert calls[0] != calls[1]
+    assert calls[0].request_id != calls[1].request_id
+    assert [call.meta["acme.example/k"] for call in calls] == [1, 1]
     assert {request.elicitation_id for request in requests} == {"one", "two"}
     assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
     for context in contexts:
+        assert context.resumes_call
         assert context.call is not None
         assert (context.call.method, context.call.params) == (
             "tools/call",
@@ -366,13 +329,12 @@ UNREADABLE: dict[str, tuple[Mode, Any]] = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-@WIRES
 @pytest.mark.requirement("ELI-18")
-def test_an_error_that_leads_nowhere_is_the_callers(case: str, wire: str) -> None:
+def test_an_error_that_leads_nowhere_is_the_callers(case: str) -> None:
     revision, data = UNREADABLE[case]
     script = [*opening(revision), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
-        talk(script, wire, mode=revision, elicitation=Elicitation(url=nobody)) as (_, client),
+        talk(script, mode=revision, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(UrlElicitationRequired),
     ):
         client.call_tool("x")
@@ -382,15 +344,14 @@ def test_an_error_that_leads_nowhere_is_the_callers(case: str, wire: str) -> Non
 @pytest.mark.parametrize(
     ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
 )
-@WIRES
 @pytest.mark.requirement("ELI-18", "ELI-10")
 def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers(
-    wire: str, changed: dict[str, Any], why: str, way: str
+    changed: dict[str, Any], why: str, way: str
 ) -> None:
     data = {"elicitations": [{**link(), **changed}]}
     script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
-        talk(script, wire, elicitation=Elicitation(url=nobody)) as (_, client),
+        talk(script, elicitation=Elicitation(url=nobody)) as (_, client),
         pytest.raises(syncmcp.InvalidQuestion, match=why) as caught,
     ):
         through(client, way)
@@ -456,24 +417,6 @@ def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wir
     assert len(ids) == 2
 
 
-@rotated_stateful_ways
-@pytest.mark.requirement("ELI-18", "M-07")
-def test_a_server_may_need_one_visit_after_another(way: str, wire: Wire) -> None:
-    server, sent, calls = Server("thorough"), Sent(), list[Any]()
-
-    @server.tool()
-    def locked(context: ToolContext) -> str:
-        calls.append(context.request_id)
-        if len(calls) > 2:
-            return "open"
-        name = ("in", "pay")[len(calls) - 1]
-        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
-
-    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
-        assert through(client, way, "locked").text == "open"
-    assert sent.urls == [f"{PAGES}/in", f"{PAGES}/pay"]
-
-
 @pytest.mark.parametrize("enough", [True, False])
 @pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
 def test_where_nobody_says_that_it_is_done_the_call_is_made_again_once(enough: bool) -> None:
@@ -521,12 +464,9 @@ def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
     assert len(calls) == 3
 
 
-@WIRES
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-17", "MRTR-01", "MRTR-08")
-def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(
-    way: str, wire: str
-) -> None:
+def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(way: str) -> None:
     sent = Sent()
     script = [
         *opening(NEW),
@@ -537,7 +477,7 @@ def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(
         s.expect("tools/call"),
         s.reply(DONE),
     ]
-    with talk(script, wire, mode=NEW, elicitation=Elicitation(url=sent)) as (peer, client):
+    with talk(script, mode=NEW, elicitation=Elicitation(url=sent)) as (peer, client):
         assert through(client, way).text == "done"
         last = peer.requests("tools/call", 3)[2]["params"]
     assert sent.urls == [URL["url"]]
