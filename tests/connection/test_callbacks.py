@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import syncmcp
 from syncmcp._concurrency.pool import BACKLOG
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
@@ -95,20 +94,6 @@ def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
         client.call_tool("first")
         client.call_tool("second")
     assert heard == [6]
-
-
-@rotated
-@pytest.mark.requirement("PRG-02")
-def test_no_two_open_requests_share_a_progress_token(wire: Wire) -> None:
-    stage = Stage()
-    keys = [str(number) for number in range(20)]
-    with wire.connect(stage.server) as client:
-        futures = [client.call_tool.future("hold", {"key": key}) for key in keys]
-        tokens = [context.meta["progressToken"] for context in stage.inside(*keys)]
-        assert len(set(tokens)) == len(keys)
-        assert all(type(token) in (int, str) for token in tokens)
-        stage.gate.set()
-        assert [future.result(PATIENCE).text for future in futures] == keys
 
 
 # -- callbacks that take their time
@@ -267,22 +252,6 @@ def test_a_callback_that_fails_is_logged_and_the_call_goes_on(
         assert client.call_tool("count", {"steps": 3}, on_progress=fail).text == "counted"
     assert heard == [1, 2, 3]
     assert "a callback failed" in caplog.text
-
-
-def test_a_callback_may_close_the_client() -> None:
-    stage = Stage()
-    closed = threading.Event()
-    with MEMORY.connect(stage.server) as client:
-
-        def close(*_: object) -> None:
-            client.close()
-            closed.set()
-
-        future = client.call_tool.future("hold", {"key": "a"}, on_progress=close)
-        [context] = stage.inside("a")
-        context.report_progress(1)
-        assert closed.wait(PATIENCE)
-        assert isinstance(future.exception(PATIENCE), syncmcp.ClosedError)
 
 
 @rotated_stateful

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp import Client, HandlerContext, InvalidOutput, Mode, NotSupported, Refused, UsageError
+from syncmcp import Client, HandlerContext, InvalidOutput, Mode, NotSupported, UsageError
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
@@ -175,17 +175,6 @@ def test_a_handler_may_return_a_model_or_nothing_and_be_replaced_and_removed() -
         assert asked(client)["result"]["tools"] == []
         client.on_request("acme/question", None)
         assert asked(client)["error"][0] == -32601
-
-
-@pytest.mark.requirement("M-31", "RPC-08")
-def test_a_handler_refuses_with_an_error_of_its_own() -> None:
-    def refuse(params: dict[str, Any], context: HandlerContext) -> None:
-        raise Refused(418, "not my door", {"door": params["door"]})
-
-    client = Client(warehouse(), mode=OLD)
-    client.on_request("acme/question", refuse)
-    with client:
-        assert asked(client, door=7) == {"error": [418, "not my door", {"door": 7}]}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

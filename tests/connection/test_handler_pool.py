@@ -32,6 +32,7 @@ from tests.support.stage import (
     Wire,
     rotated,
     rotated_stateful,
+    rotated_with,
 )
 
 INTERNAL_ERROR = -32603
@@ -100,8 +101,7 @@ def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
 
 
 @pytest.mark.pitfall("13")
-@rotated
-@pytest.mark.parametrize("kind", ["blocking", "future"])
+@rotated_with("kind", ["blocking", "future"])
 def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind: str) -> None:
     def dig(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
         depth = int(heard(request))
@@ -288,7 +288,7 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
     assert ["and 2 more" in text for text in told] == [False, True]
 
 
-@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+@pytest.mark.parametrize("transport", ["memory", "http"])
 def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(
     transport: str,
 ) -> None:
@@ -337,8 +337,10 @@ WAYS_TO_BE_STUCK: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.pitfall("H7")
-@pytest.mark.parametrize("way", WAYS_TO_BE_STUCK)
-@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    list(zip((STATEFUL, STATELESS, STATEFUL), WAYS_TO_BE_STUCK, strict=True)),
+)
 def test_the_interpreter_exits_at_once_though_handlers_never_return(mode: str, way: str) -> None:
     with running(STUCK.format(mode=mode, **WAYS_TO_BE_STUCK[way])) as program:
         assert program.line() == "reached"

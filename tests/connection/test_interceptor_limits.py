@@ -102,8 +102,7 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
         pauses[:] = [-1]
 
 
-@rotated_with("end", list(ENDS))
-@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+@rotated_with("hook, end", [(hook, end) for hook in ("outgoing", "incoming") for end in ENDS])
 def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,8 +132,7 @@ def test_a_future_whose_call_has_ended_does_not_wait_for_a_hook(
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
-@rotated
-@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+@rotated_with("hook", ["outgoing", "incoming"])
 def test_a_future_is_cancelled_at_once_though_a_hook_blocks(wire: Wire, hook: str) -> None:
     gate = Gate()
     with wire.connect(Stage().server, interceptors=[on_call(hook, gate)]) as client:
@@ -208,8 +206,10 @@ def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
 # -- calls from within -------------------------------------------------------------------------
 
 
-@rotated_asks
-@pytest.mark.parametrize("hook", ["outgoing", "incoming", "ended"])
+@rotated_with(
+    "hook, ask",
+    [(hook, ask) for hook in ("outgoing", "incoming", "ended") for ask in (block, future)],
+)
 def test_an_interceptor_may_call_the_client_and_does_not_see_what_it_does(
     wire: Wire, ask: Ask, hook: str
 ) -> None:

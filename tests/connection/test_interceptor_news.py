@@ -146,8 +146,7 @@ def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire)
     assert hooks == [thread, thread]
 
 
-@rotated_stateful
-@pytest.mark.parametrize("hook", ["incoming", "outgoing"])
+@rotated_stateful.with_rows("hook", ["incoming", "outgoing"])
 def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: str) -> None:
     server = Server("asking")
 
@@ -161,9 +160,7 @@ def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: 
 
     refusals: list[Exception] = [ValueError("a slip"), syncmcp.Refused(-31999, "not today")]
     guard = Does(
-        "outgoing" if hook == "outgoing" else "incoming",
-        "elicitation/create",
-        lambda _: throws(refusals.pop())(_) if refusals else None,
+        hook, "elicitation/create", lambda _: throws(refusals.pop())(_) if refusals else None
     )
     with wire.connect(server, interceptors=[guard], elicitation=_decline) as client:
         said = [client.call_tool("ask").text for _ in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,18 +32,17 @@ from tests.support.stage import (
     Clock,
     Stage,
     Wire,
-    every_wire,
     in_threads,
     rotated,
     rotated_stateful,
+    rotated_with,
     tick,
 )
 
 # -- what is seen ------------------------------------------------------------------------------
 
 
-@every_wire
-@both_ways
+@rotated_asks
 def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: Ask) -> None:
     seen, stage = Seen(), Stage()
     with wire.connect(stage.server, interceptors=[seen], name="here") as client:
@@ -229,8 +227,7 @@ def test_a_refusal_can_be_made_good(wire: Wire) -> None:
         assert block(client, "fine").text == "fine"
 
 
-@rotated
-@pytest.mark.parametrize("in_place", [False, True])
+@rotated_with("in_place", [False, True])
 def test_the_protocols_own_keys_cannot_be_taken_away(wire: Wire, in_place: bool) -> None:
     metas: list[dict[str, Any]] = []
 
@@ -278,10 +275,16 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
 # -- what is refused ---------------------------------------------------------------------------
 
 
-@rotated_asks
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(syncmcp.Denied("not today"), syncmcp.Denied), (ValueError("a slip"), InterceptorFailed)],
+@rotated_with(
+    "error, kind, ask",
+    [
+        (error, kind, ask)
+        for error, kind in (
+            (syncmcp.Denied("not today"), syncmcp.Denied),
+            (ValueError("a slip"), InterceptorFailed),
+        )
+        for ask in (block, future)
+    ],
 )
 def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
     wire: Wire, ask: Ask, error: Exception, kind: type[syncmcp.McpError]
@@ -444,24 +447,3 @@ class Coroutines(Interceptor):
 def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:
     with pytest.raises(syncmcp.UsageError, match=why):
         Client(Stage().server, interceptors=given)
-
-
-class Plain(Interceptor):
-    """One that can be pickled."""
-
-
-def test_interceptors_are_part_of_a_pickled_client() -> None:
-    client = Client("http://127.0.0.1:1/", interceptors=[Plain()])
-    copy = pickle.loads(pickle.dumps(client))
-    assert [type(each) for each in copy._core.settings.interceptors] == [Plain]
-
-
-def test_an_error_of_an_interceptor_keeps_its_facts_when_it_is_pickled() -> None:
-    error = InterceptorFailed("X.outgoing raised", interceptor="X", hook="outgoing", server="s")
-    copy = pickle.loads(pickle.dumps(error))
-    assert (copy.interceptor, copy.hook, copy.server, str(copy)) == (
-        "X",
-        "outgoing",
-        "s",
-        str(error),
-    )

@@ -1,9 +1,11 @@
-"""What a client owes a server that takes nothing: bounded on every wire, and seen in a dump."""
+"""What a client owes a server that takes nothing: bounded on every wire, and seen in a dump.
+
+Over stdio the bound is in `tests/transports/test_stdio_writing.py`.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import LimitExceeded, Stdio
+from syncmcp import LimitExceeded
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL
 from tests.transports.http_peer import Request
@@ -91,27 +93,6 @@ def over_sse() -> Iterator[syncmcp.Client]:
             over.set()
 
 
-CHILD = f"""
-import json, signal, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked["method"] == "initialize":
-        answer = {{"jsonrpc": "2.0", "id": asked["id"], "result": {STARTED!r}}}
-        print(json.dumps(answer), flush=True)
-    elif asked["method"] == "tools/call":
-        for number in range({FLOOD}):
-            text = '{{"jsonrpc": "2.0", "id": "%d' + "x" * 100 + '", "method": "ping"}}'
-            print(text % number)
-        sys.stdout.flush()
-        signal.pause()
-"""
-
-
-def over_stdio() -> AbstractContextManager[syncmcp.Client]:
-    """The same from a child process, which does not read its stdin."""
-    return syncmcp.connect(Stdio(sys.executable, "-I", "-S", "-c", CHILD), mode=STATEFUL)
-
-
 class Greedy:
     """A server in this process that takes no answer until `taking` is set.
 
@@ -162,7 +143,7 @@ def in_memory() -> AbstractContextManager[syncmcp.Client]:
     return syncmcp.connect(Greedy(), mode=STATEFUL)
 
 
-@pytest.mark.parametrize("reached", [over_http, over_sse, over_stdio, in_memory])
+@pytest.mark.parametrize("reached", [over_http, over_sse, in_memory])
 def test_a_server_that_pings_and_takes_no_answer_loses_the_connection(
     reached: Callable[[], AbstractContextManager[syncmcp.Client]],
 ) -> None:

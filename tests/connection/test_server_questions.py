@@ -20,18 +20,16 @@ PING = [s.expect("ping"), s.reply({})]
 TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}
 
 
-@WIRES
 @pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.parametrize("identifier", [0, 7, "", "seven"])
 @pytest.mark.requirement("RPC-24", "RPC-06", "RPC-07")
-def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(
-    identifier: int | str, revision: Mode, wire: str
-) -> None:
-    script = [*opening(revision), s.request("ping", identifier=identifier), s.expect("response")]
-    with talk(script, wire, mode=revision) as (peer, _):
-        (answer,) = peer.requests("response")
-        assert answer == {"jsonrpc": "2.0", "id": identifier, "result": {}}
-        assert type(answer["id"]) is type(identifier)
+def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(revision: Mode) -> None:
+    script, identifiers = [*opening(revision)], [0, 7, "", "seven"]
+    for identifier in identifiers:
+        script += [s.request("ping", identifier=identifier), s.expect("response")]
+    with talk(script, mode=revision) as (peer, _):
+        answers = peer.requests("response", len(identifiers))
+    assert answers == [{"jsonrpc": "2.0", "id": each, "result": {}} for each in identifiers]
+    assert [type(answer["id"]) for answer in answers] == [int, int, str, str]
 
 
 @WIRES
@@ -73,16 +71,17 @@ def test_a_ping_is_answered_while_every_callback_is_stuck() -> None:
 
 
 @WIRES
-@pytest.mark.parametrize(
-    "method",
-    ["sampling/createMessage", "elicitation/create", "roots/list", "acme/what", "tasks/get"],
-)
 @pytest.mark.requirement("RPC-08", "RPC-19")
-def test_a_request_that_nobody_handles_is_refused_as_unknown(method: str, wire: str) -> None:
-    script = [*opening(), s.request(method, {"a": 1}, identifier="q"), s.expect("response")]
+def test_a_request_that_nobody_handles_is_refused_as_unknown(wire: str) -> None:
+    methods = ["sampling/createMessage", "elicitation/create", "roots/list", "acme/what"]
+    methods += ["tasks/get"]
+    script = [*opening()]
+    for method in methods:
+        script += [s.request(method, {"a": 1}, identifier=method), s.expect("response")]
     with talk(script, wire) as (peer, _):
-        (answer,) = peer.requests("response")
-        assert answer["id"] == "q"
+        answers = peer.requests("response", len(methods))
+    for method, answer in zip(methods, answers, strict=True):
+        assert answer["id"] == method
         assert answer["error"]["code"] == -32601
         assert isinstance(answer["error"]["message"], str)
         assert "result" not in answer
