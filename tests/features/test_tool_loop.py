@@ -32,7 +32,7 @@ from syncmcp.types import (
     ToolResultContent,
 )
 from tests.support.moved_time import MovedTime
-from tests.support.stage import PATIENCE, Stage, Wire, every_wire, in_threads, rotated
+from tests.support.stage import PATIENCE, Stage, Wire, in_threads, rotated, rotated_with
 
 Turn: TypeAlias = (
     CreateMessageResult
@@ -580,8 +580,7 @@ def test_without_a_limit_there_is_none() -> None:
 
 # -- cancelling
 @pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
-@every_wire
-@pytest.mark.parametrize("end", ["token", "event", "time"])
+@rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
     wire: Wire, end: str, moved: MovedTime
 ) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,7 @@ import pytest
 from syncmcp import UsageError
 from syncmcp.handlers.roots import RootLike, Roots, contains, path_of, to_root, uri_of
 from syncmcp.types import Root
-from tests.support.stage import in_threads, interrupted, nervous
+from tests.support.stage import PATIENCE, elsewhere, in_threads, interrupted, nervous
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -404,10 +405,7 @@ def test_a_source_may_name_what_is_there_already(place: Path) -> None:
 
 def test_a_source_may_change_and_read_the_roots(place: Path) -> None:
     def source(context: HandlerContext) -> list[Path]:
-        worker = threading.Thread(target=roots.add, args=(place / "two",))
-        worker.start()
-        worker.join(10)
-        assert not worker.is_alive()
+        elsewhere(lambda: roots.add(place / "two")).result(PATIENCE)
         return [status.path for status in roots.list()]
 
     roots = Roots([place / "one"], source=source)
@@ -496,13 +494,7 @@ def test_no_lock_is_held_while_a_callback_runs(place: Path) -> None:
     roots = Roots()
     seen: list[int] = []
 
-    def look() -> None:
-        worker = threading.Thread(target=lambda: seen.append(len(roots.list())))
-        worker.start()
-        worker.join(10)
-        assert not worker.is_alive()
-
-    roots.on_change(look)
+    roots.on_change(lambda: seen.append(elsewhere(lambda: len(roots.list())).result(PATIENCE)))
     roots.add(place / "one")
     assert seen == [1]
 
@@ -511,29 +503,19 @@ def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
     roots = Roots()
     told: list[int] = []
     roots.on_change(lambda: told.append(1))
-    together = threading.Barrier(8)
-    failed: list[BaseException] = []
+    names = [f"of-{number}" for number in range(8)]
 
-    def work(number: int) -> None:
-        mine = place / f"of-{number}"
+    def work(name: str) -> None:
+        mine = place / name
         mine.mkdir()
-        together.wait(10)
-        try:
-            for _ in range(25):
-                roots.add(mine)
-                assert uris(roots).count(mine.as_uri()) == 1
-                roots.remove(mine)
+        for _ in range(25):
             roots.add(mine)
-        except BaseException as error:
-            failed.append(error)
+            assert uris(roots).count(mine.as_uri()) == 1
+            roots.remove(mine)
+        roots.add(mine)
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert failed == []
-    assert {status.path.name for status in roots.list()} == {f"of-{n}" for n in range(8)}
+    assert in_threads(*(partial(work, name) for name in names)) == [None] * 8
+    assert {status.path.name for status in roots.list()} == set(names)
     assert len(told) == 8 * 51
 
 

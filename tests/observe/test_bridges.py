@@ -12,7 +12,7 @@ import syncmcp
 from syncmcp.observe.logging import LogRecords, on_bar
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import LoggingMessageNotificationParams
-from tests.support.stage import STATEFUL, Wire, rotated
+from tests.support.stage import STATEFUL, Wire, rotated, rotated_with
 
 LEVELS = {
     "debug": "DEBUG",
@@ -146,8 +146,7 @@ class Described(Plain):
         self.texts.append(text)
 
 
-@rotated
-@pytest.mark.parametrize("kind", [Plain, Described])
+@rotated_with("kind", [Plain, Described])
 @pytest.mark.requirement("M-23")
 def test_the_progress_of_a_call_moves_a_bar(wire: Wire, kind: type[Plain]) -> None:
     bar = kind()

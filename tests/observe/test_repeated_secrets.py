@@ -137,18 +137,6 @@ def test_a_schema(place: str, caplog: pytest.LogCaptureFixture) -> None:
     assert TOKEN not in shown.replace(f'"{TOKEN}":2', "")
 
 
-def test_a_group_tells_that_a_name_clashes(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server("one")
-    for name in (TOKEN, f"{TOKEN}2"):
-        server.add_tool(lambda: 1, name=name)
-    with serve_http(server) as http:
-        group = ClientGroup({"a": target(http.url)}, name_hook=lambda name, server: "same")
-        with group:
-            shown = shown_by(group.refresh, caplog)
-    assert "is left out" in shown
-    assert TOKEN not in shown
-
-
 def test_what_a_server_can_provoke_in_the_log_has_no_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import syncmcp
-from syncmcp import Http, McpError, Stdio
+from syncmcp import McpError, Stdio
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from tests.support.scripts import EVERYTHING, OLD
@@ -104,23 +103,6 @@ def test_secrets_on_a_command_line_are_hidden(output: Output) -> None:
     output.add(server.label)
     with errors_into(output):
         syncmcp.connect(server)
-
-
-def http_headers() -> dict[str, str]:
-    return {"Authorization": f"Bearer {CANARY}-auth", "X-Api-Key": f"{CANARY}-key"}
-
-
-def test_a_headers_function_and_a_refused_connection_betray_nothing(output: Output) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    url = f"http://me:{CANARY}@127.0.0.1:{port}/mcp?k={CANARY}#access_token={CANARY}"
-    target = Http(url, headers=http_headers, auth=("me", f"{CANARY}-password"))
-    output.add(target)
-    with errors_into(output):
-        syncmcp.connect(target)
-    with pytest.raises(syncmcp.UsageError) as caught:
-        Http(f"ftp://me:{CANARY}@example.com/?token={CANARY}")
-    output.add(caught.value)
 
 
 def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: Output) -> None:
