@@ -141,16 +141,6 @@ def test_a_change_that_fails_or_changes_nothing_writes_nothing(shared: SharedJso
     assert shared.path.stat() == before
 
 
-def test_a_change_waits_for_another_process_only_so_long(
-    shared: SharedJson, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_LOCK_SECONDS", 0.01)
-    with shared.locks.take(None, Deadline(None)):
-        with pytest.raises(UnusableFile, match="is locked"), shared.change():
-            pass
-        assert shared.read() == {}  # which needs no lock
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

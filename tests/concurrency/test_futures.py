@@ -253,9 +253,9 @@ def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
 @pytest.mark.requirement("M-01")
 def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) -> None:
     stage = Stage()
-    keys = [str(number) for number in range(100)]
+    keys = [str(number) for number in range(25)]
     with wire.connect(stage.server) as client:
-        futures = [client.call_tool.future("hold", {"key": key}) for key in keys[:90]]
+        futures = [client.call_tool.future("hold", {"key": key}) for key in keys[:20]]
 
         def close() -> None:
             stage.inside(*keys)
@@ -264,10 +264,10 @@ def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) 
         def block(key: str) -> object:
             return client.call_tool("hold", {"key": key})
 
-        outcomes = in_threads(*(partial(block, key) for key in keys[90:]), close)[:-1]
+        outcomes = in_threads(*(partial(block, key) for key in keys[20:]), close)[:-1]
         errors = outcomes + [future.exception(PATIENCE) for future in futures]
         assert {type(error) for error in errors} == {syncmcp.ClosedError}
-        assert len({id(error) for error in errors}) == 100
+        assert len({id(error) for error in errors}) == 25
         assert {error.delivery for error in errors} == {"unknown"}
         with pytest.raises(syncmcp.ClosedError):
             client.call_tool("echo", {"text": "x"})

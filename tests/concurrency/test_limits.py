@@ -27,7 +27,7 @@ from syncmcp._http import exchange
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.errors import RequestTimeout
 from tests.support.moved_time import MovedTime, soonest
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Stage, Wire
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Stage, Wire, in_threads
 
 LIMIT = 600.0
 
@@ -104,6 +104,8 @@ def test_a_held_deadline_goes_on_where_it_stood(moved: MovedTime) -> None:
     assert not deadline.expired
     moved.advance(0.5)
     assert deadline.expired
+    moved.advance(1.0)
+    assert deadline.remaining() == 0.0
 
 
 def test_a_window_of_the_past_is_as_long_as_is_said(moved: MovedTime) -> None:
@@ -264,6 +266,7 @@ def test_a_lock_is_waited_for_as_long_as_is_said(monkeypatch: pytest.MonkeyPatch
     assert lock.waits == [LIMIT, 0.0, 0.0, -1, threading.TIMEOUT_MAX]
 
 
+@pytest.mark.pitfall("H9")
 def test_a_lock_is_waited_for_in_slices_where_they_are_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -280,6 +283,10 @@ def test_a_lock_is_waited_for_in_slices_where_they_are_needed(
     assert timing.acquire(lock, 0.5) is False
     assert lock.waits[:2] == [0.2, 0.2]
     assert sum(lock.waits) == pytest.approx(0.5)
+    # Ctrl-C comes in the main thread only.
+    lock = Lock()
+    assert in_threads(lambda: timing.acquire(lock, 1.0)) == [False]
+    assert lock.waits == [1.0]
 
 
 def test_a_server_that_ends_again_and_again_is_started_after_longer_and_longer_pauses(

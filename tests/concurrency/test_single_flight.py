@@ -19,28 +19,6 @@ def flight() -> SingleFlight[Any]:
     return SingleFlight(current, "syncmcp-test", late="too late", reentered="again")
 
 
-def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
-    flights: SingleFlight[int] = flight()
-    reached, go_on = threading.Event(), threading.Event()
-
-    def work(_: SharedAttempt[int]) -> int:
-        reached.set()
-        assert go_on.wait(PATIENCE)
-        return 1
-
-    results: list[int | None] = []
-    leader = threading.Thread(
-        target=lambda: results.append(flights.run(lambda: None, work, detached=False))
-    )
-    leader.start()
-    assert reached.wait(PATIENCE)
-    with AbortableExchange(Deadline(0.0)), pytest.raises(RequestTimeout, match="too late"):
-        flights.run(lambda: None, work, detached=False)
-    go_on.set()
-    leader.join()
-    assert results == [1]
-
-
 def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> None:
     flights: SingleFlight[int] = flight()
     early, late = Deadline(PATIENCE), Deadline(PATIENCE)

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
-from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer, acquire
+from syncmcp._concurrency.timing import Alarm, Deadline, Reaper, Timer
 from tests.support.shops import known
 from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
@@ -38,18 +38,6 @@ def workers() -> Iterator[Callable[[int], DaemonPool]]:
         pool.close()
 
 
-def test_a_deadline_counts_down_and_stops_at_zero(clock: Clock) -> None:
-    deadline = Deadline(100.0)
-    clock.advance(40.0)
-    remaining = deadline.remaining()
-    assert remaining is not None
-    assert 50.0 < remaining <= 60.0
-    assert not deadline.expired
-    clock.advance(61.0)
-    assert deadline.remaining() == 0.0
-    assert deadline.expired
-
-
 @pytest.mark.parametrize("held", [False, True])
 def test_no_deadline_never_comes(clock: Clock, held: bool) -> None:
     deadline = Deadline(None)
@@ -60,25 +48,6 @@ def test_no_deadline_never_comes(clock: Clock, held: bool) -> None:
     if held:
         deadline.release()
     assert not deadline.expired
-
-
-def test_a_deadline_that_is_held_stands_still_for_as_long_as_the_patience_lasts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
-    deadline = Deadline(100.0)
-    for thought, left in ((200.0, 100.0), (150.0, 50.0), (20.0, 30.0)):
-        deadline.hold(300.0)
-        clock.advance(thought)
-        deadline.release()
-        assert deadline.remaining() == pytest.approx(left)
-    deadline.hold(300.0)
-    assert deadline.held
-    assert deadline.remaining() == pytest.approx(30.0)
-    clock.advance(31.0)
-    assert deadline.expired
-    deadline.release()
-    assert deadline.expired
 
 
 @pytest.mark.parametrize("first", [None, 10.0])
@@ -118,45 +87,6 @@ def test_the_sooner_deadline_is_kept(clock: Clock) -> None:
     assert deadline.sooner(20.0) is deadline
     assert deadline.sooner(5.0).seconds == 5.0
     assert Deadline(None).sooner(5.0).seconds == 5.0
-
-
-class _FakeLock:
-    """Notes how long it is waited for; it is never free."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.waits: list[float] = []
-        self._clock = clock
-
-    def acquire(self, timeout: float) -> bool:
-        self.waits.append(timeout)
-        self._clock.advance(timeout)
-        return False
-
-
-@pytest.mark.pitfall("H9")
-def test_the_main_thread_waits_in_slices_where_waiting_ignores_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    monkeypatch.setattr(timing, "_SLICED", True)
-    lock = _FakeLock(clock)
-    assert not acquire(cast("threading.Lock", lock), 1.0)
-    assert len(lock.waits) >= 5
-    assert max(lock.waits) <= 0.5
-
-
-def test_other_threads_wait_in_one_piece_even_there(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    monkeypatch.setattr(timing, "_SLICED", True)
-    lock = _FakeLock(clock)
-    assert in_threads(lambda: acquire(cast("threading.Lock", lock), 1.0)) == [False]
-    assert lock.waits == [1.0]
-
-
-def test_a_wait_longer_than_the_platform_can_wait_is_shortened(clock: Clock) -> None:
-    lock = _FakeLock(clock)
-    assert not acquire(cast("threading.Lock", lock), 1e30)
-    assert lock.waits == [threading.TIMEOUT_MAX]
 
 
 # -- the timer

@@ -67,8 +67,7 @@ def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire, moved:
         assert unlimited.result(PATIENCE).text == "b"
 
 
-@every_wire
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@rotated_ways
 @pytest.mark.requirement("TMO-01", "TMO-02")
 @pytest.mark.pitfall("4", "20")
 def test_silence_ends_a_call_at_its_limit(wire: Wire, way: str, moved: MovedTime) -> None:

@@ -257,7 +257,7 @@ def test_a_crowd_of_threads_gets_its_own_answers_only(wire: Wire) -> None:
         return run
 
     with wire.connect(server) as client:
-        assert in_threads(*(ask(client, thread) for thread in range(64))) == [None] * 64
+        assert in_threads(*(ask(client, thread) for thread in range(32))) == [None] * 32
         overtaken = client.call_tool("overtaken").text
     assert overtaken is not None
     assert int(overtaken) > 0

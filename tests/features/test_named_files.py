@@ -333,10 +333,16 @@ def test_a_file_that_cannot_be_read_is_another_one_when_it_can() -> None:
     assert asks_again(program("src/server.py"), lambda: Path("src/server.py").chmod(0o600))
 
 
+@pytest.fixture
+def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is soon reached."""
+    monkeypatch.setattr("syncmcp.servers_file.named_files.MAX_WORDS", 500)
+
+
 def test_a_command_of_too_many_words_is_refused() -> None:
     enough = " ".join(f"{number}" for number in range(4_000))
     assert entry(program(enough)).review().files == ()
-    too_many = " ".join(f"{number}" for number in range(600_000))
+    too_many = " ".join(f"{number}" for number in range(200_000))
     one = entry(program(too_many))
     before = time.process_time()
     with pytest.raises(ServersFileError, match="more than 10,000 words") as caught:
@@ -345,15 +351,13 @@ def test_a_command_of_too_many_words_is_refused() -> None:
     assert caught.value.server == "one"
 
 
-def test_words_and_directories_do_not_multiply() -> None:
-    words = [f"d{number}" for number in range(200)]
+def test_words_and_directories_do_not_multiply(few_words: None) -> None:
+    words = [f"d{number}" for number in range(50)]
     for word in words:
         Path(word).mkdir()
-    assert len(entry(program(*words[:40])).review().folders) == 40
-    before = time.process_time()
-    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+    assert len(entry(program(*words[:15])).review().folders) == 15
+    with pytest.raises(ServersFileError, match="more than 500 words"):
         entry(program(*words)).review()
-    assert time.process_time() - before < 2
 
 
 def test_a_directory_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -439,14 +443,14 @@ def test_a_file_is_read_once_however_many_its_names(monkeypatch: pytest.MonkeyPa
     assert len(read) == 1
 
 
-def test_packages_that_name_each_other_have_a_bound_in_all() -> None:
+def test_packages_that_name_each_other_have_a_bound_in_all(few_words: None) -> None:
     for number in range(3):
         folder = Path(f"p{number}")
         folder.mkdir()
-        scripts = {f"s{word}": f"a{word}" for word in range(4_000)}
+        scripts = {f"s{word}": f"a{word}" for word in range(200)}
         main = f"../p{number + 1}"
         (folder / "package.json").write_text(json.dumps({"main": main, "scripts": scripts}))
-    with pytest.raises(ServersFileError, match="more than 10,000 words"):
+    with pytest.raises(ServersFileError, match="more than 500 words"):
         entry(program("p0")).review()
     entry(program("p1")).review()
 

@@ -378,11 +378,10 @@ def test_a_tool_that_was_not_offered_is_not_called() -> None:
 
 
 @pytest.mark.requirement("M-05", "CAN-01")
-@rotated
-def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told(wire: Wire) -> None:
+def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
     stage = Stage()
     model = Model(wants(use("u", "hold")), DONE)
-    with wire.connect(stage.server, timeout=1.0) as client:
+    with syncmcp.connect(stage.server, timeout=1.0) as client:
         ToolLoop(model, client).run("go")
         assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
     (result,) = model.told(1)

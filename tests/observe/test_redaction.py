@@ -246,7 +246,7 @@ def test_a_target_shows_none_of_its_secrets() -> None:
 # A long text is quoted in part
 
 
-@pytest.mark.parametrize("room", range(60))
+@pytest.mark.parametrize("room", range(0, 60, 2))
 def test_no_secret_is_cut_out_of_what_masks_it(room: int) -> None:
     for secret in (
         f"https://user:{CANARY}@host/mcp",

@@ -19,7 +19,6 @@ from tests.connection.questions.asking import (
     asker,
     asking_server,
     demanded,
-    every_revision,
     model,
     person,
     said,
@@ -82,8 +81,13 @@ def as_of(revision: str, declared: dict[str, Any]) -> dict[str, Any]:
     return declared
 
 
-@every_revision
-@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.parametrize(
+    ("revision", "kind"),
+    [
+        *((revision, kind) for revision in MODES for kind in DECLARED),
+        *((old, kind) for old in STATEFUL[:-1] for kind in ("tools", "url alone", "both", "all")),
+    ],
+)
 @pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
 def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revision: Mode) -> None:
     options, declared = DECLARED[kind]

@@ -94,8 +94,7 @@ def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_se
         assert stats.violations == []
 
 
-@pytest.mark.parametrize("wire", [Wire("memory", OLD), Wire("http", NEW)], ids=str)
-@pytest.mark.parametrize("reason", ["endTurn", "stopSequence", "maxTokens", "acme:tired", None])
+@rotated_with("reason", ["endTurn", "stopSequence", "maxTokens", "acme:tired", None])
 def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> None:
     text = TextContent(text="x")
     result = CreateMessageResult(role="assistant", content=text, model="m", stop_reason=reason)
@@ -108,69 +107,60 @@ def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> No
 # -- what is refused ---------------------------------------------------------------------------
 
 
-TOOLS: dict[str, dict[str, Any]] = {
-    "tools": {"tools": [TOOL]},
-    "no tools": {"tools": []},
-    "choice": {"toolChoice": {"mode": "auto"}},
-    "null": {"tools": None},
-}
-
-
-@pytest.mark.parametrize("extra", TOOLS)
 @pytest.mark.parametrize(
     ("revision", "handler"),
     [("2025-06-18", nobody), ("2025-06-18", Sampling(nobody, tools=True)), (OLD, nobody)],
 )
 @pytest.mark.requirement("SAMP-02", "M-04")
-def test_tools_that_were_not_declared_are_invalid_params(
-    extra: str, revision: Mode, handler: Any
-) -> None:
+def test_tools_that_were_not_declared_are_invalid_params(revision: Mode, handler: Any) -> None:
+    tools: dict[str, Any]
     with asker(revision, sampling=handler) as client:
-        assert demanded(client, SAMPLING, {**PROMPT, **TOOLS[extra]})["error"][0] == -32602
+        for tools in (
+            {"tools": [TOOL]},
+            {"tools": []},
+            {"toolChoice": {"mode": "auto"}},
+            {"tools": None},
+        ):
+            assert demanded(client, SAMPLING, {**PROMPT, **tools})["error"][0] == -32602
 
 
 # The rules of conversations are in `tests/protocol/test_conversation.py`.
-UNBALANCED: dict[str, list[Any]] = {
-    "no result": [*FULL["messages"][:2]],
-    "mixed": [
+UNBALANCED: list[list[Any]] = [
+    [*FULL["messages"][:2]],
+    [
         *FULL["messages"][:2],
         {"role": "user", "content": [*RESULTS, {"type": "text", "text": "and?"}]},
     ],
-    "nobody used a tool": [*PROMPT["messages"], FULL["messages"][2]],
-}
+    [*PROMPT["messages"], FULL["messages"][2]],
+]
 
 
-@pytest.mark.parametrize("case", UNBALANCED)
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-09")
-def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(
-    case: str, revision: Mode
-) -> None:
-    params = {**PROMPT, "messages": UNBALANCED[case], "tools": [TOOL]}
-    handler = Sampling(nobody, tools=True)
-    with asker(revision, sampling=handler) as client:
-        assert fault(client, SAMPLING, params)[0] == -32602
+def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(revision: Mode) -> None:
+    with asker(revision, sampling=Sampling(nobody, tools=True)) as client:
+        for messages in UNBALANCED:
+            params = {**PROMPT, "messages": messages, "tools": [TOOL]}
+            assert fault(client, SAMPLING, params)[0] == -32602
 
 
-BAD: dict[str, dict[str, Any]] = {
-    "no limit": {"messages": PROMPT["messages"]},
-    "no messages": {"maxTokens": 1},
-    "a text for messages": {"messages": "sesame", "maxTokens": 1},
-    "an odd role": {"messages": [{"role": "sesame", "content": {"type": "text", "text": "x"}}]},
-    "a text for a limit": {**PROMPT, "maxTokens": "sesame"},
-}
+BAD: list[dict[str, Any]] = [
+    {"messages": PROMPT["messages"]},
+    {"maxTokens": 1},
+    {"messages": "sesame", "maxTokens": 1},
+    {"messages": [{"role": "sesame", "content": {"type": "text", "text": "x"}}]},
+    {**PROMPT, "maxTokens": "sesame"},
+]
 
 
-@pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @pytest.mark.requirement("SAMP-08")
-def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(
-    case: str, revision: Mode
-) -> None:
+def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(revision: Mode) -> None:
     with asker(revision, sampling=nobody) as client:
-        code, text = fault(client, SAMPLING, BAD[case])
-        assert code == -32602
-        assert "sesame" not in text
+        for params in BAD:
+            code, text = fault(client, SAMPLING, params)
+            assert code == -32602
+            assert "sesame" not in text
 
 
 # -- how a handler says no ---------------------------------------------------------------------
