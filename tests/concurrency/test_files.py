@@ -24,9 +24,6 @@ def shared(tmp_path: Path) -> SharedJson:
     return SharedJson(tmp_path / "private" / "shared.json", "test", "objects", 1_000)
 
 
-# --- where they are
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
 @pytest.mark.parametrize(
     ("given", "parent"),
@@ -75,9 +72,6 @@ def test_other_systems_have_the_folders_that_the_documentation_names(
     assert Path(getattr(dirs, name)(*args, **named).user_state_dir) == tmp_path / folder
 
 
-# --- atomic replacement
-
-
 def test_a_file_is_private_unless_another_mode_is_given(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -108,9 +102,6 @@ def test_an_existing_file_is_replaced_only_if_that_is_wanted(
     write_atomically(path, b"third")
     assert path.read_bytes() == b"third"
     assert list(tmp_path.iterdir()) == [path]
-
-
-# --- shared JSON
 
 
 def test_objects_are_read_as_they_were_written(shared: SharedJson) -> None:
@@ -161,9 +152,6 @@ def test_a_file_with_something_else_is_refused_and_left_as_it_is(
     with pytest.raises(UnusableFile, match=problem), shared.change():
         pass
     assert shared.path.read_bytes() == content
-
-
-# --- the fair lock
 
 
 def test_a_lock_that_is_held_is_not_waited_for_where_it_is_only_wanted_if_free() -> None:

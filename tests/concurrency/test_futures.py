@@ -97,9 +97,6 @@ def test_result_with_a_timeout_only_waits_and_the_call_goes_on() -> None:
         assert stats.cancels == []
 
 
-# -- done callbacks
-
-
 @rotated
 @pytest.mark.requirement("M-01")
 def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: Wire) -> None:
@@ -187,9 +184,6 @@ def test_done_callbacks_run_on_a_pool_thread_when_a_clock_or_a_token_ends_the_ca
             assert names.get(timeout=PATIENCE).startswith("syncmcp-worker")
 
 
-# -- progress as an iterator
-
-
 @rotated
 @pytest.mark.requirement("M-16", "PRG-01", "M-23")
 def test_progress_of_a_future_is_iterated_in_order_and_ends_with_the_call(wire: Wire) -> None:
@@ -244,9 +238,6 @@ def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
         reports, _ = in_threads(lambda: list(future.progress(timeout=PATIENCE)), end)
         assert reports == []
         assert future.done()
-
-
-# -- close
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=str)

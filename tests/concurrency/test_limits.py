@@ -302,9 +302,6 @@ def test_a_server_that_ends_again_and_again_is_started_after_longer_and_longer_p
     assert backoff.next() == 0.0
 
 
-# -- by the real clock
-
-
 def in_a_lock() -> None:
     assert not timing.acquire(_taken(), 0.1)
 

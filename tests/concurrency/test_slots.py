@@ -303,9 +303,6 @@ def test_a_pool_that_is_closed_while_slots_are_lent_does_what_waits_and_ends() -
     known(lambda: pool.threads == 0)
 
 
-# -- threads that do not come about ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("moment", ["making", "starting", "started"])
 @pytest.mark.pitfall("H11")
 def test_ctrl_c_while_a_thread_is_being_made_costs_no_slot(
@@ -415,9 +412,6 @@ def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
     third.wait_started()
     third.end()
     known(lambda: pool.threads == 0)
-
-
-# -- the pool in disorder --------------------------------------------------------------------------
 
 
 class Disorder:

@@ -89,9 +89,6 @@ def test_the_sooner_deadline_is_kept(clock: Clock) -> None:
     assert Deadline(None).sooner(5.0).seconds == 5.0
 
 
-# -- the timer
-
-
 @pytest.fixture
 def timer() -> Timer:
     # Its thread is a daemon that ends with the process: named so that nobody waits for it.
@@ -192,9 +189,6 @@ def test_appointments_made_and_cancelled_by_many_threads_all_come_right(timer: T
     came = {heard.get(timeout=PATIENCE) for _ in range(800)}
     assert came == {(thread, number) for thread in range(8) for number in range(1, 200, 2)}
     assert heard.empty()
-
-
-# -- pools
 
 
 def test_a_pool_grows_to_its_limit_and_then_lets_jobs_wait(

@@ -97,9 +97,6 @@ def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
     assert heard == [6]
 
 
-# -- callbacks that take their time
-
-
 @rotated
 @pytest.mark.requirement("M-01")
 def test_a_blocked_callback_of_one_call_delays_no_other_call(wire: Wire) -> None:
@@ -218,9 +215,6 @@ def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
     assert [text for text in warnings if "dropped" in text] == [
         "500 notifications were dropped: a callback is too slow"
     ]
-
-
-# -- what callbacks may do
 
 
 @rotated

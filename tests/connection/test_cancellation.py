@@ -33,8 +33,6 @@ from tests.support.stage import (
     rotated,
 )
 
-# -- tokens alone
-
 
 @pytest.mark.requirement("M-02")
 def test_a_token_is_cancelled_once_and_keeps_its_first_reason() -> None:
@@ -157,9 +155,6 @@ def test_many_threads_that_cancel_find_one_winner() -> None:
             assert token.reason == str(won.index(True))
             assert heard.get(timeout=PATIENCE) == token.reason
             assert heard.empty()
-
-
-# -- tokens and calls
 
 
 def _told(stage: Stage, wire: Wire, times: int) -> bool:
@@ -382,9 +377,6 @@ def test_two_threads_that_cancel_one_future_both_learn_that_it_is_cancelled(wire
             with nervous():
                 assert in_threads(*[future.cancel] * 3) == [True, True, True]
         assert _told(stage, wire, 10)
-
-
-# -- interrupts
 
 
 @every_wire

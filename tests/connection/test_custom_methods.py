@@ -45,9 +45,6 @@ def asked(client: Client, method: str = "acme/question", **params: Any) -> Any:
     return json.loads(result.raise_for_error().text)
 
 
-# -- from the client -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
 def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: Mode) -> None:
@@ -143,9 +140,6 @@ def test_the_stateless_era_has_no_notifications_from_clients() -> None:
     assert heard == []
 
 
-# -- from the server -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("M-31")
 def test_a_handler_answers_requests_that_the_library_does_not_know(revision: Mode) -> None:
@@ -200,9 +194,6 @@ def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode
         client.on_notification("acme/news", None)
         client.call_tool("tell")
         assert len(heard) == 20
-
-
-# -- what cannot be ------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("M-31")

@@ -214,9 +214,6 @@ def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_on
             assert small.delivery == "not_sent"
 
 
-# -- values that make no sense, and some that do
-
-
 @pytest.mark.parametrize("name", ["timeout", "idle_timeout"])
 def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(name: str) -> None:
     stage = Stage()
@@ -273,9 +270,6 @@ def test_arguments_that_json_cannot_express_are_refused_and_leave_nothing_open(
         assert client.call_tool("echo", {"text": "y"}, timeout=PATIENCE).text == "y"
     with stage.stats as stats:
         assert stats.requests["tools/call"] == 1
-
-
-# -- standing in line
 
 
 @rotated

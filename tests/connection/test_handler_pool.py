@@ -72,9 +72,6 @@ def asked(client: syncmcp.Client, text: str) -> syncmcp.RequestFuture[CallToolRe
     return client.call_tool.future("ask", {"text": text})
 
 
-# -- more questions than threads -------------------------------------------------------------------
-
-
 @pytest.mark.pitfall("13")
 @rotated
 def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(wire: Wire) -> None:
@@ -172,9 +169,6 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         texts = [future.result(PATIENCE).text for future in in_line]
         assert texts == ["held"] * 4 + ["at last"]
     assert early == []
-
-
-# -- handlers that do not behave -------------------------------------------------------------------
 
 
 @rotated
@@ -338,8 +332,7 @@ WAYS_TO_BE_STUCK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.pitfall("H7")
 @pytest.mark.parametrize(
-    ("mode", "way"),
-    list(zip((STATEFUL, STATELESS, STATEFUL), WAYS_TO_BE_STUCK, strict=True)),
+    ("mode", "way"), list(zip((STATEFUL, STATELESS, STATEFUL), WAYS_TO_BE_STUCK, strict=True))
 )
 def test_the_interpreter_exits_at_once_though_handlers_never_return(mode: str, way: str) -> None:
     with running(STUCK.format(mode=mode, **WAYS_TO_BE_STUCK[way])) as program:

@@ -36,8 +36,6 @@ from tests.support.stage import (
     tick,
 )
 
-# -- what is held up ---------------------------------------------------------------------------
-
 
 ENDS: dict[str, type[syncmcp.McpError]] = {
     "timeout": syncmcp.RequestTimeout,
@@ -201,9 +199,6 @@ def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
             assert freed.wait(PATIENCE)
         finally:
             gc.enable()
-
-
-# -- calls from within -------------------------------------------------------------------------
 
 
 @rotated_with(

@@ -23,8 +23,6 @@ from tests.support.stage import (
     tick,
 )
 
-# -- notifications -----------------------------------------------------------------------------
-
 
 @rotated_asks
 def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
@@ -93,9 +91,6 @@ def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_c
         tick()
         assert call.result(PATIENCE).text == "counted"
         gate.open.set()
-
-
-# -- questions ---------------------------------------------------------------------------------
 
 
 def _asking() -> Server:
@@ -179,9 +174,6 @@ def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> Non
         # What the hook makes of it in the end comes too late.
         answer = seen.wait("elicitation/create", "response", settled=True)
         assert answer.result == {"action": "cancel"}
-
-
-# -- what the library says by itself -----------------------------------------------------------
 
 
 @rotated_stateful
@@ -274,9 +266,6 @@ def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
     assert report.direction == "outgoing"
     expected = {"progressToken": "t", "progress": 1, "total": 2, "message": "half"}
     assert report.params == expected
-
-
-# -- requests that last ------------------------------------------------------------------------
 
 
 @rotated_stateless

@@ -39,8 +39,6 @@ from tests.support.stage import (
     tick,
 )
 
-# -- what is seen ------------------------------------------------------------------------------
-
 
 @rotated_asks
 def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: Ask) -> None:
@@ -195,9 +193,6 @@ def test_a_message_keeps_what_it_carries_out_of_its_repr() -> None:
     assert repr(answer) == "<Message incoming response x 7 [here]: ValueError>"
 
 
-# -- what can be changed -----------------------------------------------------------------------
-
-
 def _shout(message: Message) -> Message:
     return message.with_params({**message.params, "arguments": {"text": "LOUD"}})
 
@@ -270,9 +265,6 @@ def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) ->
             client.notify("acme/b")
         assert stage.stats.wait_for(lambda stats: stats.notifications["acme/a"] == 1)
         assert stage.stats.notifications["acme/b"] == 0
-
-
-# -- what is refused ---------------------------------------------------------------------------
 
 
 @rotated_with(
@@ -418,9 +410,6 @@ def test_faults_that_an_interceptor_makes_are_retried_like_real_ones() -> None:
     assert stage.stats.requests["tools/list"] == 1
     assert seen.hooks("tools/list").count(("outgoing", "request")) == 3
     assert seen.hooks("tools/list").count(("ended", "response")) == 3
-
-
-# -- what is taken -----------------------------------------------------------------------------
 
 
 class NoEnd:

@@ -30,9 +30,6 @@ from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage
 both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 
 
-# -- every way to ask
-
-
 class Silent(Server):
     """A server with a task, a skill and a question, that leaves some requests open in the end."""
 
@@ -254,9 +251,6 @@ def test_a_notification_that_the_server_does_not_take_ends_at_its_limit(moved: M
             # Its exchange is looked at a quarter of a second after its end.
             error = moved.ending(LIMIT + 0.25, tell, lambda: came.wait(PATIENCE))
     assert isinstance(error, syncmcp.RequestTimeout)
-
-
-# -- interceptors and what is owed
 
 
 @both_ways

@@ -143,9 +143,6 @@ def test_notifications_are_never_answered_whatever_is_wrong_with_them(wire: str)
         assert peer.methods(3) == ["initialize", "notifications/initialized", "ping"]
 
 
-# -- batches ---------------------------------------------------------------------------------------
-
-
 @WIRES
 @pytest.mark.requirement("RPC-12", "RPC-06")
 def test_a_batch_is_taken_apart_and_each_of_its_members_counts(wire: str) -> None:
@@ -204,9 +201,6 @@ def test_the_client_itself_sends_no_batches(wire: str) -> None:
         for seen in peer.transcript.received:
             assert isinstance(seen.message, dict)
             assert seen.message["jsonrpc"] == "2.0"
-
-
-# -- frames that are no messages -----------------------------------------------------------------
 
 
 @pytest.mark.requirement("RPC-10")

@@ -12,7 +12,7 @@ import pytest
 from syncmcp import Client, ClosedError
 from syncmcp._base.text import MOST_QUOTED
 from syncmcp._client.operation import StreamBuffer
-from syncmcp._concurrency import budget, futures, pool
+from syncmcp._concurrency import budget, futures
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.futures import Progress, RequestFuture
 from syncmcp._concurrency.pool import DaemonPool
@@ -310,33 +310,6 @@ def test_questions_count_beyond_the_end_of_their_connection() -> None:
     assert not new.fits(1)
     old.close(ClosedError("over"))
     assert new.fits(1)
-
-
-def test_handlers_whose_questions_were_cancelled_are_so_many_and_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool, "MAX_ABANDONED", 3)
-    held = Held(dict)
-    script = [*opening()]
-    for n in range(4):
-        script += [s.request("acme/question", identifier=n), s.gate(f"{n}"), cancelled(n)]
-    for n in range(4, 20):
-        script += [s.request("acme/question", identifier=n)]
-    script += [s.request("ping", identifier="ping"), *[s.expect("response")] * 17]
-    with talk(script, max_handlers=1, max_questions=8, on_request={"acme/question": held}) as (
-        peer,
-        client,
-    ):
-        for n in range(4):
-            held.entered()
-            peer.open(f"{n}")
-        # None is started until one of the four returns; what waits is bounded as ever.
-        refused = peer.requests("response", 9)
-        assert [answer["id"] for answer in refused] == [*range(12, 20), "ping"]
-        assert len(held.contexts) == 4
-        assert client.dump().facts["queues"]["handlers"] == 8
-        held.gate.set()
-        assert {answer["id"] for answer in peer.requests("response", 17)[9:]} == {*range(4, 12)}
 
 
 def test_a_future_keeps_the_newest_reports_within_a_number_of_characters(

@@ -103,7 +103,6 @@ def values(found: Completion | None) -> list[str] | None:
     return None if found is None else found.values
 
 
-# -- the operation -------------------------------------------------------------------------------
 @rotated
 @pytest.mark.requirement("M-13")
 def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wire) -> None:
@@ -195,7 +194,6 @@ def test_a_prompt_that_tells_no_arguments_is_asked_for_any() -> None:
         assert client.complete(Prompt(name="letter"), "tone", "f").completion.values == ["friendly"]
 
 
-# -- while somebody types --------------------------------------------------------------------------
 @rotated
 @pytest.mark.requirement("CMP-02", "M-13")
 def test_what_is_typed_is_completed_and_remembered(wire: Wire) -> None:

@@ -126,7 +126,6 @@ def test_the_directory_of_an_entry_does_not_choose_the_sandbox() -> None:
     assert line({"command": "x", "cwd": "/evil"}, "./jail")[0] == os.path.abspath("jail")
 
 
-# -- the line of the page, with a real bwrap ---------------------------------------------------
 def page_line() -> tuple[str, ...]:
     """What docs/many-servers.md gives for `confine=`, with the project of the test."""
     text = PAGE.read_text(encoding="utf-8")

@@ -64,7 +64,6 @@ def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:
     return [one["error"] for one in outcomes]
 
 
-# -- threads ---------------------------------------------------------------------------------------
 def test_threads_share_one_client_that_ends_with_the_calls() -> None:
     stage = Stage()
     calls = [("echo", {"text": str(number)}) for number in range(20)]
@@ -148,7 +147,6 @@ def test_options_are_for_every_call_that_has_none_of_its_own() -> None:
     assert done.error is None
 
 
-# -- mistakes --------------------------------------------------------------------------------------
 MISTAKES: dict[str, Callable[[Any], object]] = {
     "no operation": lambda pool: Call("close"),
     "no executor": lambda pool: fan_out("http://127.0.0.1:1/", [], "threads"),  # type: ignore[arg-type]
@@ -176,7 +174,6 @@ def test_what_is_not_for_other_processes_is_refused_before_anything_is_sent() ->
     assert stage.stats.requests.total() == 0
 
 
-# -- what is made again ----------------------------------------------------------------------------
 class Scripted(Executor):
     """Runs what it gets at once, as another process would; but first fails as it is told."""
 
@@ -251,7 +248,6 @@ def test_every_operation_that_gives_one_result_may_be_called() -> None:
         assert [tool["name"] for tool in raw["tools"]] == names
 
 
-# -- processes -------------------------------------------------------------------------------------
 @pytest.mark.pitfall("32")
 def test_each_process_opens_one_client_and_closes_it_at_its_end(processes: dict[str, Any]) -> None:
     servers = {(one["worker"], one["text"]) for one in processes["many"] + processes["more"]}
@@ -274,7 +270,6 @@ def test_a_process_that_dies_breaks_its_pool_and_all_are_told(processes: dict[st
     assert set(errors(killed["outcomes"])) <= {"OutcomeUnknown", "ConnectionLost"}
 
 
-# -- a cluster -------------------------------------------------------------------------------------
 def test_calls_spread_over_the_workers_of_a_cluster(dask: dict[str, Any]) -> None:
     assert errors(dask["many"]) == [None] * 12
     assert len({one["worker"] for one in dask["many"]}) > 1

@@ -19,12 +19,7 @@ from syncmcp.config import Http
 from syncmcp.handlers import HandlerContext
 from syncmcp.llm import _sampling
 from syncmcp.tools import ToolLoop
-from syncmcp.types import (
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    Prompt,
-    PromptArgument,
-)
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, Prompt, PromptArgument
 from tests.features.test_tool_loop import DONE, Model, adder, use, wants
 from tests.support.moved_time import MovedTime
 from tests.support.stage import PATIENCE, STATELESS, Stage
@@ -32,9 +27,6 @@ from tests.ui.asking import context
 
 LIMIT = 600.0
 SOONER = 10.0
-
-
-# -- the tool loop
 
 
 def test_a_loop_ends_at_its_limit(moved: MovedTime) -> None:
@@ -85,9 +77,6 @@ def test_a_person_decides_about_a_tool_until_human_timeout(moved: MovedTime) -> 
         assert not isinstance(run.get(timeout=PATIENCE), BaseException)
 
 
-# -- completion
-
-
 @pytest.mark.parametrize("which", ["pause", "timeout"])
 def test_completions_are_asked_for_after_the_pause_and_waited_for_until_the_limit(
     which: str, moved: MovedTime
@@ -112,9 +101,6 @@ def test_completions_are_asked_for_after_the_pause_and_waited_for_until_the_limi
         )
         outcome = moved.ending(LIMIT, partial(completer.suggest, "tone", "c"), waits)
     assert isinstance(outcome, RequestTimeout) == (which == "timeout")
-
-
-# -- the doctor
 
 
 def test_the_doctor_looks_a_name_up_until_its_limit(
@@ -150,9 +136,6 @@ def test_the_doctor_connects_to_each_address_until_its_limit(
     monkeypatch.setattr("syncmcp.cli.doctor.socket.create_connection", connect)
     list(_check_address(Http("http://a.example/mcp"), LIMIT))
     assert limits == [LIMIT, LIMIT]
-
-
-# -- models
 
 
 def test_a_server_is_told_twice_a_second_how_far_a_model_is(

@@ -35,7 +35,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# -- files of servers --------------------------------------------------------------------------
 def servers(entry: str) -> syncmcp.ServersFile:
     Path("mcp.json").write_text(
         '{"mcpServers": {"bad": #, "good": {"command": "x"}}}'.replace("#", entry)
@@ -145,7 +144,6 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
     assert len(str(caught.value)) < 1000
 
 
-# -- everywhere else ---------------------------------------------------------------------------
 def a_login(**token: Any) -> Login:
     issuer = {"issuer": "https://example.com"}
     server = {**issuer, "token_endpoint": "https://example.com/t", "response_types_supported": []}

@@ -96,7 +96,6 @@ def refusal(
     return caught.value
 
 
-# -- what is asked for, and when
 @pytest.mark.requirement("SKL-01")
 @pytest.mark.parametrize(
     ("server", "options", "words"),
@@ -175,7 +174,6 @@ def test_a_client_that_opens_at_its_first_call_reads_nothing_either() -> None:
         Skills(client).list()
 
 
-# -- what is checked
 WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
 
 
@@ -388,7 +386,6 @@ def test_line_ends_and_marks_of_other_editors_do_no_harm(whole: str) -> None:
     assert load(server, lambda loaded: loaded.text) == whole
 
 
-# -- which files
 @pytest.mark.requirement("SKL-05")
 @pytest.mark.parametrize(
     "name",
@@ -578,7 +575,6 @@ def test_a_directory_is_listed_over_all_pages(wire: Wire) -> None:
             Skills(client).read_directory(f"{ROOT}/SKILL.md")
 
 
-# -- names and identity
 @pytest.mark.requirement("SKL-07")
 def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
     servers = {"ours": shop(), "theirs": shop()}
@@ -648,7 +644,6 @@ def test_an_answer_about_another_skill_is_refused() -> None:
         assert Skills(client).get(f"{ROOT}/SKILL.md").server == "teller"
 
 
-# -- what else can happen
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_discards_the_pages_that_are_kept() -> None:
     server = telling(entry(WHOLE), {})

@@ -391,7 +391,6 @@ def test_a_template_is_a_plain_value() -> None:
             UriTemplate(wrong)  # type: ignore[arg-type]
 
 
-# -- against the text of the RFC -----------------------------------------------------------------
 # Its table (appendix A): what stands first, what between, names or not, what an empty value gets.
 TABLE = {
     "": ("", ",", False, ""),

@@ -118,7 +118,6 @@ def adder(name: str = "adder") -> Server:
     return server
 
 
-# -- what goes back and forth
 @pytest.mark.requirement("M-05")
 @rotated
 def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire) -> None:
@@ -248,7 +247,6 @@ def test_meta_and_structured_content_survive_both_ways() -> None:
     assert "isError" not in result
 
 
-# -- several tools in one turn
 @pytest.mark.requirement("M-05")
 @rotated
 def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) -> None:
@@ -343,7 +341,6 @@ def _rank(step: Step) -> tuple[int, int]:
     return (1, 1 if isinstance(step, ToolStarted) else 2 + (step.use.id == "u"))
 
 
-# -- what goes wrong with a tool is told to the model
 @pytest.mark.requirement("M-05")
 @pytest.mark.parametrize(
     ("wish", "words"),
@@ -399,7 +396,6 @@ def test_nothing_that_was_cut_off_is_run() -> None:
     assert "cut off" in texts(model.told(1))[0]
 
 
-# -- approval
 class Reviewer:
     """A person who allows what they were told to allow."""
 
@@ -506,7 +502,6 @@ def test_a_review_ends_when_the_loop_is_cancelled() -> None:
     assert caught.value.reason == "enough"
 
 
-# -- limits
 SUM = wants(use("u", "add", a=1, b=1))
 
 
@@ -577,7 +572,6 @@ def test_without_a_limit_there_is_none() -> None:
     assert model.contexts[0].time_left() is None
 
 
-# -- cancelling
 @pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
 @rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
@@ -694,7 +688,6 @@ def test_a_client_that_is_closed_ends_the_loop() -> None:
     assert isinstance(outcome, ClosedError)
 
 
-# -- within a handler
 @pytest.mark.requirement("M-05", "M-03")
 @rotated
 def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
@@ -786,7 +779,6 @@ def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
     assert shown == ["half a sent"]
 
 
-# -- mistakes of the caller's
 def test_a_loop_of_impossible_parts_is_refused() -> None:
     async def coroutine(request: Any, context: Any) -> Any: ...
 

@@ -67,7 +67,6 @@ def test_only_the_tools_that_are_named_are_offered_by_their_keys() -> None:
             ToolLoop(Model(), group).run("go", tools=["price"])
 
 
-# -- approval
 def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claims() -> None:
     seen: list[tuple[str, str, bool | None]] = []
 
@@ -113,7 +112,6 @@ def test_nobody_is_asked_about_what_only_reads_at_the_trusted_one_of_two_servers
     assert "there is nobody to ask" in denied
 
 
-# -- servers that fall
 def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:
     group = ClientGroup({"fish": shop("fish"), "books": shop("books")})
 
@@ -215,7 +213,6 @@ def test_a_group_that_is_closed_ends_the_loop() -> None:
     assert isinstance(outcome, ClosedError)
 
 
-# -- what the model and the program are told
 def test_a_model_that_works_for_a_group_has_no_single_client() -> None:
     def curious(
         request: CreateMessageRequestParams, context: HandlerContext

@@ -49,9 +49,6 @@ CHOICES: Schema = {"type": "array", "items": {"type": "string", "enum": ["red", 
 COMMAS: Schema = {"type": "array", "items": {"type": "string", "enum": ["a,b", "c"]}}
 
 
-# -- reading ---------------------------------------------------------------------------------
-
-
 def test_the_fields_come_in_their_order_with_their_words() -> None:
     form = Form.read(
         schema_of(
@@ -404,8 +401,6 @@ def test_whatever_comes_is_a_form_or_refused_and_every_answer_fits_or_gets_a_sen
         assert form.problems({"it": typed}) == {}
 
 
-# -- defaults --------------------------------------------------------------------------------
-
 DEFAULTS: Schema = {
     "text": {"type": "string", "default": "John Doe"},
     "empty": {"type": "string", "default": ""},
@@ -472,8 +467,6 @@ def test_a_default_that_does_not_fit_its_own_field_counts_as_absent(
         assert form.with_defaults({}) == {}
         assert form.problems({}) == {"it": "This needs an answer."}
 
-
-# -- answers ---------------------------------------------------------------------------------
 
 FITTING: list[tuple[Schema, list[Any]]] = [
     ({"type": "string"}, ["", "x", "\U0001f600", "\0", "x" * 10_000_000]),
@@ -617,9 +610,6 @@ def test_unknown_and_missing_fields_are_problems_and_optional_ones_may_be_left_o
     assert form.problems({"name": "", "age": 5}) == {}
 
 
-# -- what a person types ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("schema", "typed"),
     [
@@ -680,8 +670,6 @@ def test_what_cannot_be_read_gets_a_sentence(schema: Schema, texts: list[str]) -
             field_of(schema).parse(text)
         assert type(caught.value) is ValueError
 
-
-# -- secrets ---------------------------------------------------------------------------------
 
 SECRET = [
     *("Password", "Your API key", "API-Key", "apiKey", "userPassword", "GITHUB_TOKEN", "PIN"),

@@ -32,8 +32,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# -- what may be a root ----------------------------------------------------------------------
-
 NAMES = [
     ("plain", "plain"),
     ("with space", "with%20space"),
@@ -178,9 +176,6 @@ def test_a_link_that_leads_in_a_circle_is_refused(place: Path) -> None:
         to_root(place / "loop")
 
 
-# -- other systems ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("path", "uri"),
     [
@@ -219,9 +214,6 @@ def test_uris_that_are_no_windows_roots_are_refused(uri: str) -> None:
 def test_posix_paths_that_are_no_roots_are_refused(path: str) -> None:
     with pytest.raises(UsageError, match="absolute"):
         uri_of(PurePosixPath(path))
-
-
-# -- a list of roots -------------------------------------------------------------------------
 
 
 def uris(roots: Roots) -> list[str]:
@@ -263,6 +255,7 @@ def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
         assert uris(roots) == [(place / "two").as_uri()]
 
 
+@pytest.mark.requirement("ROOT-04")
 def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -294,9 +287,6 @@ def test_a_single_root_is_not_taken_for_a_list(items: Any) -> None:
         Roots(source=lambda _: items).current(CONTEXT)
     with pytest.raises(UsageError, match="callable"):
         Roots(source=cast("Any", ["/tmp"]))
-
-
-# -- a whole new list ------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("M-03")
@@ -381,9 +371,6 @@ def test_of_lists_that_replace_each_other_at_once_one_is_left_whole(place: Path)
     assert [each for each in seen if each not in lists] == []
 
 
-# -- a source --------------------------------------------------------------------------------
-
-
 def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
     asked: list[object] = []
 
@@ -424,9 +411,6 @@ def test_the_error_of_a_source_comes_through() -> None:
 
     with pytest.raises(LookupError, match="no project"):
         Roots(source=source).current(CONTEXT)
-
-
-# -- being told of changes -------------------------------------------------------------------
 
 
 def test_each_real_change_is_told_on_the_thread_that_made_it(place: Path) -> None:
@@ -517,9 +501,6 @@ def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
     assert in_threads(*(partial(work, name) for name in names)) == [None] * 8
     assert {status.path.name for status in roots.list()} == set(names)
     assert len(told) == 8 * 51
-
-
-# -- what lies inside ------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("M-03")

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import syncmcp
-from syncmcp import Client, Http, Stdio, UsageError
+from syncmcp import Client, Http, UsageError
 from syncmcp._connection import wire_log
 from syncmcp.observe.diagnosis import Dump
 from syncmcp.observe.metrics import Measured
@@ -34,9 +34,6 @@ def dumped(client: Client) -> dict[str, Any]:
     assert str(dump)
     facts: dict[str, Any] = json.loads(json.dumps(dump.facts))
     return facts
-
-
-# -- dumps -----------------------------------------------------------------------------------------
 
 
 @rotated
@@ -163,9 +160,6 @@ def test_neither_a_dump_nor_the_log_shows_a_secret(caplog: pytest.LogCaptureFixt
     assert "another-canary" not in texts
 
 
-# -- the log ---------------------------------------------------------------------------------------
-
-
 @rotated
 def test_the_log_has_every_message_once(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
@@ -182,9 +176,6 @@ def test_without_debug_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> No
     with syncmcp.connect(stage.server) as client:
         client.call_tool("echo", {"text": "x"})
     assert not [record for record in caplog.records if record.name == "syncmcp.wire"]
-
-
-# -- metrics ---------------------------------------------------------------------------------------
 
 
 class Numbers:
@@ -259,9 +250,6 @@ def test_broken_metrics_harm_no_call(caplog: pytest.LogCaptureFixture) -> None:
 def test_metrics_that_cannot_be_told_are_refused(metrics: Any) -> None:
     with pytest.raises(UsageError, match=r"\.request is not callable"):
         Measured(metrics)
-
-
-# -- spans -----------------------------------------------------------------------------------------
 
 
 class Recorder:
@@ -378,16 +366,3 @@ def test_without_opentelemetry_spans_say_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr("syncmcp.observe.tracing.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"syncmcp-client\[opentelemetry\]"):
         Spans()
-
-
-def test_a_server_of_ones_own_environment_is_not_shown() -> None:
-    target = Stdio(*_command(), env={"PASSPHRASE": CANARY})
-    with syncmcp.connect(target) as client:
-        with pytest.raises(syncmcp.ServerError):
-            client.call_tool(CANARY)
-        assert CANARY not in str(client.dump())
-
-
-def _command() -> tuple[str, ...]:
-    server = programs.server()
-    return (server.command, *server.args)

@@ -129,9 +129,6 @@ def through(client: syncmcp.Client, way: str, name: str = "x", *args: Any, **opt
     return client.call_tool(name, *args, **options)
 
 
-# -- handlers that never surprise ------------------------------------------------------------------
-
-
 def model(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
     """A model that always says hello."""
     return reply()

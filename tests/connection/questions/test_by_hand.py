@@ -206,9 +206,6 @@ def test_until_2025_handlers_answer_and_the_result_comes_at_once(revision: Any) 
         assert "double" in result.text
 
 
-# -- mistakes --------------------------------------------------------------------------------------
-
-
 def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> None:
     server = names_server()
     with syncmcp.connect(server, mode=NEW) as client:

@@ -30,9 +30,6 @@ WAYS = ["future", "token", "event", "Ctrl-C"]
 both_ways = pytest.mark.parametrize("way", ["future", "token"])
 
 
-# -- the server withdraws ------------------------------------------------------------------------
-
-
 @rotated_stateful
 @pytest.mark.requirement("CAN-06", "M-02")
 def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire: Wire) -> None:
@@ -148,9 +145,6 @@ def test_what_hangs_on_the_token_may_block_without_stopping_the_reader() -> None
         assert inside.wait(PATIENCE)
         client.ping()
         gate.set()
-
-
-# -- we give up ------------------------------------------------------------------------------------
 
 
 def until_waiting(thread: int) -> None:
@@ -277,9 +271,6 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(w
         assert len(peer.requests("notifications/cancelled")) == 1
 
 
-# -- the end of everything -------------------------------------------------------------------------
-
-
 @WIRES
 @pytest.mark.requirement("M-02")
 def test_the_end_of_the_connection_stops_the_handler(wire: str) -> None:
@@ -332,9 +323,6 @@ def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: W
         handler.obeyed()
         with pytest.raises((syncmcp.ClosedError, ConnectionLost, RequestCancelled)):
             future.result(PATIENCE)
-
-
-# -- races ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("CAN-04", "CAN-06", "M-02")

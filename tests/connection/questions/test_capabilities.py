@@ -129,10 +129,9 @@ def test_handlers_of_one_call_are_declared_by_its_requests_alone() -> None:
         assert said(client, "capabilities") == {"roots": {}}
 
 
-@pytest.mark.parametrize("revision", STATEFUL)
-def test_handlers_of_one_call_cannot_offer_what_the_handshake_did_not(revision: Mode) -> None:
+def test_handlers_of_one_call_cannot_offer_what_the_handshake_did_not() -> None:
     server = asking_server()
-    with syncmcp.connect(server, mode=revision) as client:
+    with syncmcp.connect(server, mode=OLD) as client:
         with pytest.raises(UsageError, match="handshake"):
             client.call_tool("capabilities", handlers=Handlers(sampling=model))
         with server.stats as stats:

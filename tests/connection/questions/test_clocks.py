@@ -213,9 +213,6 @@ def test_a_hold_begins_once_and_not_after_its_end(ended: bool) -> None:
     assert deadline.at is not None
 
 
-# -- how many --------------------------------------------------------------------------------------
-
-
 @rotated_ways
 @pytest.mark.requirement("TMO-01")
 def test_a_call_fails_with_one_question_more_than_it_may_have(way: str, wire: Wire) -> None:

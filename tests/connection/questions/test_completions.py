@@ -43,9 +43,6 @@ from tests.transports.http_peer import Request
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
-# -- after the consent, before it, and before the question -----------------------------------------
-
-
 @rotated_stateful.with_rows("ended", [False, True])
 @pytest.mark.requirement("ELI-15", "M-07")
 def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread_and_a_callback(
@@ -155,9 +152,6 @@ def test_a_completion_reaches_those_who_agreed_to_its_id(
     assert told == (ignored if full or said.startswith("done") else [])
 
 
-# -- with error -32042 -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
 def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(way: str) -> None:
@@ -257,9 +251,6 @@ def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mod
     assert agreeing.contexts[0].resumes_call == (revision == NEW)
 
 
-# -- a callback ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("revision", [OLD, NEW])
 def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision: Mode) -> None:
     contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
@@ -322,9 +313,6 @@ def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
         assert told.result(PATIENCE)
         assert agreeing.outcomes() == [True]
         known(lambda: "a mistake of the program's" in caplog.text)  # logged on another thread
-
-
-# -- the end of a wait -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

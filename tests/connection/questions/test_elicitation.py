@@ -38,9 +38,6 @@ def form(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, A
     return {"message": "Please", "requestedSchema": schema}
 
 
-# -- which are asked -----------------------------------------------------------------------------
-
-
 @every_wire
 @pytest.mark.requirement("ELI-03", "M-06")
 def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
@@ -103,9 +100,6 @@ def test_a_revision_without_links_refuses_one() -> None:
         assert demanded(client, ELICITATION, URL)["error"][0] == -32602
 
 
-# -- accept, decline, cancel -------------------------------------------------------------------
-
-
 @rotated_with("action", ["decline", "cancel"])
 @pytest.mark.requirement("ELI-06", "M-06")
 def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> None:
@@ -147,8 +141,6 @@ def test_what_a_program_answers_is_read_over_and_changed_before_it_is_sent(revis
     assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
 
 
-# -- defaults --------------------------------------------------------------------------------------
-
 DEFAULTS: dict[str, Any] = {
     "text": {"type": "string", "default": "x"},
     "empty": {"type": "string", "default": ""},
@@ -187,8 +179,6 @@ def test_what_was_answered_wins_over_the_default_and_the_rest_stays_out(revision
         assert asked(client, ELICITATION, form(fields))["result"]["content"] == {"a": ""}
     assert answer.content == {"a": ""}
 
-
-# -- what never leaves ---------------------------------------------------------------------------
 
 STRICT = form(
     {
@@ -264,8 +254,6 @@ def test_content_that_fits_arrives_as_it_was_given(revision: Mode) -> None:
     with asker(revision, elicitation=lambda *_: answer) as client:
         assert asked(client, ELICITATION, STRICT)["result"]["content"] == answer.content
 
-
-# -- schemas outside the subset --------------------------------------------------------------------
 
 # The rules of forms themselves are in `tests/handlers/test_forms.py`.
 OUTSIDE: dict[str, Any] = {

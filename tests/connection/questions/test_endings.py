@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
+from syncmcp import Elicitation, HandlerContext, RequestCancelled
 from syncmcp._concurrency.timing import Timer, TimerEntry, monotonic
 from syncmcp._connection.answering import check_offered
-from syncmcp._connection.questions import InboundRequest, QuestionRegistry
+from syncmcp._connection.questions import InboundRequest
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -25,7 +25,6 @@ from tests.support.stage import PATIENCE
 
 ASK = s.request(SAMPLING, PROMPT, identifier="q")
 AFTER = [s.request("ping", identifier="after"), s.expect("response")]
-COMPLETE = "notifications/elicitation/complete"
 
 
 def form(name: str) -> dict[str, Any]:
@@ -42,9 +41,6 @@ def alive() -> list[InboundRequest]:
     """The questions that somebody still holds."""
     gc.collect()
     return [each for each in gc.get_objects() if type(each) is InboundRequest]
-
-
-# -- the call behind a question --------------------------------------------------------------------
 
 
 @WIRES
@@ -100,106 +96,6 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
         gate.set()
         assert client.call_tool("y").text == "done"
     assert asked == ["second"]
-
-
-def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    admit, settle, registries = (
-        QuestionRegistry.add,
-        QuestionRegistry.settle,
-        set[QuestionRegistry](),
-    )
-    seen: list[InboundRequest] = []
-    settled, changed = set[InboundRequest](), threading.Condition()
-
-    def slowly(self: QuestionRegistry, asked: InboundRequest) -> bool:
-        registries.add(self)
-        seen.append(asked)
-        if len(seen) == 2:  # the handler of the first one fails meanwhile
-            with changed:
-                assert changed.wait_for(lambda: asked in settled, PATIENCE)
-        return admit(self, asked)
-
-    def seen_settled(self: QuestionRegistry, asked: InboundRequest) -> bool:
-        first = settle(self, asked)
-        with changed:
-            settled.add(asked)
-            changed.notify_all()
-        return first
-
-    monkeypatch.setattr(QuestionRegistry, "add", slowly)
-    monkeypatch.setattr(QuestionRegistry, "settle", seen_settled)
-
-    def refuse(request: Any, context: HandlerContext) -> Any:
-        if request.message != "third":
-            raise Refused(7, "no")
-        return ElicitResult.accept({"name": "Ann"})
-
-    script = [
-        *opening(NEW),
-        s.expect("tools/call"),
-        s.input_required({key: (ELICITATION, form(key)) for key in ("first", "second")}, "state"),
-        s.expect("tools/call"),
-        s.input_required({"third": (ELICITATION, form("third"))}, "state"),
-        s.expect("tools/call"),
-        s.reply(DONE),
-    ]
-    with talk(script, mode=NEW, elicitation=refuse, max_handlers=1) as (_, client):
-        with pytest.raises(Refused, match="no"):
-            client.call_tool.future("x").result(PATIENCE)
-        # With one handler at a time, this one comes after whatever is left of the first round.
-        assert client.call_tool("y").text == "done"
-        (registry,) = registries
-        assert (registry.waiting, len(registry)) == (0, 0)
-
-
-# -- the answer ----------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("CAN-06")
-def test_an_answer_never_goes_to_another_question_with_the_same_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answered, gate = threading.Event(), threading.Event()
-    settle = QuestionRegistry.settle
-
-    def slowly(self: QuestionRegistry, asked: InboundRequest) -> bool:
-        if not answered.is_set():  # the first has its answer, which is not yet on its way
-            answered.set()
-            assert gate.wait(PATIENCE)
-        return settle(self, asked)
-
-    monkeypatch.setattr(QuestionRegistry, "settle", slowly)
-    threads: dict[str, threading.Thread] = {}
-    inside, told = threading.Event(), threading.Event()
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        threads[request.message] = threading.current_thread()
-        if request.message == "B":
-            inside.set()
-            assert told.wait(PATIENCE)
-        return ElicitResult.accept({"name": request.message})
-
-    script = [
-        *opening(),
-        s.request(ELICITATION, form("A"), identifier="x"),
-        s.gate("answered"),
-        s.withdraw("x"),
-        s.request(ELICITATION, form("B"), identifier="x"),
-        s.expect("response"),
-    ]
-    with talk(script, elicitation=handler, max_handlers=2) as (peer, _):
-        assert answered.wait(PATIENCE)
-        peer.open("answered")
-        assert inside.wait(PATIENCE)
-        gate.set()
-        # The place of a handler whose request was withdrawn is free: its thread ends with it.
-        threads["A"].join(PATIENCE)
-        assert not threads["A"].is_alive()
-        told.set()
-        (own,) = peer.requests("response")
-        assert (own["id"], own["result"]["content"]["name"]) == ("x", "B")
 
 
 @pytest.fixture
@@ -314,9 +210,6 @@ def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
         assert first.is_set()
         assert held.entered().time_left() == 0
         held.leave()
-
-
-# -- what is left behind ---------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("CAN-06")

@@ -21,7 +21,6 @@ from tests.connection.questions.asking import (
     PROMPT,
     ROOTS,
     SAMPLING,
-    Slow,
     asked,
     asker,
     asking_server,
@@ -37,7 +36,6 @@ from tests.support.stage import (
     in_threads,
     rotated,
     rotated_stateful,
-    rotated_ways,
     rotated_with,
     tick,
 )
@@ -48,9 +46,6 @@ RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 KNOWING = pytest.mark.parametrize(
     "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
 )
-
-
-# -- who asks, and why -------------------------------------------------------------------------
 
 
 @rotated
@@ -126,8 +121,6 @@ def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> N
     assert [context.call for context in held.contexts] == [None, None]
 
 
-# -- context variables ---------------------------------------------------------------------------
-
 CALLER = contextvars.ContextVar("CALLER", default="nobody")
 
 
@@ -172,9 +165,6 @@ def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
     assert all(message == who for message, who in heard)
 
 
-# -- calls back ----------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.pitfall("13")
 def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
@@ -187,9 +177,6 @@ def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
     with asker(revision, elicitation=form, roots=roots, max_handlers=1) as client:
         assert asked(client, ELICITATION, FORM)["result"]["content"]["name"] == "x"
         assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
-
-
-# -- progress of an answer -----------------------------------------------------------------------
 
 
 @rotated_stateful
@@ -381,9 +368,6 @@ def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_o
     assert answer["result"]["_meta"] == {**(task or {}), **own}
 
 
-# -- time ------------------------------------------------------------------------------------------
-
-
 @rotated_with(
     "method, answer", [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)]
 )
@@ -421,46 +405,6 @@ def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
             assert stats.responses == (1 if wire.revision == OLD else 0)
             assert stats.violations == []
     assert "human_timeout" in caplog.text
-
-
-@BOTH
-@pytest.mark.requirement("M-20")
-def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
-    for limit in (None, 100.0):
-        held = Person()
-        with asker(revision, sampling=held, human_timeout=limit) as client:
-            asked(client, SAMPLING, PROMPT)
-        left = held.contexts[0].time_left()
-        assert left is None if limit is None else left is not None and 0 < left <= limit
-
-
-@rotated_ways
-@pytest.mark.requirement("TMO-01", "TMO-02", "M-20")
-def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
-    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Less than the time for one answer each; and with the third, 10 s more than there is in all.
-    # The second takes 50 s more than questions may hold the clocks: less than the idle timeout.
-    server, slow = asking_server(), Slow(monkeypatch, 200.0, 150.0, 60.0)
-
-    @server.tool()
-    def interrogate(context: ToolContext) -> str:
-        for number in range(9):
-            context.ask_all({str(number): (SAMPLING, PROMPT)}, timeout=PATIENCE)
-        return "content"
-
-    def think(request: Any, context: HandlerContext) -> Any:
-        slow.think(context)
-        return reply()
-
-    options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 55.0, "human_timeout": 300.0}
-    with wire.connect(server, sampling=think, **options) as client:
-        with pytest.raises(RequestTimeout) as caught:
-            through(client, way, "interrogate")
-        assert slow.left.wait(PATIENCE)
-        assert (caught.value.kind, caught.value.seconds) == ("total", 100.0)
-        assert caught.value.delivery == "unknown"
-        assert len(slow.contexts) == 3
 
 
 @pytest.mark.requirement("TMO-01")

@@ -94,9 +94,6 @@ def undecided(*_: Any) -> ElicitResult:
     return ElicitResult(action="perhaps")  # type: ignore[arg-type]
 
 
-# -- an answer that does not fit its form ----------------------------------------------------------
-
-
 @rotated
 @pytest.mark.requirement("ELI-14", "M-06")
 def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire) -> None:
@@ -199,8 +196,6 @@ def test_an_unfit_answer_by_hand_is_the_same_error() -> None:
             assert stats.requests["tools/call"] == 1
 
 
-# -- everything else that a handler does wrong -----------------------------------------------------
-
 WRONG: dict[str, tuple[str, Any, dict[str, Any], type[BaseException]]] = {
     "the model fails": (SAMPLING, PROMPT, {"sampling": failing}, LookupError),
     "the model ends the program": (SAMPLING, PROMPT, {"sampling": leaving}, SystemExit),
@@ -294,9 +289,6 @@ def test_one_that_fails_after_nobody_wants_its_answer_is_not_told_of(revision: M
     assert told.errors == []
 
 
-# -- who is told -----------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("problem", [LookupError("of the callback"), SystemExit(3)], ids=repr)
 def test_an_error_of_the_callback_is_logged_and_the_server_is_answered(
@@ -374,9 +366,6 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
             task.result(PATIENCE)
         assert [type(error) for error in told.errors] == [InvalidAnswer]
         task.cancel()
-
-
-# -- the end of a question ------------------------------------------------------------------------
 
 
 def test_a_handler_that_fails_because_its_question_has_ended_is_not_reported(

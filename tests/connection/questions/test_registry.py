@@ -32,7 +32,7 @@ def request(
     )
 
 
-@pytest.mark.requirement("RPC-06")
+@pytest.mark.requirement("RPC-06", "CAN-06")
 def test_an_id_keeps_its_type_and_is_free_once_its_request_is_settled(
     registry: QuestionRegistry,
 ) -> None:

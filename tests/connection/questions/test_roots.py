@@ -124,9 +124,6 @@ def test_roots_shared_by_two_clients_tell_both_servers(tmp_path: Path) -> None:
         assert stats.notifications[CHANGED] == 2
 
 
-# -- a function that lists them ------------------------------------------------------------------
-
-
 @rotated
 @pytest.mark.requirement("ROOT-01")
 def test_a_function_is_asked_each_time_and_sees_who_asks(wire: Wire, tmp_path: Path) -> None:
@@ -186,37 +183,12 @@ def test_a_refusal_of_the_function_is_its_own(revision: Mode) -> None:
         assert fault(client, ROOTS) == (-32099, "not now")
 
 
-# -- what may not be seen ------------------------------------------------------------------------
-
-
-@BOTH
-@pytest.mark.requirement("ROOT-04")
-def test_what_cannot_be_reached_at_the_moment_is_left_out(
-    revision: Mode, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gone, stays = tmp_path / "gone", tmp_path / "stays"
-    gone.mkdir()
-    stays.mkdir()
-    with asker(revision, roots=[gone, stays]) as client:
-        assert len(uris(client)) == 2
-        gone.rmdir()
-        with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
-            assert uris(client) == [stays.as_uri()]
-        assert "missing" in caplog.text
-        assert [status.status for status in client.roots.list()] == ["missing", "ok"]
-        gone.mkdir()
-        assert len(uris(client)) == 2
-
-
 @BOTH
 @pytest.mark.requirement("ROOT-05", "M-03")
 def test_a_policy_may_keep_the_roots_to_itself(revision: Mode, tmp_path: Path) -> None:
     for approval, shown in ((DenyAll(), []), (AllowAll(), [tmp_path.as_uri()])):
         with asker(revision, roots=[tmp_path], approval=approval) as client:
             assert uris(client) == shown
-
-
-# -- without roots -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", STATEFUL)

@@ -259,9 +259,6 @@ def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way:
     assert sorted(asked) == ["Look", "More"]  # other words are another question
 
 
-# -- limits ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
     "ask", [ASK, s.input_required(None, "later")], ids=["asks", "wants a retry"]
@@ -364,9 +361,6 @@ def test_a_future_between_two_rounds_ends_before_the_connection_is_closed(
     assert asked == []
 
 
-# -- several questions at once ---------------------------------------------------------------------
-
-
 @rotated
 def test_the_questions_of_one_round_are_answered_side_by_side(wire: Any) -> None:
     barrier = threading.Barrier(3)
@@ -416,8 +410,6 @@ def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(way: 
         client.list_tools()
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
-
-# -- the state is a secret -----------------------------------------------------------------------
 
 CANARY = "swordfish-5c1f"
 

@@ -104,9 +104,6 @@ def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> No
         assert (reason is None) == ("stopReason" not in sent)
 
 
-# -- what is refused ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("revision", "handler"),
     [("2025-06-18", nobody), ("2025-06-18", Sampling(nobody, tools=True)), (OLD, nobody)],
@@ -161,9 +158,6 @@ def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(revision
             code, text = fault(client, SAMPLING, params)
             assert code == -32602
             assert "sesame" not in text
-
-
-# -- how a handler says no ---------------------------------------------------------------------
 
 
 @rotated
@@ -294,9 +288,6 @@ def test_in_the_stateless_era_the_caller_learns_what_went_wrong_in_its_handler()
             asked(client, SAMPLING, PROMPT)
         assert isinstance(caught.value.__cause__, RuntimeError)
         assert "swordfish" in str(caught.value.__cause__)
-
-
-# -- answers of older revisions ----------------------------------------------------------------
 
 
 IMAGE: dict[str, Any] = {"type": "image", "data": "AA==", "mimeType": "image/png"}

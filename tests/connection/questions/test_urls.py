@@ -45,8 +45,6 @@ BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
-# -- where people are sent -----------------------------------------------------------------------
-
 URLS = ["https://example.org/a?b=c%20d&e=#frag", "http://127.0.0.1:9/consent"]
 
 
@@ -149,9 +147,6 @@ def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) 
     assert followed == [wanted]
 
 
-# -- notifications/elicitation/complete ----------------------------------------------------------
-
-
 class Waiting(Person):
     """Waits for the completion of a link before they answer, and keeps what came of it."""
 
@@ -237,9 +232,6 @@ def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> Non
         for _ in range(2):
             handler.left()
     assert sorted(handler.outcomes) == [False, True]
-
-
-# -- error -32042 ----------------------------------------------------------------------------------
 
 
 def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[ToolContext]]:
