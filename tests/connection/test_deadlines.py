@@ -113,7 +113,7 @@ def test_no_way_of_not_answering_holds_a_call_or_the_next_one(
     script = [*s.handshake(), s.expect("tools/call"), *steps]
     with ScriptedPeer(script) as peer, relayed(peer) as target:
         place: Any = target if transport == "stdio" else peer.url
-        with syncmcp.connect(place, mode=STATEFUL, close_timeout=1.0) as client:
+        with syncmcp.connect(place, mode=STATEFUL, close_timeout=0.2) as client:
             for _ in range(2):
                 with at_most(CEILING):
                     error = call(client, way, "stuck", {}, timeout=LIMIT, idle_timeout=PATIENCE)
@@ -202,7 +202,7 @@ def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_on
     script = [*s.handshake(), s.expect("ping"), s.stop_reading(), s.reply({}), s.silence()]
     with ScriptedPeer(script) as peer:
         target = syncmcp.Stdio(*peer.command)
-        with syncmcp.connect(target, mode=STATEFUL, close_timeout=1.0) as client:
+        with syncmcp.connect(target, mode=STATEFUL, close_timeout=0.2) as client:
             client.ping()
             with at_most(CEILING):
                 big = call(client, way, "big", {"text": "x" * 4_000_000}, timeout=LIMIT)
@@ -218,11 +218,15 @@ def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_on
 def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(name: str) -> None:
     stage = Stage()
     with Wire("memory", STATEFUL).connect(stage.server) as client:
-        for call in (client.call_tool, client.call_tool.future, partial(syncmcp.Client, "x")):
+        for given_to in (
+            partial(client.call_tool, "echo", {"text": "x"}),
+            partial(client.call_tool.future, "echo", {"text": "x"}),
+            partial(syncmcp.Client, stage.server),
+        ):
             for value in (-1, -0.001, float("nan"), True, "5", [1]):
                 options: Any = {name: value}
                 with pytest.raises(syncmcp.UsageError, match=name):
-                    call(**options) if isinstance(call, partial) else call("echo", **options)
+                    given_to(**options)
     with stage.stats as stats:
         assert stats.requests["tools/call"] == 0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -169,37 +168,6 @@ def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
         texts = [future.result(PATIENCE).text for future in in_line]
         assert texts == ["held"] * 4 + ["at last"]
     assert early == []
-
-
-@rotated
-def test_a_handler_that_never_returns_keeps_nobody_else_waiting_once_its_time_is_over(
-    wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    free = threading.Event()
-    tokens: SimpleQueue[syncmcp.CancelToken] = SimpleQueue()
-
-    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
-        if heard(request) == "stuck":
-            tokens.put(context.cancel)
-            free.wait()
-        return said("here")
-
-    options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
-    with wire.connect(curious(), sampling=answer, **options) as client:
-        try:
-            stuck = asked(client, "stuck")
-            token = tokens.get(timeout=PATIENCE)
-            for _ in range(3):
-                assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
-            if wire.revision == STATEFUL:
-                assert stuck.result(PATIENCE).text == "-1 nobody answered in time"
-            else:
-                with pytest.raises(Refused, match="nobody answered in time"):
-                    stuck.result(PATIENCE)
-            assert token.wait(PATIENCE)
-        finally:
-            free.set()
-    assert "(option human_timeout)" in caplog.text
 
 
 @rotated

@@ -36,7 +36,6 @@ from tests.support.stage import (
     tick,
 )
 
-
 ENDS: dict[str, type[syncmcp.McpError]] = {
     "timeout": syncmcp.RequestTimeout,
     "token": syncmcp.RequestCancelled,

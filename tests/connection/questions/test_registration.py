@@ -169,8 +169,8 @@ def test_a_pickled_client_keeps_its_handlers(tmp_path: Path) -> None:
     client = Client("http://127.0.0.1:9/", sampling=model, elicitation=both, roots=[tmp_path])
     copy = pickle.loads(pickle.dumps(client))
     assert [status.path for status in copy.roots.list()] == [tmp_path]
-    assert copy._handlers.question_handlers.sampling == Sampling(model)
-    assert copy._handlers.question_handlers.elicitation == both
+    kept = copy._handlers.question_handlers
+    assert (kept.sampling, kept.elicitation) == (model, both)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "x", True, None])

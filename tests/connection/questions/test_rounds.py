@@ -261,9 +261,8 @@ def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way:
 
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize(
-    "ask", [ASK, s.input_required(None, "later")], ids=["asks", "wants a retry"]
+    ("limit", "ask"), [(None, ASK), (3, s.input_required(None, "later"))], ids=["asks", "waits"]
 )
-@pytest.mark.parametrize("limit", [None, 3])
 def test_a_server_that_never_has_enough_is_stopped(limit: int | None, ask: Any, way: str) -> None:
     number = limit or 10
     script = rounds(*[CALL, ask] * (number + 1), *LISTED)

@@ -60,19 +60,15 @@ def test_a_question_that_comes_before_the_answer_to_initialize_is_answered(wire:
         assert (answer["id"], answer["result"]["model"]) == ("early", "double")
 
 
-@WIRES
 @pytest.mark.parametrize(
     ("revision", "first"), [(OLD, "initialize"), (NEW, "server/discover")], ids=[OLD, NEW]
 )
 @pytest.mark.requirement("TMO-01")
 def test_a_question_instead_of_the_answer_does_not_hold_the_limit_of_opening(
-    revision: Any, first: str, wire: str
+    revision: Any, first: str
 ) -> None:
     with Scripted([s.expect(first), ask("early"), s.silence()]) as peer:
-        limit = 0.2 if wire == "memory" else 1.0  # a child has to start first
-        client = Client(
-            peer.on(wire), mode=revision, sampling=nobody, open_timeout=limit, close_timeout=0.1
-        )
+        client = Client(peer, mode=revision, sampling=nobody, open_timeout=0.2, close_timeout=0.1)
         try:
             (error,) = in_threads(client.open, patience=PATIENCE)
             assert isinstance(error, RequestTimeout)
