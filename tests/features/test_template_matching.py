@@ -31,104 +31,88 @@ def test_a_value_of_any_characters_is_read_back(text: str, value: str) -> None:
     [
         ("acme://a/{x}", "acme://a/b", {"x": "b"}),
         ("acme://a/{x}", "acme://a/", {"x": ""}),
-        ("acme://a/{x}", "acme://a/b/c", None),
-        ("acme://a/{x}", "acme://b/c", None),
         ("acme://a/{x}", "acme://a/New%20York", {"x": "New York"}),
         ("acme://a/{x}", "acme://a/New York", {"x": "New York"}),
         ("acme://a/{x}", "acme://a/%c3%a9", {"x": "é"}),
-        ("acme://a/{x}", "acme://a/%ff", None),
-        ("acme://a/{x}", "acme://a/%f", None),
         ("acme://a/{x}.json", "acme://a/b.json.json", {"x": "b.json"}),
-        ("acme://a/{x}.json", "acme://a/b.txt", None),
-        ("acme://a/{x}.json", "acme://a/json", None),
         ("a/{x}a", "a/a", {"x": ""}),
-        ("a{x}a", "a", None),
-        # "41" ends an escape there, so that no value is before it.
-        ("a/{x}41", "a/b%41", None),
-        ("a/{x}1", "a/b%41", None),
-        ("a/{+x}41", "a/b%41", None),
         ("a/{x}%41", "a/b%41", {"x": "b"}),
         ("{x}/{y}", "a/b", {"x": "a", "y": "b"}),
-        ("{x}/{y}", "a/b/c", None),
         ("{x}.v/w-{y}-z", "a.v/w-b-z", {"x": "a", "y": "b"}),
-        ("{x}.v/w-{y}-z", "a/w-b-z", None),
         ("file:///{+path}", "file:///a%20b/c%2Fd", {"path": "a b/c%2Fd"}),
         ("file:///{+path}", "file:///50%25", {"path": "50%25"}),
-        ("file:///{+path}", "file:///%ff", None),
-        ("file:///{+path}", "file:///%f", None),
         ("{x}/b/{+y}", "a/b/c/b/d", {"x": "a", "y": "c/b/d"}),
         ("{x}/b/{+y}", "a/b/", {"x": "a", "y": ""}),
         ("a/{+x}/info", "a/b/info/info", {"x": "b/info"}),
-        ("a/{+x}/info", "a/b?c#d/info", None),
-        ("a/{+x}/info", "a/info", None),
         ("a{?x,y}", "a?x=1&y=2", {"x": "1", "y": "2"}),
         ("a{?x,y}", "a?y=", {"y": ""}),
         ("a{?x,y}", "a", {}),
-        ("a{?x,y}", "a?y=1&x=2", None),
-        ("a{?x,y}", "a&x=1", None),
-        ("a{?x,y}", "a?x=1?y=2", None),
-        ("a{?x,y}", "a?x=1=2", None),
-        ("a{?x,y}", "a?x", None),
-        ("a{?x,y}", "a?", None),
-        ("a{?x,y}", "a?x=1&", None),
-        ("a{?x,y}", "a?x=1&z=2", None),
         ("a{?x,xy}", "a?xy=2", {"xy": "2"}),
-        ("a{?x.y}", "a?x_y=1", None),
         ("a{?%c3%a9}", "a?%c3%a9=1", {"%c3%a9": "1"}),
         ("a?z=1/{x}{?y}", "a?z=1/b?y=%26", {"x": "b", "y": "&"}),
         ("a/{x}{?q}", "a/b?q=c", {"x": "b", "q": "c"}),
         ("a/{x}.json{?q}", "a/b.json?q=c", {"x": "b", "q": "c"}),
-        ("a/{x}.json{?q}", "a/b?q=c.json", None),
         ("%41{x}", "%41b", {"x": "b"}),
         ("%c3%a9{x}", "\u00e9b", {"x": "b"}),
         ("a", "a", {}),
-        ("a", "b", None),
         ("", "", {}),
     ],
 )
 @pytest.mark.requirement("M-11")
-def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, str] | None) -> None:
+def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, str]) -> None:
     read = UriTemplate(template)
     assert read.ambiguity is None
     assert read.match(uri) == values
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
+    ("template", "uris"),
+    {
+        "acme://a/{x}": ["acme://a/b/c", "acme://b/c", "acme://a/%ff", "acme://a/%f"],
+        "acme://a/{x}.json": ["acme://a/b.txt", "acme://a/json"],
+        "a{x}a": ["a"],
+        # "41" ends an escape there, so that no value is before it.
+        "a/{x}41": ["a/b%41"],
+        "a/{x}1": ["a/b%41"],
+        "a/{+x}41": ["a/b%41"],
+        "{x}/{y}": ["a/b/c"],
+        "{x}.v/w-{y}-z": ["a/w-b-z"],
+        "file:///{+path}": ["file:///%ff", "file:///%f"],
+        "a/{+x}/info": ["a/b?c#d/info", "a/info"],
+        "a{?x,y}": ["a?y=1&x=2", "a&x=1", "a?x=1?y=2", "a?x=1=2", "a?x", "a?", "a?x=1&"],
+        "a{?x}": ["a?x=1&z=2"],
+        "a{?x.y}": ["a?x_y=1"],
+        "a/{x}.json{?q}": ["a/b?q=c.json"],
+        "a": ["b"],
+    }.items(),
+)
+@pytest.mark.requirement("M-11")
+def test_another_uri_has_none(template: str, uris: list[str]) -> None:
+    read = UriTemplate(template)
+    assert read.ambiguity is None
+    assert [read.match(uri) for uri in uris] == [None] * len(uris)
+
+
+@pytest.mark.parametrize(
+    ("templates", "words"),
     [
-        ("{x}{y}", "the value of 'x' ends"),
-        ("{x}-{y}", "the value of 'x' ends"),
-        ("{x}%2F{y}", "the value of 'x' ends"),
-        ("{x}/{y}{z}", "the value of 'y' ends"),
-        ("{x}{+y}", "the value of 'x' ends"),
-        ("{+x}/{y}", "the value of 'x' ends"),
-        ("{+x}/{+y}", "the value of 'x' ends"),
-        ("{+x}{?q}", "the value of 'x' ends"),
-        ("{?x}/y", "'{?x}' does not end it"),
-        ("{?x}{?y}", "'{?x}' does not end it"),
-        ("{x}/{x}", "a variable occurs in it twice"),
-        ("{x}{?x}", "a variable occurs in it twice"),
-        ("{?x,x}", "a variable occurs in it twice"),
-        ("{?%2f,%2F}", "a variable occurs in it twice"),
-        ("{x:3}", "'{x:3}' cannot be read"),
-        ("{+x:3}", "'{+x:3}' cannot be read"),
-        ("{x*}", "'{x*}' cannot be read"),
-        ("{?x*}", "'{?x*}' cannot be read"),
-        ("{x,y}", "'{x,y}' cannot be read"),
-        ("{+x,y}", "'{+x,y}' cannot be read"),
-        ("{/x}", "'{/x}' cannot be read"),
-        ("{.x}", "'{.x}' cannot be read"),
-        ("{;x}", "'{;x}' cannot be read"),
-        ("{#x}", "'{#x}' cannot be read"),
-        ("a?b=c{&x}", "'{&x}' cannot be read"),
+        (["{x}{y}", "{x}-{y}", "{x}%2F{y}", "{x}{+y}"], "the value of 'x' ends"),
+        (["{+x}/{y}", "{+x}/{+y}", "{+x}{?q}"], "the value of 'x' ends"),
+        (["{x}/{y}{z}"], "the value of 'y' ends"),
+        (["{?x}/y", "{?x}{?y}"], "'{?x}' does not end it"),
+        (["{x}/{x}", "{x}{?x}", "{?x,x}", "{?%2f,%2F}"], "a variable occurs in it twice"),
+        (["{x:3}", "{+x:3}", "{x*}", "{?x*}", "{x,y}", "{+x,y}"], "'{}' cannot be read"),
+        (["{/x}", "{.x}", "{;x}", "{#x}"], "'{}' cannot be read"),
+        (["a?b=c{&x}"], "'{&x}' cannot be read"),
     ],
 )
 @pytest.mark.requirement("M-11")
-def test_a_template_whose_uris_do_not_tell_says_so(template: str, words: str) -> None:
-    read = UriTemplate(template)
-    assert words in (read.ambiguity or "")
-    with pytest.raises(UsageError, match=re.escape(words)):
-        read.match("a")
+def test_a_template_whose_uris_do_not_tell_says_so(templates: list[str], words: str) -> None:
+    for template in templates:
+        read, told = UriTemplate(template), words.replace("{}", template)
+        assert told in (read.ambiguity or "")
+        with pytest.raises(UsageError, match=re.escape(told)):
+            read.match("a")
 
 
 NAMES = [one + two for one in string.ascii_letters for two in string.ascii_letters]

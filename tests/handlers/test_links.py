@@ -53,39 +53,29 @@ def test_the_host_can_be_set_off_within_the_url(url: str, middle: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
+    ("reason", "urls"),
     [
-        ("javascript:alert(1)", "'javascript'"),
-        ("JavaScript://example.com/%0aalert(1)", "'javascript'"),
-        ("data:text/html,<b>", "no URL contains"),
-        ("data:text/html,hello", "'data'"),
-        ("file:///etc/passwd", "'file'"),
-        ("vbscript:x", "'vbscript'"),
-        ("ftp://example.com/", "'ftp'"),
-        ("ws://localhost/", "'ws'"),
-        ("blob:https://example.com/x", "'blob'"),
-        ("view-source:https://example.com", "'view-source'"),
-        ("mailto:a@example.com", "'mailto'"),
-        ("", "no full URL"),
-        ("example.com", "no full URL"),
-        ("//example.com/", "no full URL"),
-        ("/path", "no full URL"),
-        ("-https://example.com", "no full URL"),
-        ("https:example.com", "no host"),
-        ("https:/example.com", "no host"),
-        ("https:", "no host"),
-        ("https://", "no host"),
-        ("https:///example.com", "no host"),
-        ("https://?x", "no host"),
-        ("https://:443/", "no host"),
-        ("https://./", "no host"),
+        ("'javascript'", ["javascript:alert(1)", "JavaScript://example.com/%0aalert(1)"]),
+        ("no URL contains", ["data:text/html,<b>"]),
+        ("'data'", ["data:text/html,hello"]),
+        ("'file'", ["file:///etc/passwd"]),
+        ("'vbscript'", ["vbscript:x"]),
+        ("'ftp'", ["ftp://example.com/"]),
+        ("'ws'", ["ws://localhost/"]),
+        ("'blob'", ["blob:https://example.com/x"]),
+        ("'view-source'", ["view-source:https://example.com"]),
+        ("'mailto'", ["mailto:a@example.com"]),
+        ("no full URL", ["", "example.com", "//example.com/", "/path", "-https://example.com"]),
+        ("no host", ["https:example.com", "https:/example.com", "https:///example.com", "https:"]),
+        ("no host", ["https://", "https://?x", "https://:443/", "https://./"]),
     ],
 )
-def test_what_is_no_web_address_is_refused(url: str, reason: str) -> None:
-    with pytest.raises(UnsafeLink) as caught:
-        Link.read(url)
-    assert reason in caught.value.reason
-    assert caught.value.reason in str(caught.value)
+def test_what_is_no_web_address_is_refused(reason: str, urls: list[str]) -> None:
+    for url in urls:
+        with pytest.raises(UnsafeLink) as caught:
+            Link.read(url)
+        assert reason in caught.value.reason
+        assert caught.value.reason in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"https://example.com", ["https://example.com"]])
@@ -108,24 +98,20 @@ def test_a_user_name_before_the_host_is_refused(url: str) -> None:
         Link.read(url)
 
 
-@pytest.mark.parametrize(
-    "character",
-    [
-        "\0", "\t", "\n", "\r", "\x1b", "\x7f", "\x85", " ", "\u00a0", "\u00ad", "\u200b", "\u200e",
-        "\u202e", "\u2028", "\u2066", "\u3000", "\ufeff", "\ud800", "\U000e0041", "\\", "<", ">",
-        '"', "`",
-    ],
-    ids=ascii,
-)  # fmt: skip
+STRANGE = (
+    "\0\t\n\r\x1b\x7f\x85 \u00a0\u00ad\u200b\u200e\u202e\u2028\u2066\u3000\ufeff\ud800\U000e0041"
+    '\\<>"`'
+)
+
+
 @pytest.mark.parametrize(
     "place",
     ["{}https://example.com/", "https://exa{}mple.com/", "https://example.com/{}", "ht{}tps://a.b"],
 )
-def test_control_invisible_and_strange_characters_are_refused_anywhere(
-    place: str, character: str
-) -> None:
-    with pytest.raises(UnsafeLink):
-        Link.read(place.format(character))
+def test_control_invisible_and_strange_characters_are_refused_anywhere(place: str) -> None:
+    for character in STRANGE:
+        with pytest.raises(UnsafeLink):
+            Link.read(place.format(character))
 
 
 @pytest.mark.parametrize("part", ["/\u00e9", "?q=\u05d0", "#\u0430", "/\u4e2d"])
@@ -202,34 +188,11 @@ def test_an_address_with_a_zone_is_refused(host: str) -> None:
 @pytest.mark.parametrize(
     "authority",
     [
-        "[::1",
-        "::1",
-        "[]",
-        "[::g]",
-        "[v1.x]",
-        "[1.2.3.4]",
-        "[::1]x",
-        "x[::1]",
-        "example.com:",
-        "example.com:x",
-        "example.com:-1",
-        "example.com:80:80",
-        "example.com:0",
-        "example.com:65536",
-        "example.com:999999",
-        "example.com:\uff18\uff10",
-        "a..b",
-        ".example.com",
-        "example.com..",
-        "-a.com",
-        "a-.com",
-        "a&b.com",
-        "a,b",
-        "a;b",
-        "a$b",
-        "a" * 64 + ".com",
-        ".".join(["a" * 50] * 6),
-        "\u00e9" * 60 + ".com",
+        *("[::1", "::1", "[]", "[::g]", "[v1.x]", "[1.2.3.4]", "[::1]x", "x[::1]", "a&b.com"),
+        *("example.com:", "example.com:x", "example.com:-1", "example.com:80:80", "example.com:0"),
+        *("example.com:65536", "example.com:999999", "example.com:\uff18\uff10", ".example.com"),
+        *("a..b", "example.com..", "-a.com", "a-.com", "a,b", "a;b", "a$b", "a" * 64 + ".com"),
+        *(".".join(["a" * 50] * 6), "\u00e9" * 60 + ".com"),
     ],
 )
 def test_a_host_or_port_that_cannot_be_is_refused(authority: str) -> None:
