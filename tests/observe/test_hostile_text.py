@@ -124,6 +124,7 @@ def talk(watch: Watch, steps: list[s.Step], use: Callable[[Client], Any], **opti
             with client:
                 watch(lambda: use(client))
                 watch.texts.append(str(client.dump()))
+                assert FORGED in watch.texts[-1]  # it did come here
 
         watch(run)
 
