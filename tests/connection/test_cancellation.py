@@ -19,6 +19,7 @@ from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from tests.support.programs import running
+from tests.support.shops import known
 from tests.support.stage import (
     PATIENCE,
     STATEFUL,
@@ -139,6 +140,10 @@ def test_a_token_follows_a_plain_event() -> None:
     event.set()
     assert token.wait(PATIENCE)
     assert CancelToken(event).wait(PATIENCE)
+    idle = CancelToken(threading.Event())
+    for take_away in [idle.on_cancel(lambda: None) for _ in range(2)]:
+        take_away()
+    known(lambda: not idle._polling)  # nobody looks at its event any more
 
 
 def test_many_threads_that_cancel_find_one_winner() -> None:
