@@ -140,7 +140,7 @@ def test_a_token_follows_a_plain_event() -> None:
     event.set()
     assert token.wait(PATIENCE)
     assert CancelToken(event).wait(PATIENCE)
-    idle = CancelToken(threading.Event())
+    idle: Any = CancelToken(threading.Event())
     for take_away in [idle.on_cancel(lambda: None) for _ in range(2)]:
         take_away()
     known(lambda: not idle._polling)  # nobody looks at its event any more

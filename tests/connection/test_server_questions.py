@@ -23,7 +23,8 @@ TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("RPC-24", "RPC-06", "RPC-07")
 def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(revision: Mode) -> None:
-    script, identifiers = [*opening(revision)], [0, 7, "", "seven"]
+    script = [*opening(revision)]
+    identifiers: list[int | str] = [0, 7, "", "seven"]
     for identifier in identifiers:
         script += [s.request("ping", identifier=identifier), s.expect("response")]
     with talk(script, mode=revision) as (peer, _):
