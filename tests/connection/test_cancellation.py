@@ -15,6 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
+from syncmcp._concurrency.cancel import as_token
 from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
@@ -140,7 +141,7 @@ def test_a_token_follows_a_plain_event() -> None:
     event.set()
     assert token.wait(PATIENCE)
     assert CancelToken(event).wait(PATIENCE)
-    idle: Any = CancelToken(threading.Event())
+    idle: Any = as_token(threading.Event())
     for take_away in [idle.on_cancel(lambda: None) for _ in range(2)]:
         take_away()
     known(lambda: not idle._polling)  # nobody looks at its event any more
