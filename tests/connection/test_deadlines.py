@@ -214,6 +214,30 @@ def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_on
             assert small.delivery == "not_sent"
 
 
+@pytest.mark.pitfall("21")
+def test_a_server_that_never_answers_the_farewell_does_not_hold_close() -> None:
+    opened = {
+        "protocolVersion": STATEFUL,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "rude", "version": "1"},
+    }
+    script = [
+        s.expect("initialize"),
+        s.head(headers={"Mcp-Session-Id": "kept"}),
+        s.event({"jsonrpc": "2.0", "id": "$id", "result": opened}),
+        s.end(),
+        s.expect("notifications/initialized"),
+        s.accept(),
+        s.expect("DELETE"),
+        s.silence(),
+    ]
+    with ScriptedPeer(script) as peer:
+        client = syncmcp.connect(peer.url, mode=STATEFUL, close_timeout=10 * CEILING)
+        with at_most(CEILING):
+            client.close()
+        peer.transcript.wait_received("DELETE")
+
+
 @pytest.mark.parametrize("name", ["timeout", "idle_timeout"])
 def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(name: str) -> None:
     stage = Stage()
