@@ -483,7 +483,12 @@ class _Run:
 
             expiry.on_cancel(expire)
         as_approval(approval).before_call(
-            name, use.input, tool.annotations, client.server, context=context
+            name,
+            use.input,
+            tool.annotations,
+            client.server,
+            context=context,
+            definition=tool,
         )
 
     def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:

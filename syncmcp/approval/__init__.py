@@ -44,7 +44,7 @@ from syncmcp.errors import Denied, UsageError
 
 if TYPE_CHECKING:
     from syncmcp.handlers.context import ConnectedServer, HandlerContext
-    from syncmcp.types import ToolAnnotations
+    from syncmcp.types import Tool, ToolAnnotations
 
 __all__ = [
     "AllowAll",
@@ -193,6 +193,7 @@ class Approval:
         server: ConnectedServer,
         *,
         context: HandlerContext | None = None,
+        definition: Tool | None = None,
     ) -> None:
         """Decide whether a tool may be called.
 
@@ -206,11 +207,12 @@ class Approval:
             server: The server that would be called.
             context: The context of the question during which the call is made; when that question
                 ends, so does this review.
+            definition: The tool as the server lists it, for display.
 
         Raises:
             Denied: The call was denied; nothing was sent.
         """
-        call = ToolCall(tool, {} if arguments is None else arguments, annotations)
+        call = ToolCall(tool, {} if arguments is None else arguments, annotations, definition)
         self._review(Question("tool", server, call, context))
 
     def update(self, question: Question, text: str) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ElicitRequestURLParams,
         ElicitResult,
         ListRootsRequestParams,
+        Tool,
         ToolAnnotations,
     )
 
@@ -43,6 +44,8 @@ class ToolCall(NamedTuple):
     arguments: Mapping[str, Any]
     annotations: ToolAnnotations | None
     """The server's annotations of the tool; meaningless unless the server is trusted."""
+    definition: Tool | None = None
+    """The tool as the server lists it, for display; as little to be relied on."""
 
     def __repr__(self) -> str:  # arguments may be confidential
         return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"

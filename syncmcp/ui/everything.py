@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.approval import ToolCall
@@ -44,8 +45,11 @@ def check_length(question: Question) -> None:
         UsageError: It has more than `MOST_SHOWN` characters.
     """
     request, answer = question.request, question.answer
+    parts: Iterable[str]
     if isinstance(request, ToolCall):
-        parts = arguments_parts(request)
+        told = (request.annotations, request.definition)
+        said = (getattr(one, name, None) for one in told for name in ("title", "description"))
+        parts = chain(arguments_parts(request), filter(None, said))
     else:  # an answer of a model; or a request to one, a form, a link, or the roots
         sent = answer if isinstance(answer, CreateMessageResult) else request
         parts = _lines(_shown(sent), "")
