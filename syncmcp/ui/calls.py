@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.approval import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from syncmcp.approval import Question
 
@@ -47,7 +48,16 @@ def arguments_parts(call: ToolCall) -> Iterator[str]:
 
 def arguments_overview(call: ToolCall) -> str:
     """The arguments of a call, one a line: the beginning and the end of each, and its length."""
-    return "\n".join(_overview(call))
+    lines = [f"{name}: {value}" for name, value in overview_pairs(call, _as_json)]
+    if (left_out := len(call.arguments) - len(lines)) > 0:
+        lines.append(f"… ({left_out:,} more arguments)")
+    return "\n".join(lines)
+
+
+def overview_pairs(call: ToolCall, write: Callable[[Any], str]) -> Iterator[tuple[str, str]]:
+    """The names and values of the first arguments, as `write` has them, cut in the middle."""
+    for name, value in islice(call.arguments.items(), _MOST_ARGUMENTS):
+        yield both_ends(write(name), _MOST_OF_NAME), both_ends(write(value), _MOST_OF_VALUE)
 
 
 def both_ends(text: str, limit: int) -> str:
@@ -58,15 +68,6 @@ def both_ends(text: str, limit: int) -> str:
     tail = limit // 2
     note = f"… ({left_out:,} of {len(text):,} characters are not shown here) …"
     return f"{text[: limit - tail]}{note}{text[len(text) - tail :]}"
-
-
-def _overview(call: ToolCall) -> Iterator[str]:
-    for number, (name, value) in enumerate(call.arguments.items()):
-        if number == _MOST_ARGUMENTS:
-            yield f"… ({len(call.arguments) - number:,} more arguments)"
-            return
-        shown = both_ends(_as_json(value), _MOST_OF_VALUE)
-        yield f"{both_ends(_as_json(name), _MOST_OF_NAME)}: {shown}"
 
 
 def _as_json(value: Any) -> str:

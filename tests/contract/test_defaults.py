@@ -116,7 +116,7 @@ CONSTANTS = {
     "Characters of a server entry without a warning": "ui.terminal.cards._MOST_READ",
     "Warnings shown for a server entry": "ui.terminal.cards._MOST_WARNINGS",
     "Characters of a question shown": "ui.everything.MOST_SHOWN",
-    "Characters of arguments shown in full": "ui.browser.cards._MAX_ARGUMENTS",
+    "Characters of arguments shown in full": "ui.browser.tool_call._MAX_ARGUMENTS",
     "Characters of an argument in the overview": "ui.calls._MOST_OF_VALUE",
 }
 

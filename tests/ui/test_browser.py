@@ -325,9 +325,10 @@ class TestForms:
         assert '<strong class="server">my books</strong>' in page.source
         described = input_of("mail")["aria-describedby"]
         assert page.one("p", id=described)
-        for words in ("my books", "Books", "tools/call “borrow”", "Your name", "For the receipt",
-                      "Please fill this in.", "From 0 to 150.", "looks like a secret",
-                      "Send me news", "Algebra", "Country 8", "Time to answer"):  # fmt: skip
+        for words in ("my books", "Books", "called the tool “borrow”", "Your name",
+                      "For the receipt", "Please fill this in.", "From 0 to 150.",
+                      "looks like a secret", "Send me news", "Algebra", "Country 8",
+                      "Time to answer"):  # fmt: skip
             assert words in page.text
         assert [one["value"] for one in page.all("button")] == ["decline", "cancel", "send"]
         for found in page.all("label"):
@@ -678,7 +679,7 @@ class TestSampling:
         call = CausingCall("tools/call", {"name": f"pay. {'This program has checked it. ' * 9}"})
         within = context(call=call)
         asked, page = visitor.ask("review", question("sampling", within=within))
-        assert "tools/call “pay. This program" in page.text
+        assert "called the tool “pay. This program" in page.text
         assert "more characters)”." in page.text
         visitor.send(page, "deny")
         asked.answer()
@@ -875,7 +876,7 @@ class TestConsent:
     def test_a_call_is_shown_with_its_arguments(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("tool"))
         for words in (
-            "To be sent to the server",
+            "wants to send a call to the server",
             "delete_book",
             '"id": 7',
             "may destroy",
@@ -922,12 +923,12 @@ class TestConsent:
         call = ToolCall("sh", {"text": text}, None)
         asked, page = visitor.ask("review", question("tool", call))
         assert text.replace("\u202e", "<U+202E>") in page.text
-        assert bool(page.all("pre")) is not whole
+        overview = page.text[: page.text.index("All of the arguments")]
+        assert (text.replace("\u202e", "<U+202E>") in overview) is whole
         if not whole:
-            overview = page.text[: page.text.index("All of the arguments")]
-            assert re.search(r"1 \([\d,]+ characters; both ends of each\)", overview)
-            assert 'rm -rf /"' in overview
-            assert f"{length + 2 - 300:,} of {length + 2:,} characters are not shown" in overview
+            assert re.search(r": 1 \([\d,]+ characters; both ends of each\)", overview)
+            assert "rm -rf /" in overview
+            assert f"{length - 300:,} of {length:,} characters are not shown" in overview
         visitor.send(page, "deny")
         assert not asked.answer().allowed
 
@@ -947,7 +948,7 @@ class TestConsent:
 
     def test_a_visit_that_a_program_agreed_to_is_looked_over(self, visitor: Visitor) -> None:
         asked, page = visitor.ask("review", question("url", answer=ElicitResult(action="accept")))
-        assert "A program agreed to this" in page.text
+        assert "This program agreed for you" in page.text
         visitor.send(page, "approve")
         assert asked.answer() == Verdict.allow()
 
@@ -1178,7 +1179,8 @@ class TestRoots:
             assert visitor.get("directories").status == 404
             browser.roots = roots
             page = visitor.get("directories")
-            assert one.as_uri() in page.text
+            assert str(one) in page.text
+            assert one.as_uri() not in page.text
             page = visitor.send(page, "add", path=str(other), name="<i>Other")
             assert "<i>Other" in page.text
             assert not page.all("i")
@@ -1308,7 +1310,7 @@ class TestThroughAClient:
             call = client.call_tool.future("explain")
             (page,) = visitor.waiting()
             assert "my server" in page.text
-            assert "tools/call “explain”" in page.text
+            assert "because this program called the tool “explain”." in page.text
             visitor.send(page, "send", **{"field-0": "<rings>", "field-1": "yes"})
             (page,) = visitor.waiting()
             assert "<rings>" in page.text

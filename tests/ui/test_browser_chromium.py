@@ -21,7 +21,7 @@ from syncmcp._concurrency.cancel import CancelToken
 from syncmcp.approval import ToolCall
 from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
-from syncmcp.types import ToolAnnotations
+from syncmcp.types import Tool, ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
 from tests.support.setup_programs import CHROMIUM, in_ci
 from tests.support.stage import STATEFUL, Clock
@@ -193,15 +193,13 @@ class TestForms:
     ) -> None:
         asked = Asked(browser.form, form(PREFERENCES, ("name", "topics")), context())
         open_only(tab)
-        press(tab, "Send these answers")
-        # The browser itself minds a required text that is missing.
-        expect(tab.locator(f"#{NAMES['name']}:invalid")).to_be_focused()
         tab.get_by_label("Name").fill("A")
         tab.get_by_label("First day").fill("2026-03-01")
         press(tab, "Send these answers")
         expect(tab.locator("#problems")).to_contain_text("Some answers need another look")
         expect(tab.locator(f"#{NAMES['name']}-problem")).to_be_visible()
         expect(tab.locator(f"#{NAMES['topics']}-problem")).to_be_visible()
+        expect(tab.locator("#problems")).to_be_focused()
         expect(tab.get_by_label("First day")).to_have_value("2026-03-01")
         picture(tab, "form-problems")
         assert asked.open
@@ -213,6 +211,31 @@ class TestForms:
             "name": "Ada", "topics": ["algebra"], "from": "2026-03-01", "count": 20,
             "format": "markdown", "stamps": True,
         }  # fmt: skip
+
+    def test_what_the_browser_cannot_read_is_not_sent_as_nothing(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        fields = {name: PREFERENCES[name] for name in ("name", "from", "share")}
+        asked = Asked(browser.form, form(fields, ("name",)), context())
+        open_only(tab)
+        day, share = tab.get_by_label("First day"), tab.get_by_label("Sample")
+        day.press_sequentially("03")  # the month alone
+        share.press_sequentially("1e")
+        press(tab, "Send these answers")
+        expect(tab.locator("#field-1-unread")).to_have_text("This date or time is not complete.")
+        expect(tab.locator("#field-2-unread")).to_have_text("This is not a number.")
+        expect(day).to_be_focused()
+        assert asked.open
+        day.fill("2026-03-01")
+        share.fill("0.5")
+        # What is missing is said by the program, in the same style, and not by the browser.
+        press(tab, "Send these answers")
+        expect(tab.locator("#field-0-problem")).to_be_visible()
+        expect(tab.locator(".unread")).to_have_count(0)
+        tab.get_by_label("Name").fill("Ada")
+        press(tab, "Send these answers")
+        outcome(tab, "Your answers were sent.")
+        assert asked.answer().content == {"name": "Ada", "from": "2026-03-01", "share": 0.5}
 
     def test_times_that_are_left_alone_are_sent_as_they_came(
         self, tab: Page, browser: Browser
@@ -262,9 +285,9 @@ class TestSampling:
         last = tab.locator("details.message-card").last
         last.get_by_text("Edit this text").click()
         last.locator("textarea").fill("Explain it to a child.\nIn one line.")
-        tab.get_by_label("Most tokens to write").fill("80")
+        tab.get_by_label("Maximum tokens").fill("80")
         press(tab, "Approve")
-        outcome(tab, "You approved the request")
+        outcome(tab, "You approved it; the model is at work.")
         edited: Any = asked.answer()
         expected = request.to_wire()
         expected["messages"][1]["content"]["text"] = "Explain it to a child.\nIn one line."
@@ -361,8 +384,11 @@ class TestTheEnd:
         asked = Asked(browser.review, question("sampling", within=within))
         open_only(tab)
         expect(tab.locator("#left")).to_contain_text("min")
+        expect(tab.locator("#soon")).to_be_hidden()
         clock.advance(250)
         expect(tab.locator("#left")).to_have_text(re.compile(r"^\d\d s$"))
+        expect(tab.locator("#soon")).to_have_text(re.compile("The time is nearly over"))
+        expect(tab.locator("#clock")).to_have_class(re.compile("soon"))
         clock.advance(50)
         within.cancel.cancel()  # as the library does when that time has come
         outcome(tab, "Time ran out")
@@ -370,7 +396,20 @@ class TestTheEnd:
         assert not asked.answer().allowed
 
     def test_a_program_that_has_gone_is_noticed(self, tab: Page, browser: Browser) -> None:
+        asked = Asked(browser.form, form(), context())
+        open_only(tab)
         expect(tab.locator("#gone")).to_be_hidden()
+        expect(tab.get_by_role("button", name="Decline")).to_be_enabled()
+        # Closed for the page alone: the question keeps it from being loaded anew.
+        tab.route("**/state?*", lambda route: route.abort("connectionrefused"))
+        expect(tab.locator("#gone")).to_be_visible()
+        expect(tab.locator("#clock")).to_be_hidden()
+        for name in ("Decline", "Cancel", "Send these answers"):
+            expect(tab.get_by_role("button", name=name)).to_be_disabled()
+        tab.unroute("**/state?*")
+        expect(tab.locator("#gone")).to_be_hidden()
+        press(tab, "Decline")
+        assert asked.answer().action == "decline"
         browser.close()
         expect(tab.locator("#gone")).to_be_visible()
 
@@ -481,10 +520,13 @@ class TestQueue:
         expect(tab.locator("#waiting li")).to_have_count(2)
         press(tab, "Decline")
         assert asked[1].answer().action == "decline"
+        # The oldest of the others comes by itself.
+        expect(tab.locator("#decided")).to_contain_text("You declined; no answers were sent.")
+        expect(tab.locator(".banner .server")).to_have_text("library")
         tab.locator("#waiting li", has_text="bank").get_by_role("link").click()
         press(tab, "Cancel")
         assert asked[2].answer().action == "cancel"
-        tab.locator("#waiting li").get_by_role("link").click()
+        expect(tab.locator(".banner .server")).to_have_text("library")
         press(tab, "Send these answers")
         assert asked[0].answer().action == "accept"
         expect(tab.locator("#queue")).to_be_hidden()
@@ -505,7 +547,12 @@ class TestQueue:
         assert [asked.answer().action for asked in (first, second)] == ["cancel", "cancel"]
 
     def test_a_call_is_allowed(self, tab: Page, browser: Browser) -> None:
-        call = ToolCall("delete_book", {"id": 7}, ToolAnnotations(destructive_hint=True))
+        definition = Tool.from_wire(
+            {"name": "delete_book", "title": "Delete a book", "inputSchema": {},
+             "description": "Removes a book and all of its loans from the catalogue."}
+        )  # fmt: skip
+        hints = ToolAnnotations(destructive_hint=True)
+        call = ToolCall("delete_book", {"id": 7}, hints, definition)
         asked = Asked(browser.review, question("tool", call))
         open_only(tab)
         picture(tab, "tool")
@@ -515,8 +562,8 @@ class TestQueue:
         word.fill("run")
         word.press("Enter")
         assert asked.open
-        press(tab, "Allow for this session")
-        outcome(tab, "You allowed it.")
+        press(tab, "Allow all calls of this tool")
+        outcome(tab, "You allowed the call, and all later ones.")
         assert asked.answer().remember
 
     @pytest.mark.parametrize("kind", ["tool", "roots", "sampling", "url", "answer"])
@@ -566,7 +613,7 @@ class TestQueue:
         press(tab, "Add")
         expect(tab.locator("#path-problem")).to_be_visible()
         tab.get_by_role("button", name=re.compile("^Remove")).click()
-        expect(tab.get_by_text("None.")).to_be_visible()
+        expect(tab.get_by_text("There are none")).to_be_visible()
         assert browser.roots.list() == []
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import secrets
 import socket
+import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flask import (
     Blueprint,
@@ -22,14 +25,21 @@ from flask import (
 )
 from jinja2 import StrictUndefined
 from markupsafe import Markup, escape
+from werkzeug.exceptions import HTTPException
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from syncmcp._base.text import logger
 from syncmcp.errors import UsageError
 from syncmcp.ui import shorten, visible
 from syncmcp.ui.browser.cards import FillCard, ReviewFormCard
-from syncmcp.ui.browser.message import named
-from syncmcp.ui.browser.questions import Card, ClosedQuestion, LiveDraft, PendingQuestions
+from syncmcp.ui.browser.message import breakable, cause_of
+from syncmcp.ui.browser.questions import (
+    Card,
+    ClosedQuestion,
+    LiveDraft,
+    PendingQuestions,
+    duration,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +54,9 @@ if TYPE_CHECKING:
 # The limit for a submitted form, in bytes; and for the token, which comes from anybody.
 _MAX_FORM_BYTES = 64 * 2**20
 _MAX_ENTRY_BYTES = 1_000
+
+# The seconds before a question expires in which its page warns.
+_SOON = 60.0
 
 
 def make_visible(value: Any) -> Any:
@@ -87,13 +100,17 @@ class Pages:
         app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _MAX_FORM_BYTES
         app.add_template_filter(visible, "line")
         app.add_template_filter(shorten, "short")
+        app.add_template_filter(breakable, "path")
         app.before_request(self._guard)
         app.after_request(self._access.add_headers)
         app.add_url_rule("/open/<token>", "open", self._open)
         app.add_url_rule("/open", "enter", self._enter, methods=["POST"])
+        app.register_error_handler(HTTPException, self._error_page)
         blueprint = Blueprint(
             "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
         )
+        # Pages for those who do not get in have the same look: it tells nothing.
+        app.add_url_rule("/page.css", "style", lambda: blueprint.send_static_file("page.css"))
         blueprint.add_url_rule("/", "index", self._index)
         blueprint.add_url_rule("/state", "state", self._state)
         blueprint.add_url_rule(
@@ -108,37 +125,46 @@ class Pages:
 
     def _guard(self) -> ResponseReturnValue | None:
         enters = request.endpoint == "enter"
+        public = request.endpoint in ("enter", "open", "style")
         reason = self._access.refusal(request, from_file=enters)
         if enters and not 0 < (request.content_length or 0) <= _MAX_ENTRY_BYTES:
             reason = "This does not come from the file of the program."
-        door = enters or request.endpoint == "open"
-        if reason is None and not door and not self._access.has_cookie(request):
+        if reason is None and not public and not self._access.has_cookie(request):
             reason = "Only the browser that opened the link of the program gets in."
         if reason is not None:
-            return render_template("refused.html", reason=reason), 403
+            abort(403, reason)
         return None
+
+    @staticmethod
+    def _error_page(error: HTTPException) -> Response:
+        title, reason, home = "This was refused", error.description, ""
+        if error.code == 404:  # for those who got in
+            title, reason = "There is no such page", "Perhaps its question is long over."
+            home = url_for("pages.index")
+        page = render_template("refused.html", title=title, reason=reason, home=home)
+        return Response(page, error.code, dict(error.get_headers()))
 
     def _open(self, token: str) -> ResponseReturnValue:
         """The link that the program shows."""
         # A prefetch by the browser must not consume the link.
         if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
-            return self._refuse_link()
+            self._refuse_link()
         return self._let_in(redirect(self._first_page(), 303))
 
     def _enter(self) -> ResponseReturnValue:
         """The token of the link, as the file of the program posts it."""
         if not self._access.redeem(request.form.get("token", "")):
-            return self._refuse_link()
+            self._refuse_link()
         # Not a redirect: to a request that a file began, no browser would add the cookie.
         return self._let_in(render_template("entered.html", target=self._first_page()))
 
     @staticmethod
-    def _refuse_link() -> ResponseReturnValue:
+    def _refuse_link() -> NoReturn:
         words = (
             "This link has been used or is invalid. If it was not you who used it, somebody else "
             "has these pages: end the program. Otherwise it can show you a new link."
         )
-        return render_template("refused.html", reason=words), 403
+        abort(403, words)
 
     def _first_page(self) -> str:
         waiting = self._questions.waiting()
@@ -156,7 +182,7 @@ class Pages:
     def _question(self, key: str) -> ResponseReturnValue:
         card = self._questions.card(key)
         if card is None or card.state != "waiting":
-            closed = self._questions.closed(key) if card is None else card.to_closed()
+            closed = self._find_closed(key)
             return abort(404) if closed is None else self._closed_page(key, closed)
         if request.method == "GET":
             return self._question_page(key, card, {})
@@ -164,16 +190,15 @@ class Pages:
         problems = card.submit(request.form.get("action", ""), request.form)
         if problems:
             return self._question_page(key, card, problems), 422
-        return redirect(url_for("pages.question", key=key), 303)
+        waiting = [] if card.goes_on else self._questions.waiting()
+        if not waiting:
+            return redirect(url_for("pages.question", key=key), 303)
+        return redirect(url_for("pages.question", key=waiting[0].id, after=key), 303)
 
     def _question_page(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
         answers = request.form if request.method == "POST" else None
         inputs = card.inputs(answers) if isinstance(card, (FillCard, ReviewFormCard)) else []
-        call = None if card.context is None else card.context.call
-        cause = ""
-        if call is not None:
-            about = (call.params or {}).get("name") or (call.params or {}).get("uri")
-            cause = f"{call.method} {named(str(about))}" if about else call.method
+        left = card.time_left()
         return self._render(
             card.template,
             page=key,
@@ -182,9 +207,18 @@ class Pages:
             card=card,
             inputs=inputs,
             problems=problems,
-            cause=cause,
-            left=duration(card.time_left()),
+            decided=self._find_closed(request.args.get("after", "")),
+            cause=cause_of(card.question),
+            left=duration(left),
+            soon=is_soon(left),
         )
+
+    def _find_closed(self, key: str) -> ClosedQuestion | None:
+        """A question that is closed, or is just being closed."""
+        card = self._questions.card(key)
+        if card is None:
+            return self._questions.closed(key)
+        return None if card.state == "waiting" else card.to_closed()
 
     def _closed_page(self, key: str, closed: ClosedQuestion) -> ResponseReturnValue:
         visit = closed.visit
@@ -217,6 +251,8 @@ class Pages:
             state="over" if draft.finished else "writing",
             heading=draft.title,
             draft=draft,
+            cause=draft.cause,
+            progress=draft.progress,
         )
 
     def _roots_page(self) -> ResponseReturnValue:
@@ -248,18 +284,18 @@ class Pages:
         """The state of a page that polls, as JSON."""
         self._page_viewed()
         key = request.args.get("page", "")
-        news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
+        news: dict[str, Any] = {"state": "", "left": "", "soon": False, "next": None}
         if (card := self._questions.card(key)) is not None and card.state == "waiting":
-            news |= {"state": card.page_state, "left": duration(card.time_left())}
+            left = card.time_left()
+            news |= {"state": card.page_state, "left": duration(left), "soon": is_soon(left)}
         elif (draft := self._questions.draft(key)) is not None:
             news |= {
                 "state": "over" if draft.finished else "writing",
                 "text": visible(draft.tail, lines=True),
+                "progress": draft.progress,
                 "next": self._next_url(key, draft),
             }
-        elif (
-            closed := card.to_closed() if card is not None else self._questions.closed(key)
-        ) is not None:
+        elif (closed := self._find_closed(key)) is not None:
             news |= {"state": closed_state(closed), "next": self._next_url(key, closed)}
         return news | {"waiting": self._queue(key)}
 
@@ -301,6 +337,8 @@ class Pages:
             queue_title="Also waiting for you" if key else "Waiting for you",
             has_roots=self._roots() is not None,
             code=self._access.code,
+            program=program_name(),
+            process=os.getpid(),
             value=value,
             **values,
         )
@@ -309,9 +347,7 @@ class Pages:
     def _check_csrf(csrf: str) -> None:
         """Reject a form that was not submitted from this page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
-            response = Response(render_template("refused.html", reason="This form is not ours."))
-            response.status_code = 403
-            abort(response)
+            abort(403, "This form does not come from the page as it is now: load that again.")
 
 
 def closed_state(closed: ClosedQuestion) -> str:
@@ -323,12 +359,16 @@ def closed_state(closed: ClosedQuestion) -> str:
     return "visited" if closed.visit.done else "given-up"
 
 
-def duration(seconds: float | None) -> str:
-    """A duration as text for a person; empty for `None`."""
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+def program_name() -> str:
+    """The name of this program, as it was started."""
+    file = Path(sys.argv[0] if sys.argv else "")
+    name = file.parent.name if file.name == "__main__.py" else file.name
+    return "Python" if name in ("", "-", "-c", "-m") else name
+
+
+def is_soon(left: float | None) -> bool:
+    """Whether a question is about to expire, so that its page warns."""
+    return left is not None and left < _SOON
 
 
 # The web server of the pages: on the loopback interface, on daemon threads.

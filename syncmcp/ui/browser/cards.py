@@ -24,14 +24,14 @@ from syncmcp.types import (
 )
 from syncmcp.ui import visible
 from syncmcp.ui.browser import message
-from syncmcp.ui.browser.message import editable_text
+from syncmcp.ui.browser.message import breakable, editable_text
 from syncmcp.ui.browser.questions import Answers, Card
-from syncmcp.ui.calls import RUN, arguments_overview, arguments_text, wants_word
+from syncmcp.ui.browser.tool_call import ShownCall
+from syncmcp.ui.calls import RUN, wants_word
 from syncmcp.ui.everything import everything, roots_text
 
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
-    from syncmcp.types import ToolAnnotations
     from syncmcp.ui.browser.questions import ClosedQuestion
 
 
@@ -153,7 +153,7 @@ class ReviewFormCard(_FormCard[Verdict]):
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         given = cast("ElicitResult", question.answer)
         super().__init__(question, human_timeout, given.content or {})
-        self.title = "Answers to look over before they are sent"
+        self.title = "Answers of this program, before they are sent"
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send the answers as edited on the page, or deny."""
@@ -296,8 +296,12 @@ class RequestCard(Card[Verdict]):
             for number, one in enumerate(self.request.messages[: message.MOST_MESSAGES])
         ]
         self.left_out = len(self.request.messages) - len(self.messages)
-        self.everything = _whole(everything(self.request))
+        self.everything = message.whole(everything(self.request))
         self.system = message.editable_text(self.request.system_prompt or "")
+        self.grant = (
+            "Approve this and all later requests",
+            "this server may then use your model for anything",
+        )
 
     def facts(self) -> list[tuple[str, str]]:
         """The other parameters of the request: names and texts, without empty ones."""
@@ -316,9 +320,9 @@ class RequestCard(Card[Verdict]):
         stop = [repr(text) for text in request.stop_sequences or ()]
         facts = [
             ("Messages", str(len(request.messages))),
-            ("Models wished for", ", ".join(hints)),
-            ("What matters", ", ".join(f"{what} {n:g}" for what, n in priorities if n is not None)),
-            ("Stops at", ", ".join(stop)),
+            ("Preferred models", ", ".join(hints)),
+            ("Priorities", ", ".join(f"{what} {n:g}" for what, n in priorities if n is not None)),
+            ("Stop sequences", ", ".join(stop)),
             ("Context of other servers", request.include_context or ""),
             ("Tool use", (request.tool_choice.mode or "auto") if request.tool_choice else ""),
             ("For the provider", message.as_json(request.metadata) if request.metadata else ""),
@@ -337,8 +341,13 @@ class RequestCard(Card[Verdict]):
         changed = wire != self.request.to_wire()
         request = CreateMessageRequestParams.from_wire(wire) if changed else None
         verdict = Verdict.allow(request, remember=action == "remember")
-        self.settle(verdict, "You approved the request; the model is at work.")
+        self.settle(verdict, "You approved it; the model is at work.")
         return {}
+
+    @property
+    def goes_on(self) -> bool:
+        """See `Card`. The page of an approved request goes on to the text of the model."""
+        return self.answer is not None and self.answer.allowed
 
     def _apply_edits(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
         instructions = self.request.system_prompt or ""
@@ -375,7 +384,11 @@ class AnswerCard(Card[Verdict]):
         self.title = "An answer of your model"
         self.result = cast("CreateMessageResult", question.answer)
         self.shown = message.render_message(self.result, "answer")
-        self.everything = _whole(everything(self.result))
+        self.grant = (
+            "Send this and all later answers",
+            "this server then gets all that your model writes for it, unseen",
+        )
+        self.everything = message.whole(everything(self.result))
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send the answer as edited on the page, or deny."""
@@ -400,15 +413,6 @@ def _finite_number(text: str) -> float:
 
 
 # Consent: to a link, and to whatever a policy leaves to a person.
-
-
-# Longer arguments are shown as an overview, and whole below it, in characters.
-_MAX_ARGUMENTS = 4_000
-
-
-def _whole(text: str) -> Markup:
-    """A text of any length for a page, made once."""
-    return escape(visible(text, lines=True))
 
 
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
@@ -457,12 +461,17 @@ class LinkCard(Card[ElicitResult]):
         """Consent, decline or cancel."""
         del answers  # there are no fields
         if action == "consent":
-            self.settle(ElicitResult.accept(), "You agreed to open this page:")
+            self.settle(ElicitResult.accept(), "You agreed to open this page.")
         elif action == "decline":
             self.settle(ElicitResult.decline(), "You declined; nothing was opened.")
         else:
             self.settle(ElicitResult.cancel(), "You cancelled; nothing was opened.")
         return {}
+
+    @property
+    def goes_on(self) -> bool:
+        """See `Card`. After the consent its page has the link."""
+        return self.answer is not None and self.answer.action == "accept"
 
     def to_closed(self) -> ClosedQuestion:
         """See `Card`; after consent with the link and its visit."""
@@ -478,43 +487,57 @@ class ConsentCard(Card[Verdict]):
     template: ClassVar[str] = "consent.html"
 
     _TITLES: ClassVar = {
-        "form": "May a program answer this form for you?",
-        "url": "May a program deal with this link?",
+        "form": "May this program answer the form for you?",
+        "url": "May this program deal with the link for you?",
         "roots": "May the server know your directories?",
-        "tool": "A tool is about to be called",
+        "tool": "May this tool be called?",
         "sampling": "A request to your model",
+    }
+    _GRANTS: ClassVar = {
+        "form": (
+            "Allow for all forms of this server",
+            "this program then answers all forms of this server for you",
+        ),
+        "roots": (
+            "Allow each time",
+            "this server then learns your directories whenever it asks",
+        ),
+        "tool": (
+            "Allow all calls of this tool",
+            "this tool may then be called with any arguments",
+        ),
     }
 
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         super().__init__(question, human_timeout)
         self.title = self._TITLES[question.kind]
         if question.answer is not None:
-            self.title = "A program agreed to this for you: may the server know?"
-        self.may_remember = question.kind != "url"
+            self.title = "This program agreed for you: may the server know?"
+        self.grant = self._GRANTS.get(question.kind)
         self.word = RUN if wants_word(question) else ""
-        self.everything: str = ""
         self.link: LinkParts | None = None
+        self.call: ShownCall | None = None
+        if isinstance(question.request, ToolCall):
+            self.call = ShownCall.of(question.request)
+            self.about = message.named(question.request.tool)
         self.facts = list(self._facts())
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Allow or deny; a call that may change something is allowed with a word."""
+        what = "the call" if self.call else "this"
         if action in ("approve", "remember"):
             if self.word and (answers.get("word") or "").strip() != self.word:
                 return {"word": f"Type {self.word}, or choose Deny."}
-            self.settle(Verdict.allow(remember=action == "remember"), "You allowed it.")
+            remember = action == "remember" and self.grant is not None
+            outcome = f"You allowed {what}{', and all later ones' if remember else ''}."
+            self.settle(Verdict.allow(remember=remember), outcome)
         else:
-            self.settle(Verdict.deny("a person said no"), "You said no.")
+            self.settle(Verdict.deny("a person said no"), f"You denied {what}.")
         return {}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         request = self.question.request
-        if isinstance(request, ToolCall):
-            yield "Tool", request.tool
-            yield from self._arguments(request)
-            if request.annotations is not None:
-                who = "The server" if self.server.trusted else "The server, unchecked,"
-                yield f"{who} says", _claims(request.annotations)
-        elif isinstance(request, ElicitRequestFormParams):
+        if isinstance(request, ElicitRequestFormParams):
             yield "Message", request.message
             fields = Form.read(request.requested_schema).fields
             yield (
@@ -526,24 +549,5 @@ class ConsentCard(Card[Verdict]):
         elif isinstance(request, ElicitRequestURLParams):
             self.link = LinkParts.of(Link.read(request.url))
             yield "Message", request.message
-        elif text := roots_text(self.question):
-            yield "Directories", text
-
-    def _arguments(self, call: ToolCall) -> Iterator[tuple[str, str]]:
-        text = arguments_text(call)
-        if len(text) <= _MAX_ARGUMENTS:
-            yield "Arguments", text
-            return
-        self.everything = _whole(text)
-        yield "Arguments", f"{len(call.arguments):,} ({len(text):,} characters; both ends of each)"
-        yield "", arguments_overview(call)
-
-
-def _claims(annotations: ToolAnnotations) -> str:
-    if annotations.read_only_hint:
-        return "it only reads"
-    claims = ["it changes things"]
-    claims.append("may destroy" if annotations.destructive_hint is not False else "only adds")
-    if annotations.open_world_hint is not False:
-        claims.append("deals with the world outside")
-    return ", ".join(claims)
+        elif not isinstance(request, ToolCall) and (text := roots_text(self.question)):
+            yield "Directories", Markup("<code>{}</code>").format(breakable(text))

@@ -9,8 +9,15 @@ from syncmcp._concurrency.private_page import PrivatePage
 # The token is in the body of a request: it stays out of the history of the browser.
 _PAGE = """<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>Questions to you</title></head>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Questions to you</title>
+<style>
+body {{ margin: 2rem auto; padding: 0 1rem; max-width: 46rem;
+  font: 1rem/1.5 system-ui, sans-serif }}
+button {{ padding: .5rem 1rem; font: inherit }}
+</style></head>
 <body>
+<p>A program on this computer has a question for you.</p>
 <form method="post" action="{address}">
 <input type="hidden" name="token" value="{token}">
 <button>Go to the questions</button>

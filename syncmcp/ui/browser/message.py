@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from syncmcp.types import (
     AudioContent,
@@ -30,6 +31,7 @@ from syncmcp.ui import shorten, visible
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
+    from syncmcp.approval import Question
     from syncmcp.types import (
         ContentBlock,
         CreateMessageResult,
@@ -86,6 +88,9 @@ def _adapt(token: Token) -> None:
             token.attrSet("value", token.info)
         case _:
             pass
+
+
+_SLASHES: Final = re.compile(r"([/\\]+)")
 
 
 # Pictures in messages: shown only if their first bytes identify a raster image.
@@ -238,9 +243,42 @@ def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) 
             yield Part(code=as_json(block.to_wire()))
 
 
+def whole(text: str) -> Markup:
+    """A text of any length for a page, made once."""
+    return escape(visible(text, lines=True))
+
+
+def breakable(text: str) -> Markup:
+    """A text whose lines may break after slashes, as paths and addresses need it."""
+    return Markup(_SLASHES.sub(r"\1<wbr>", whole(text)))  # noqa: S704
+
+
 def named(words: str) -> str:
     """A word of a server or a model in a sentence of the program, for which it must not pass."""
     return f"“{visible(shorten(words, _MAX_NAME))}”"
+
+
+_CAUSES = {
+    "tools/call": "called the tool",
+    "resources/read": "read the resource",
+    "prompts/get": "got the prompt",
+}
+
+
+def cause_of(question: Question) -> str:
+    """A sentence that says why a server asks: which call of the program led to its question."""
+    context = question.context
+    if context is None or question.kind == "tool":
+        return ""
+    if context.call is None:
+        return "It is not known which call of this program led to it."
+    method, params = context.call
+    about = (params or {}).get("name") or (params or {}).get("uri")
+    if not about:
+        return f"It asks because this program sent {method}."
+    return (
+        f"It asks because this program {_CAUSES.get(method, f'sent {method}')} {named(str(about))}."
+    )
 
 
 def _render_text(text: str, name: str) -> Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import weakref
@@ -10,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp.handlers.context import is_named_by_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ _MAX_CLOSED = 100
 
 # The length of the end of a model's partial answer that is shown, in characters.
 _MAX_TAIL = 20_000
+
+# Of a text in English; models do not tell the number before the text is complete.
+_CHARACTERS_PER_TOKEN = 4
+
+
+def duration(seconds: float | None) -> str:
+    """A duration as text for a person; empty for `None`."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 class Answers(Protocol):
@@ -69,6 +81,8 @@ class Card(ABC, Generic[A]):
         self.server = question.server
         self.server_name = question.server.name
         self.named_by_file = is_named_by_file(question.server)
+        self.about = ""
+        """The tool that it is about, in quotation marks, for the page of the closed question."""
         self.state: State = "waiting"
         self.outcome = ""
         self.answer: A | None = None
@@ -91,6 +105,11 @@ class Card(ABC, Generic[A]):
     def page_state(self) -> str:
         """The state of its page while it is open; when it changes, the page is reloaded."""
         return "waiting"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the page of the answered question is still of use to the person."""
+        return False
 
     def time_left(self) -> float | None:
         """Seconds until the question expires; `None` for no limit."""
@@ -129,11 +148,13 @@ class Card(ABC, Generic[A]):
         token = self.token
         return ClosedQuestion(
             self.title,
+            self.about,
             self.server_name,
             self.state,
             self.outcome,
             self.csrf,
             None if token is None else weakref.ref(token),
+            self.goes_on,
         )
 
     def _settle_once(self, state: State, outcome: str, answer: A | None) -> None:
@@ -148,11 +169,14 @@ class ClosedQuestion(NamedTuple):
     """A closed question: the content of its page, without references to the client."""
 
     title: str
+    about: str
     server: str
     state: State
     outcome: str
     csrf: str
     token_ref: weakref.ref[CancelToken] | None
+    goes_on: bool
+    """See `Card.goes_on`."""
     visit: UrlVisit | None = None
     """The visit, if the question was a link and the person consented."""
     url: str = ""
@@ -167,12 +191,15 @@ class ClosedQuestion(NamedTuple):
 class LiveDraft:
     """The partial answer of a model to one question; can be cancelled."""
 
-    def __init__(self, server: str, context: HandlerContext) -> None:
+    def __init__(self, question: Question, context: HandlerContext, cause: str) -> None:
         self.id = secrets.token_urlsafe(9)
         self.csrf = secrets.token_urlsafe(24)
         self.title = "Your model is writing"
-        self.server_name = server
+        self.server_name = question.server.name
+        self.cause = cause
+        self.most_tokens: int | None = getattr(question.request, "max_tokens", None)
         self.text = ""
+        self._started = self._written = monotonic()
         self.cancelled = False
         self.complete = False
         """Whether the whole answer has been submitted for review."""
@@ -194,6 +221,18 @@ class LiveDraft:
         """Whether the text will not be extended any more."""
         token = self.token
         return self.complete or token is None or token.cancelled
+
+    @property
+    def progress(self) -> str:
+        """How long the model has been writing, and how much, in words."""
+        until = self._written if self.finished else monotonic()
+        tokens = math.ceil(len(self.text) / _CHARACTERS_PER_TOKEN)
+        limit = "" if self.most_tokens is None else f" of at most {self.most_tokens:,}"
+        return f"{duration(until - self._started)}, about {tokens:,}{limit} tokens"
+
+    def extend(self, text: str) -> None:
+        """Set the text so far."""
+        self.text, self._written = text, monotonic()
 
     def cancel(self) -> None:
         """Cancel the question."""
@@ -244,7 +283,9 @@ class PendingQuestions:
                     self._closed_questions.popitem(last=False)
         return card.answer
 
-    def update_draft(self, server: str, context: HandlerContext, text: str) -> None:
+    def update_draft(
+        self, question: Question, context: HandlerContext, text: str, cause: str
+    ) -> None:
         """Set the text of a draft, which is created with its first text."""
         with self._lock:
             self._drafts = {key: one for key, one in self._drafts.items() if not one.finished}
@@ -254,9 +295,9 @@ class PendingQuestions:
             else:
                 if self._closed or context.cancel.cancelled:
                     return
-                draft = LiveDraft(server, context)
+                draft = LiveDraft(question, context, cause)
                 self._drafts[draft.id] = draft
-            draft.text = text
+            draft.extend(text)
 
     def waiting(self) -> list[Card[object]]:
         """The open questions, the oldest first."""

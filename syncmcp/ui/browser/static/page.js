@@ -5,7 +5,11 @@ const INTERVAL_MS = 500;
 // A click or a key that was meant for something else must not answer a question that just appeared.
 const PAUSE_MS = 800;
 const page = document.body.dataset;
+const buttons = [...document.querySelectorAll("main button")];
 const element = (id) => document.getElementById(id);
+let paused = true;
+let gone = false;
+let leaving = false;
 
 function show(news) {
   if (news.next) {
@@ -16,9 +20,14 @@ function show(news) {
     location.reload();
     return;
   }
-  if (element("left")) element("left").textContent = news.left;
+  if (element("left")) {
+    element("left").textContent = news.left;
+    element("clock").classList.toggle("soon", news.soon);
+    element("soon").hidden = !news.soon;
+  }
   // Written anew only when it changed: a person may be selecting it.
   if (element("live") && element("live").textContent !== news.text) element("live").textContent = news.text;
+  if (element("progress")) element("progress").textContent = news.progress;
   list(news.waiting);
 }
 
@@ -55,26 +64,60 @@ function row(one) {
 }
 
 async function look() {
+  if (leaving) return;
+  let response = null;
   try {
-    const response = await fetch(page.poll, { headers: { Accept: "application/json" } });
-    element("gone").hidden = response.ok;
-    if (response.ok) show(await response.json());
+    response = await fetch(page.poll, { headers: { Accept: "application/json" } });
+    const news = response.ok && (await response.json());
+    if (news && !leaving) show(news);
   } catch {
-    element("gone").hidden = false;
+    response = null;
   }
+  gone = !(response && response.ok);
+  element("gone").hidden = !gone;
+  switchButtons();
   setTimeout(look, INTERVAL_MS);
 }
 
+function switchButtons() {
+  for (const button of buttons) button.disabled = paused || gone;
+}
+
 function pause() {
-  const buttons = [...document.querySelectorAll("main button")];
-  for (const button of buttons) button.disabled = true;
+  switchButtons();
   setTimeout(() => {
-    for (const button of buttons) button.disabled = false;
+    paused = false;
+    switchButtons();
     // Enter says no. Where the person has begun to fill something in, they stay there.
-    const safe = document.querySelector("main button.safe");
-    if (safe && document.activeElement === document.body) safe.focus({ preventScroll: true });
+    const first = document.querySelector("main button.safe") || element("problems");
+    if (first && document.activeElement === document.body) first.focus({ preventScroll: true });
   }, PAUSE_MS);
 }
 
+// The program checks the answers, and says what is wrong beside each. But the browser sends what it
+// cannot read, half a date say, as nothing at all: that is said here.
+function check(form) {
+  form.noValidate = true;
+  form.addEventListener("submit", (event) => {
+    const all = event.submitter.formNoValidate ? [] : [...form.elements];
+    const unread = all.filter((one) => one.validity && one.validity.badInput);
+    for (const old of form.querySelectorAll(".unread")) old.remove();
+    for (const input of unread) {
+      const words = document.createElement("p");
+      words.className = "wrong unread";
+      words.id = `${input.id}-unread`;
+      words.textContent = input.type === "number" ? "This is not a number." : "This date or time is not complete.";
+      input.setAttribute("aria-invalid", "true");
+      input.setAttribute("aria-describedby", `${input.getAttribute("aria-describedby") || ""} ${words.id}`.trim());
+      input.after(words);
+    }
+    leaving = unread.length === 0; // what the page would load for itself must not come between
+    if (leaving) return;
+    event.preventDefault();
+    unread[0].focus();
+  });
+}
+
+for (const form of document.querySelectorAll("main form")) check(form);
 pause();
 look();

@@ -1,0 +1,365 @@
+"""What the pages say in each state: who asks and why, what was decided, what comes next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp.approval import Question, ToolCall
+from syncmcp.errors import UsageError
+from syncmcp.handlers import CausingCall
+from syncmcp.handlers.roots import Roots
+from syncmcp.types import Tool, ToolAnnotations
+from syncmcp.ui.browser import Browser
+from syncmcp.ui.everything import MOST_SHOWN, check_length
+from tests.support.stage import Clock
+from tests.ui.asking import Asked, context, form, link, question, sampling, server, until, written
+from tests.ui.visitor import Page, Visitor
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with Browser(open_page=None) as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    with Visitor(browser) as visitor:
+        yield visitor
+
+
+def tool(title: str = "", description: str = "") -> Tool:
+    wire = {"name": "move", "title": title, "description": description, "inputSchema": {}}
+    return Tool.from_wire(wire)
+
+
+def key_of(page: Page) -> str:
+    return page.url.rpartition("/")[2].partition("?")[0]
+
+
+class TestWhoDoesNotGetIn:
+    @pytest.mark.parametrize("where", ["used link", "without the cookie", "no such page"])
+    def test_they_see_a_page_with_the_look_of_the_others(
+        self, where: str, browser: Browser, visitor: Visitor
+    ) -> None:
+        used = browser.address
+        visitor.get(used)
+        if where == "without the cookie":
+            visitor.session.cookies.clear()
+        page = visitor.get({"used link": used, "no such page": "questions/x"}.get(where, ""))
+        assert page.status == (404 if where == "no such page" else 403)
+        assert page.all("div", **{"class": "banner refused"})
+        assert not page.all("script")
+        assert browser.code not in page.text
+        assert bool(page.all("a")) is (where == "no such page")
+        look = page.one("link", rel="stylesheet")["href"]
+        visitor.session.cookies.clear()
+        assert visitor.get(look).status == 200
+        assert visitor.get(look, Host="evil.example").status == 403
+        assert visitor.get(look, **{"Sec-Fetch-Site": "cross-site"}).status == 403
+
+    def test_a_form_of_another_page_is_refused_with_a_reason(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("form", form())
+        refused = visitor.post(page.url, {"csrf": "x", "action": "decline"})
+        assert refused.status == 403
+        assert "does not come from the page" in refused.text
+        visitor.send(page, "decline")
+        asked.answer()
+
+
+class TestWhoAsks:
+    @pytest.mark.parametrize(
+        ("started_as", "name"),
+        [("/home/ada/agent.py", "agent.py"), ("/lib/tidy/__main__.py", "tidy"), ("-c", "Python"),
+         ("", "Python"), ("\u202egap", "<U+202E>gap")],
+    )  # fmt: skip
+    def test_every_page_names_the_program(
+        self, started_as: str, name: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.argv", [started_as])
+        browser.roots = Roots()
+        with Visitor(browser) as visitor:
+            asked, page = visitor.ask("form", form())
+            writing = question("sampling", within=context())
+            browser.update(writing, "Some")
+            pages = [page, visitor.get(""), visitor.get("directories"), *visitor.waiting(2)]
+            pages.append(visitor.send(page, "decline"))
+            for one in pages:
+                assert re.search(rf"Program {re.escape(name)}, process \d+", one.text)
+        asked.answer()
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [(CausingCall("tools/call", {"name": "borrow"}), "called the tool “borrow”."),
+         (CausingCall("resources/read", {"uri": "a:b"}), "read the resource “a:b”."),
+         (CausingCall("prompts/get", {"name": "ask"}), "got the prompt “ask”."),
+         (CausingCall("completion/complete", {}), "sent completion/complete."),
+         (None, "It is not known which call of this program led to it.")],
+    )  # fmt: skip
+    def test_a_question_says_why_it_is_asked(
+        self, call: CausingCall | None, words: str, browser: Browser, visitor: Visitor
+    ) -> None:
+        within = context(call=call)
+        asked, page = visitor.ask("form", form(), within)
+        assert words in page.text
+        browser.update(question("sampling", within=within), "Some")
+        (draft,) = (one for one in visitor.waiting(2) if one.all("pre", id="live"))
+        assert words in draft.text
+        visitor.send(page, "decline")
+        asked.answer()
+
+    def test_a_call_of_the_program_itself_has_no_cause(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("tool"))
+        assert "led to it" not in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
+
+class TestAfterAnAnswer:
+    def test_the_next_question_comes_with_what_was_decided(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        first, page = visitor.ask("review", question("tool"))
+        second = Asked(browser.form, form(message="the next"), context(server("bank")))
+        visitor.waiting(2)
+        after = visitor.send(page, "deny")
+        assert "the next" in after.text
+        assert after.one("p", id="decided")
+        assert "You denied the call." in after.text
+        assert "“delete_book”, server library" in after.text
+        assert not first.answer().allowed
+        again = visitor.send(after, "send", **{"field-0": "x"})
+        assert second.answer().action == "accept"
+        assert "Your answers were sent." in again.text
+
+    def test_a_closing_page_says_what_was_decided(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("tool"))
+        after = visitor.send(page, "remember", word="run")
+        assert asked.answer().remember
+        assert after.one("span", id="outcome")
+        assert "You allowed the call, and all later ones." in after.text
+        assert "“delete_book”" in after.text
+        assert "hidden" not in after.one("p", id="none")
+        assert "You can close this page" in after.text
+
+    @pytest.mark.parametrize("kind", ["sampling", "url"])
+    def test_what_goes_on_keeps_its_page(
+        self, kind: str, browser: Browser, visitor: Visitor
+    ) -> None:
+        if kind == "sampling":
+            asked, page = visitor.ask("review", question("sampling"))
+        else:
+            asked, page = visitor.ask("url", link())
+        other = Asked(browser.form, form(), context())
+        visitor.waiting(2)
+        after = visitor.send(page, "approve" if kind == "sampling" else "consent")
+        asked.answer()
+        assert key_of(after) == key_of(page)
+        assert after.all("li")
+        browser.close()
+        other.answer()
+
+    def test_nothing_is_said_of_a_question_that_is_still_open(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("form", form())
+        for key in (key_of(page), "x", ""):
+            assert not visitor.get(f"{page.url}?after={key}").all("p", id="decided")
+        visitor.send(page, "decline")
+        asked.answer()
+
+
+class TestTheClock:
+    def test_it_warns_in_the_last_minute(
+        self, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+        asked, page = visitor.ask("form", form(), context(timeout=300.0))
+        for seconds, soon in ((0.0, False), (240.0, False), (0.5, True)):
+            clock.advance(seconds)
+            page = visitor.get(page.url)
+            assert visitor.state(key_of(page))["soon"] is soon
+            assert ("soon" in page.one("p", id="clock")["class"]) is soon
+            assert ("hidden" not in page.one("span", id="soon")) is soon
+        visitor.send(page, "decline")
+        asked.answer()
+
+    def test_a_question_without_a_limit_has_none(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("form", form(), context(timeout=None))
+        assert not page.all("p", id="clock")
+        assert visitor.state(key_of(page))["soon"] is False
+        visitor.send(page, "decline")
+        asked.answer()
+
+
+class TestAModelThatWrites:
+    def test_time_and_tokens_are_shown(
+        self, browser: Browser, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, "syncmcp.ui.browser.questions", stands=True)
+        about = question("sampling", sampling(maxTokens=1_200), within=context())
+        browser.update(about, "One of two")
+        (page,) = visitor.waiting()
+        assert "0 s, about 3 of at most 1,200 tokens" in page.text
+        clock.advance(75.0)
+        assert visitor.state(key_of(page))["progress"].startswith("1 min 15 s, about 3 of")
+        browser.update(about, "x" * 400)
+        assert "about 100 of" in visitor.state(key_of(page))["progress"]
+        over = visitor.send(page, "stop")
+        clock.advance(600.0)
+        assert "1 min 15 s, about 100 of" in visitor.get(over.url).text
+        assert "Your model has stopped writing" in over.text
+
+
+class TestTheStrongestGrant:
+    @pytest.mark.parametrize(
+        ("about", "words"),
+        [(question("tool"), "this tool may then be called with any arguments"),
+         (question("roots"), "this server then learns your directories whenever it asks"),
+         (question("form"), "this program then answers all forms of this server for you"),
+         (question("sampling"), "this server may then use your model for anything"),
+         (question("sampling", answer=written()), "all that your model writes for it, unseen")],
+    )  # fmt: skip
+    def test_it_stands_apart_and_says_what_it_gives(
+        self, about: Question, words: str, visitor: Visitor
+    ) -> None:
+        asked, page = visitor.ask("review", about)
+        assert page.one("button", value="remember")["class"] == "always"
+        source = page.source
+        assert source.index('value="deny"') < source.index('value="approve"')
+        assert source.index('value="approve"') < source.index('<div class="grant">')
+        (grant,) = re.findall('<div class="grant">(.*?)</div>', source, re.DOTALL)
+        assert words in grant
+        assert 'value="remember"' in grant
+        visitor.send(page, "deny")
+        assert not asked.answer().allowed
+
+    def test_there_is_none_for_links(self, visitor: Visitor) -> None:
+        asked, page = visitor.ask("review", question("url"))
+        assert '<div class="grant">' not in page.source
+        visitor.post(page.url, {"csrf": page.csrf, "action": "remember"})
+        assert not asked.answer().remember
+
+
+class TestACall:
+    def test_title_and_description_are_the_words_of_the_server(self, visitor: Visitor) -> None:
+        call = ToolCall("move", {}, None, tool("Move files", "Moves <b>them</b>.\u202e"))
+        asked, page = visitor.ask("review", question("tool", call))
+        (said,) = re.findall('<div class="foreign message">(.*?)</div>', page.source, re.DOTALL)
+        assert "Move files" in said
+        assert "Moves &lt;b&gt;them&lt;/b&gt;.&lt;U+202E&gt;" in said
+        assert "in its own words" in page.text
+        assert "Arguments: none" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
+    def test_the_title_may_stand_in_the_annotations(self, visitor: Visitor) -> None:
+        call = ToolCall("move", {}, ToolAnnotations(title="Move files"))
+        asked, page = visitor.ask("review", question("tool", call))
+        assert "Move files" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
+    @pytest.mark.parametrize(("title", "more"), [("t" * 201, ""), ("t", "d" * 1_001)])
+    def test_what_is_cut_of_a_description_stands_below(
+        self, title: str, more: str, visitor: Visitor
+    ) -> None:
+        call = ToolCall("move", {}, None, tool(title, more))
+        asked, page = visitor.ask("review", question("tool", call))
+        assert "characters are not shown here" in page.text
+        assert f"{title}\n{more}" in page.text[page.text.index("All of the description") :]
+        visitor.send(page, "deny")
+        asked.answer()
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [("/home/ada/a b.txt", "/<wbr>home/<wbr>ada/<wbr>a b.txt"),
+         ("C:\\Users\\ada", "C:\\<wbr>Users\\<wbr>ada"), ("two\nlines\n", "two\nlines\n"),
+         (7, "7"), ("7", "&#34;7&#34;"), (True, "true"), ("true", "&#34;true&#34;"),
+         (None, "null"), ("", "&#34;&#34;"), (" padded", "&#34; padded&#34;"),
+         (["a"], "[\n  &#34;a&#34;\n]")],
+    )  # fmt: skip
+    def test_each_argument_is_shown_as_a_person_reads_it(
+        self, value: Any, shown: str, visitor: Visitor
+    ) -> None:
+        call = ToolCall("move", {"to": value}, None)
+        asked, page = visitor.ask("review", question("tool", call))
+        (pairs,) = re.findall('<dl class="foreign">(.*?)</dl>', page.source, re.DOTALL)
+        assert pairs == f"<dt><code>to</code></dt><dd><code>{shown}</code></dd>"
+        assert "Argument: 1" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
+    def test_arguments_that_an_overview_leaves_out_are_counted(self, visitor: Visitor) -> None:
+        call = ToolCall("move", {f"n{number}": "x" * 300 for number in range(25)}, None)
+        asked, page = visitor.ask("review", question("tool", call))
+        assert "5 more arguments stand below." in page.text
+        whole = page.text[page.text.index("All of the arguments") :]
+        assert '"n24":' in whole
+        visitor.send(page, "deny")
+        asked.answer()
+
+    @pytest.mark.parametrize("where", ["definition", "annotations"])
+    def test_the_words_of_the_server_count_for_the_length(self, where: str) -> None:
+        for length in (MOST_SHOWN - 100, MOST_SHOWN):
+            text = "x" * length
+            hints = ToolAnnotations(title=text) if where == "annotations" else None
+            call = ToolCall("move", {}, hints, tool(description=text) if hints is None else None)
+            about = question("tool", call)
+            if length == MOST_SHOWN:
+                with pytest.raises(UsageError, match="more characters than a person is shown"):
+                    check_length(about)
+            else:
+                check_length(about)
+
+
+class TestDirectories:
+    def test_they_are_paths(self, browser: Browser, visitor: Visitor, tmp_path: Path) -> None:
+        place = tmp_path / "a b"
+        place.mkdir()
+        browser.roots = Roots([place])
+        page = visitor.get("directories")
+        assert str(place) in page.text
+        assert "file:" not in page.text
+        assert page.one("button", value="remove")["aria-label"] == f"Remove {place}"
+
+
+def test_the_list_says_so_when_nobody_asks(browser: Browser, visitor: Visitor) -> None:
+    assert "hidden" not in visitor.get("").one("p", id="none")
+    asked = Asked(browser.form, form(), context())
+    visitor.waiting()
+    assert "hidden" in visitor.get("").one("p", id="none")
+    browser.close()
+    asked.answer()
+    assert until(lambda: not asked.open)
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour, as WCAG 2 defines it."""
+    digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(scheme: str, visitor: Visitor) -> None:
+    light, _, rest = visitor.get("/page.css").source.partition(
+        "@media (prefers-color-scheme: dark)"
+    )
+    colours = dict(
+        re.findall(r"--([\w-]+): #(\w+)", light if scheme == "light" else rest[: rest.index("}")])
+    )
+    grounds = {"quiet": "paper banner over card foreign", "accent": "paper card wrong-paper",
+               "ink": "paper card banner over foreign grave-paper wrong-paper",
+               "wrong": "paper card banner wrong-paper", "grave": "grave-paper",
+               "on-accent": "accent", "on-mark": "mark"}  # fmt: skip
+    for text, names in grounds.items():
+        for ground in names.split():
+            dark, bright = sorted((luminance(colours[text]), luminance(colours[ground])))
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
