@@ -203,7 +203,7 @@ class Pages:
             card.template,
             page=key,
             state=card.page_state,
-            heading=f"{card.title}: {card.server.name}",
+            heading=f"{card.title} · {card.server.name}",
             card=card,
             inputs=inputs,
             problems=problems,
