@@ -101,7 +101,10 @@ function check(form) {
   form.addEventListener("submit", (event) => {
     const all = event.submitter.formNoValidate ? [] : [...form.elements];
     const unread = all.filter((one) => one.validity && one.validity.badInput);
-    for (const old of form.querySelectorAll(".unread")) old.remove();
+    for (const old of form.querySelectorAll(".unread")) {
+      old.previousElementSibling.removeAttribute("aria-invalid");
+      old.remove();
+    }
     for (const input of unread) {
       const words = document.createElement("p");
       words.className = "wrong unread";
