@@ -138,6 +138,8 @@ def tab(chromium: Chromium, browser: Browser, monkeypatch: pytest.MonkeyPatch) -
 def picture(tab: Page, name: str) -> None:
     if os.environ.get("SYNCMCP_PICTURES"):
         PICTURES.mkdir(exist_ok=True)
+        for button in tab.locator("main button").all():
+            expect(button).to_be_enabled()
         tab.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
 
@@ -410,7 +412,9 @@ class TestTheEnd:
         tab.unroute("**/state?*")
         expect(tab.locator("#gone")).to_be_hidden()
         press(tab, "Decline")
+        outcome(tab, "You declined")
         assert asked.answer().action == "decline"
+        tab.wait_for_load_state()  # with its script
         browser.close()
         expect(tab.locator("#gone")).to_be_visible()
 
