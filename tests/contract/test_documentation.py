@@ -57,7 +57,7 @@ def pages_that_run() -> set[str]:
     marks: list[pytest.Mark] = vars(test)["pytestmark"]
     (mark,) = (mark for mark in marks if mark.name == "parametrize")
     run = {f"docs/{page}.md" for page, _ in mark.args[1]}
-    run |= {*test_examples.FIRST_PAGES}
+    run |= {*test_examples.FIRST_PAGES, *test_examples.WALKED}
     return run | set(re.findall(r'blocks\("([^"]+\.md)"\)', inspect.getsource(test_examples)))
 
 

@@ -251,14 +251,17 @@ def test_each_script_of_the_first_pages_prints_what_it_shows(page: str, tmp_path
         assert run(["-c", script], tmp_path) == output
 
 
+WALKED = ("docs/quickstart.md", "docs/tutorial.md")
+
 END = "-- the end of a block --\n"
 
 
-def test_the_quick_start_prints_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", WALKED)
+def test_a_page_to_type_along_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     """Word for word, in order, as one program."""
-    parts = shown("docs/quickstart.md")
-    assert [code for code, _ in parts] == blocks("docs/quickstart.md")
-    assert len(parts) > 10
+    parts = shown(page)
+    assert [code for code, _ in parts] == blocks(page)
+    assert len(parts) > 5
     script = "".join(f"{code}\nprint({END!r}, end='')\n" for code, _ in parts)
     assert run(["-c", script], tmp_path).split(END) == [*(output for _, output in parts), ""]
 
