@@ -9,7 +9,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.checks import check_headers, seconds, whole_number
+from syncmcp._base.checks import check_headers, hinting, seconds, whole_number
 from syncmcp._base.secrets import Secrets
 from syncmcp._base.text import MASK, names_a_secret, redact, redact_url
 from syncmcp._concurrency.forks import delaying_forks
@@ -76,6 +76,7 @@ class Stdio:
         UsageError: An option is invalid.
     """
 
+    @hinting(args="each word is an argument of its own, Stdio(command, *args)")
     def __init__(
         self,
         command: str | os.PathLike[str],
@@ -161,6 +162,11 @@ class Http:
         UsageError: An option is invalid, or a certificate file does not exist.
     """
 
+    @hinting(
+        params="write the query into the URL",
+        proxy="write proxies={'https': URL}",
+        timeout="a client or a call takes it, as connect(Http(URL), timeout=...)",
+    )
     def __init__(
         self,
         url: str,
@@ -254,7 +260,7 @@ def _with_token(token: object, headers: Headers | None, other: bool) -> Mapping[
     given = {} if headers is None or callable(headers) else headers
     check_headers(given, "headers")
     if other or callable(headers) or "authorization" in map(str.lower, given):
-        raise UsageError("token= is for a header of its own; give it by auth= or by headers= alone")
+        raise UsageError("token= sends Authorization: give no auth=, header or function with it")
     return {**given, "Authorization": f"Bearer {token}"}
 
 
@@ -346,8 +352,8 @@ def check_url(url: object) -> None:
     # another one than the host that is contacted.
     if not url.isprintable() or " " in url or "\\" in url:
         raise UsageError(
-            f"{redact_url(url)!r} is no URL: it has a space, a backslash or a character that cannot"
-            " be seen"
+            f"{redact_url(url)!r} is not a URL: it has a space, a backslash or a character that"
+            " cannot be seen"
         )
     try:
         parts = urlsplit(url)
@@ -355,7 +361,7 @@ def check_url(url: object) -> None:
     except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
         usable = False
     if not usable:
-        raise UsageError(f"{redact_url(url)!r} is no URL with a host and, maybe, a port")
+        raise UsageError(f"{redact_url(url)!r} is not a URL with a host and, maybe, a port")
 
 
 def _is_pair(value: object) -> bool:

@@ -488,7 +488,19 @@ class HeaderMismatch(ServerError, code=-32020):
 
 
 class MissingCapability(ServerError, code=-32021):
-    """The request needs a capability that this client did not declare (2026-07-28)."""
+    """The request needs a capability that this client did not declare (2026-07-28).
+
+    The `hint` names the option of the client.
+    """
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message, **facts)
+        data = self.data if isinstance(self.data, dict) else {}
+        required = data.get("requiredCapabilities")
+        named = required if isinstance(required, dict) else {}
+        options = [f"{name}=" for name in ("sampling", "elicitation", "roots") if name in named]
+        if options and self.hint is None:
+            self.hint = f"give the client a handler: {', '.join(options)}"
 
 
 class UnsupportedVersion(ServerError, code=-32022):

@@ -289,7 +289,7 @@ def _expression(text: str) -> _Part:
     for written in text[len(operator) :].split(","):
         found = _VARIABLE.fullmatch(written)
         if found is None:
-            raise BadTemplate(f"'{{{text}}}' is no expression of a URI template")
+            raise BadTemplate(f"'{{{text}}}' is not an expression of a URI template")
         modifier = found[2] or ""
         prefix = int(modifier[1:]) if modifier.startswith(":") else None
         variables.append(_Variable(found[1], modifier == "*", prefix))
@@ -342,7 +342,7 @@ def _text(name: str, value: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the value of {name!r} is no text that a URI can hold") from error
+        raise UsageError(f"the value of {name!r} is not text that a URI can hold") from error
     return text
 
 

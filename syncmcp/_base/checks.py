@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import threading
@@ -9,11 +10,16 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from typing_extensions import ParamSpec
+
 from syncmcp._base.text import first_problem
 from syncmcp.errors import InvalidOutput, UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = ["check_callable", "check_headers"]
 
@@ -47,6 +53,22 @@ def check_headers(headers: object, source: str) -> None:
 
 def _kind(value: object) -> str:
     return type(value).__name__
+
+
+def hinting(**elsewhere: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function name, for keywords that other libraries have, what to write instead."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def hinted(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in elsewhere.keys() & kwargs.keys():
+                what = function.__qualname__.partition(".")[0]
+                raise TypeError(f"{what}() has no {name}=: {elsewhere[name]}")
+            return function(*args, **kwargs)
+
+        return hinted
+
+    return decorate
 
 
 def _fits_latin_1(value: str) -> bool:

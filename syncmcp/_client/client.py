@@ -30,6 +30,7 @@ from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
+from syncmcp._connection.options import did_you_mean
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
@@ -476,7 +477,9 @@ class Client:
             NotSupported: The client is open, and servers of its revision send no requests.
         """
         if method in KNOWN_QUESTIONS:
-            raise UsageError(f"{method} is no custom method; there is an option of its own for it")
+            raise UsageError(
+                f"{method} is not a custom method; there is an option of its own for it"
+            )
         connection = self._core.connection
         if handler is not None and connection is not None and not connection.dialect.stateful:
             raise NotSupported(
@@ -580,7 +583,20 @@ _OF_TARGETS = {
 }
 
 
+# Keywords of the official SDK, and what to write here.
+_ELSEWHERE = {
+    "elicitation_callback": "elicitation",
+    "list_roots_callback": "roots",
+    "logging_callback": "on_log",
+    "message_handler": "on_notification",
+    "read_timeout_seconds": "timeout",
+    "sampling_callback": "sampling",
+}
+
+
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
+    signature = inspect.signature(make).replace(return_annotation="Client")
+
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         """Make a client and open it; takes the arguments of `Client`."""
         for kind, names in _OF_TARGETS.items():
@@ -591,9 +607,14 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
                     f"{wrong[0]}= says how to reach the server: write"
                     f" connect({kind}({first}{given and ', '}{given}))"
                 )
+        if unknown := kwargs.keys() - signature.parameters.keys():
+            word = min(unknown)
+            known = _ELSEWHERE.get(word)
+            hint = f"write {known}=" if known else did_you_mean(word, signature.parameters)
+            text = f"connect() got an unexpected keyword argument {word!r}"
+            raise TypeError(f"{text}: {hint}" if hint else text)
         return make(*args, **kwargs).open()
 
-    signature = inspect.signature(make).replace(return_annotation="Client")
     connect.__signature__ = signature  # type: ignore[attr-defined]
     return connect
 

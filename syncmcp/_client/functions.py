@@ -16,7 +16,7 @@ from syncmcp._base.text import visible
 from syncmcp._client.core import HasCore
 from syncmcp._client.operation import BoundOperation, ResultStream
 from syncmcp._concurrency.futures import RequestFuture, fan_out
-from syncmcp._connection.options import CallOptions
+from syncmcp._connection.options import CallOptions, did_you_mean
 from syncmcp.errors import UsageError
 
 __all__ = ["NOT_GIVEN", "ToolFunction"]
@@ -142,7 +142,7 @@ class ToolFunction:
     def _check(self, arguments: Mapping[str, Any]) -> None:
         schema = self.tool.input_schema
         known = _properties(schema)
-        others = _takes_others(schema)
+        others = takes_others(schema)
         shown = visible(self.__name__)
         for name in arguments:
             if name not in known and not others:
@@ -168,10 +168,14 @@ def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFuncti
     core = self._core
     client: Any = self  # so that an override of `iter_tools` in a subclass is called
     undeclared = core.resolve(options).undeclared  # checks the options now, not at the first call
+    names: list[str] = []
     for listed in client.iter_tools(undeclared=undeclared):
         if listed.name == name:
             return ToolFunction(self, listed, options)
-    raise UsageError(f"there is no tool {name!r}", server=core.label)
+        names.append(listed.name)
+    hint = did_you_mean(name, names)
+    message = f"there is no tool {name!r}"
+    raise UsageError(f"{message}: {hint}" if hint else message, server=core.label)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,7 +190,7 @@ def _required(schema: Mapping[str, Any]) -> Collection[str]:
     return dict.fromkeys(name for name in names if isinstance(name, str))
 
 
-def _takes_others(schema: Mapping[str, Any]) -> bool:
+def takes_others(schema: Mapping[str, Any]) -> bool:
     """True if the tool may take arguments that are not among the properties of its schema."""
     return schema.get("additionalProperties", False) is not False or not _ELSEWHERE.isdisjoint(
         schema
@@ -197,7 +201,7 @@ def _signature(tool: types.Tool) -> inspect.Signature:
     schema = tool.input_schema
     required = _required(schema)
     parameters: list[inspect.Parameter] = []
-    others = _takes_others(schema)
+    others = takes_others(schema)
     for name, property in _properties(schema).items():
         if not name.isidentifier() or keyword.iskeyword(name):
             others = True

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
@@ -487,8 +487,12 @@ def resolve_target(
     if isinstance(target, ServerEntry):
         return resolve_entry(target, name)
     if not hasattr(target, "connect"):
-        hint = "; a command is Stdio(*words)" if isinstance(target, (list, tuple)) else ""
-        raise UsageError(f"{target!r} is no URL, Stdio, Http or server{hint}")
+        hint = ""
+        if isinstance(target, (list, tuple)):
+            hint = "; a command is Stdio(*words)"
+        elif isinstance(target, Mapping):
+            hint = "; a file of servers is read by syncmcp.servers_file.read"
+        raise UsageError(f"{target!r} is not a URL, Stdio, Http or server{hint}")
     return target, name, None
 
 

@@ -481,7 +481,7 @@ class SharedJson:
         ):
             raise UnusableFile(
                 self.path,
-                f"is no file of the format {self._kind!r}, or is damaged, and was left as it is:"
+                f"is not a file of the format {self._kind!r}, or is damaged, and was left as it is:"
                 " name another file, or move it away to begin anew",
             )
         if content.get("version") != _VERSION:
@@ -510,7 +510,7 @@ def read_object(
     `parse` raises `ValueError` if a text is invalid.
 
     Raises:
-        ValueError: The file holds something else; the message says what, as "is no UTF-8".
+        ValueError: The file holds something else; the message says what, as "is not UTF-8".
         OSError: The file cannot be read.
     """
     data = file.read(longest + 1)
@@ -519,11 +519,11 @@ def read_object(
     try:
         content = parse(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ValueError("is no UTF-8") from error
+        raise ValueError("is not UTF-8") from error
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from error
     except RecursionError as error:
-        raise ValueError("is no JSON: it is nested too deeply") from error
+        raise ValueError("is not JSON: it is nested too deeply") from error
     if not isinstance(content, dict):
-        raise ValueError("is no JSON object")  # noqa: TRY004 - of the value of a file
+        raise ValueError("is not a JSON object")  # noqa: TRY004 - of the value of a file
     return content

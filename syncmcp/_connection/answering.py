@@ -316,8 +316,9 @@ def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
     with delaying_forks():
         from syncmcp.handlers.forms import InvalidAnswer
 
-    # Only the names: the values are private.
-    text = f"the answer does not fit the form: {', '.join(problems)}"
+    # Not the values, which are private.
+    reasons = " ".join(f"{name}: {problem}" for name, problem in problems.items())
+    text = f"the answer does not fit the form: {reasons}"
     return InvalidAnswer(text, method=ELICITATION, problems=problems)
 
 

@@ -514,7 +514,7 @@ class Connection:
                 self._settle(call, error)
         if not meant:
             self.services.note(
-                _log, logging.WARNING, "[%s] sent what is no message: %s", message.reason
+                _log, logging.WARNING, "[%s] sent what is not a message: %s", message.reason
             )
 
     def alive(self, out: Outgoing | None) -> None:

@@ -270,7 +270,7 @@ class _FrameReply:
                 return jsonrpc.encode_result(id, result), None
             return jsonrpc.encode_error(id, *refusal(method, outcome)), None
         except ValueError as error:
-            text = "the answer of the handler of %s is no JSON"
+            text = "the answer of the handler of %s is not JSON"
             log = self._dispatcher.services.log
             log.log(_log, logging.ERROR, text, method, exc_info=True)
             return jsonrpc.encode_error(id, *refusal(method, error)), error

@@ -87,8 +87,8 @@ def check_extensions(given: object) -> dict[str, dict[str, Any]]:
     for identifier, settings in given.items():
         if not is_prefixed(identifier):
             raise UsageError(
-                f"{identifier!r} is no identifier of an extension: that is a prefix, a slash and a "
-                f"name, as in 'com.example/maps'"
+                f"{identifier!r} is not an identifier of an extension: that is a prefix, a slash"
+                f" and a name, as in 'com.example/maps'"
             )
         if not isinstance(settings, Mapping):
             raise UsageError(f"the settings of {identifier} are a mapping, not {settings!r}")

@@ -213,12 +213,12 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeader:
     name = schema[_KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise InvalidParamHeader(f"the header name {_shown(name)} is no HTTP token")
+        raise InvalidParamHeader(f"the header name {_shown(name)} is not an HTTP token")
     if not path:
         raise InvalidParamHeader(f"the mark {name!r} is not on a property of the arguments")
     if schema.get("type") not in _TYPES:
         raise InvalidParamHeader(
-            f"the property {'.'.join(path)!r} is marked, but is no string, integer or boolean"
+            f"the property {'.'.join(path)!r} is marked, but is not a string, integer or boolean"
         )
     return ParamHeader(path, _PREFIX + name)
 

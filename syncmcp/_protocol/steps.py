@@ -173,14 +173,14 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
     if state is None and requests is None:
         raise ProtocolError("the server asks for input without a question", method=method)
     if state is not None and type(state) is not str:
-        raise ProtocolError("the state of an input request is no string", method=method)
+        raise ProtocolError("the state of an input request is not a string", method=method)
     return InputRound({} if requests is None else read_questions(method, requests), state)
 
 
 def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
     """Read the questions in a result, by key; `ProtocolError` if malformed, or too many."""
     if type(requests) is not dict:
-        raise ProtocolError("the questions of an input request are no object", method=method)
+        raise ProtocolError("the questions of an input request are not an object", method=method)
     if len(requests) > MAX_QUESTIONS:
         raise ProtocolError(f"the server asks {len(requests)} questions at once", method=method)
     return {key: _question(method, each) for key, each in requests.items()}

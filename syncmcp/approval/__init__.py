@@ -264,7 +264,7 @@ class Approval:
         elif decided is Decision.DENY:
             ruling = _Ruling(Verdict.deny("the policy says no"), "policy")
         elif decided is not Decision.ASK:
-            raise TypeError(f"a policy decided {decided!r}, which is no Decision")
+            raise TypeError(f"a policy decided {decided!r}, which is not a Decision")
         elif _only_reads(question):
             return _Ruling(Verdict.allow(reason="it only reads, says a trusted server"), "policy")
         elif asks_person:

@@ -336,7 +336,8 @@ def check_browser_url(url: str) -> None:
     web = url.lower().startswith(("https://", "http://"))
     if not web or not url.isprintable() or not _UNSAFE_CHARACTERS.isdisjoint(url):
         raise AuthError(
-            "the authorization request is no address that a browser may open", delivery="not_sent"
+            "the authorization request is not an address that a browser may open",
+            delivery="not_sent",
         )
 
 

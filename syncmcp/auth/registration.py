@@ -219,7 +219,7 @@ def _read_registration(
     if method not in _USABLE_METHODS or (method != "none" and secret is None):
         raise RegistrationFailed(
             f"{who} registered this program with {whole(str(method), 40)} as its way to prove"
-            f" itself{' but without a secret' if secret is None else ''}, which is no use to it"
+            f" itself{' but without a secret' if secret is None else ''}, which is of no use to it"
         )
     uris = answer.get("redirect_uris")
     kept = tuple(one for one in uris if isinstance(one, str)) if isinstance(uris, list) else ()

@@ -146,7 +146,7 @@ class Login:
             )
             for moment in (login.token.expires_at, login.registration.expires_at):
                 if moment is not None and not is_number(moment):
-                    raise TypeError("expires_at is no number of seconds")
+                    raise TypeError("expires_at is not a number of seconds")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise AuthError("the token store contains an invalid login: sign in again") from error
         issuers = {login.token.issuer, login.registration.issuer, login.server.issuer}

@@ -183,6 +183,9 @@ class ClientGroup:
     ) -> None:
         if isinstance(servers, (str, os.PathLike)):
             servers = read(servers)
+        if not isinstance(servers, (Mapping, type(None))):
+            kind = type(servers).__name__
+            raise UsageError(f"servers is a mapping of names to servers, not {kind}")
         sources: dict[str, Source] = {}
         for name, source in (servers or {}).items():
             check_server_name(name)

@@ -257,7 +257,7 @@ class GroupOptions:
         """Check that all names in `per_server` are servers of the group."""
         unknown = [name for name in self._own if name not in servers]
         if unknown:
-            raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
+            raise UsageError(f"per_server has {min(unknown)!r}, which is not a server of the group")
 
     def save(self, member: GroupMember) -> None:
         """Store the options of a member, for the next time that the group opens."""

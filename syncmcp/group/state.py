@@ -55,7 +55,7 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
     names = tuple(require)
     for name in names:
         if name not in servers:
-            raise UsageError(f"{name!r} is required and no server of the group")
+            raise UsageError(f"{name!r} is required and not a server of the group")
     return names
 
 
@@ -237,7 +237,14 @@ class GroupState:
         catalog = self.catalog
         with self._lock:
             self.check_open()
-        found, argument = find(catalog)
+        try:
+            found, argument = find(catalog)
+        except UsageError as error:
+            with self._lock:
+                away = [name for name, one in self._members.items() if one.state != "open"]
+            if away:
+                error.args = (f"{error.message} (not open: {', '.join(away)}; see status)",)
+            raise
         with self._lock:
             member = self._members.get(found.server)
             if member is None or member.state != "open" or member.client is None:

@@ -129,7 +129,7 @@ class _Label(NamedTuple):
         lower = label.lower()
         if label.isascii():
             if not _LABEL.fullmatch(lower):
-                raise _unsafe("its host is no name that a host can have")
+                raise _unsafe("its host is not a name that a host can have")
             if not lower.startswith("xn--"):
                 return cls(lower, lower)
         elif len(lower) > 63:
@@ -138,7 +138,7 @@ class _Label(NamedTuple):
             read = idna.ulabel(lower)
             found = cls(idna.alabel(read).decode("ascii"), read)
         except idna.IDNAError as error:
-            raise _unsafe("a part of its host is no valid international name (IDNA)") from error
+            raise _unsafe("a part of its host is not a valid international name (IDNA)") from error
         not_canonical = label.isascii() and found.ascii != lower
         # `lower` makes an ASCII letter of the sign for Kelvin; joiners are invisible.
         if not_canonical or read.isascii() or not read.isprintable():
@@ -169,7 +169,7 @@ class _Host(NamedTuple):
             try:
                 address = ipaddress.IPv6Address(written[1:-1])
             except ValueError as error:
-                raise _unsafe("its address is no IPv6 address") from error
+                raise _unsafe("its address is not an IPv6 address") from error
             return cls(str(address), address=address)
         name = written.removesuffix(".")
         if not name:
@@ -236,7 +236,7 @@ def _match_web_url(url: str) -> re.Match[str]:
     if web is None:
         scheme = _SCHEME.match(url)
         if scheme is None:
-            raise _unsafe("it is no full URL")
+            raise _unsafe("it is not a full URL")
         if scheme[1].lower() in _USUAL_PORT:
             raise _unsafe("no host follows its scheme")
         raise _unsafe(f"its scheme is {scheme[1].lower()!r}, and only https is followed")

@@ -77,7 +77,7 @@ class InputRequired(Generic[R]):
                 raise TypeError
             return cls(method, params, waiting, offer)
         except (AttributeError, KeyError, ProtocolError, TypeError, ValueError):
-            raise UsageError("this is no pending call as to_json() makes it") from None
+            raise UsageError("this is not a pending call as to_json() makes it") from None
 
     def __repr__(self) -> str:
         return visible(

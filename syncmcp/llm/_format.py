@@ -114,7 +114,7 @@ def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str
             if cut_off:
                 return None
     if not isinstance(given, dict):
-        raise InvalidOutput(f"the model's arguments for the tool {tool!r} are no JSON object")
+        raise InvalidOutput(f"the model's arguments for the tool {tool!r} are not a JSON object")
     return given
 
 

@@ -269,7 +269,7 @@ class ModelSampling(ABC):
         if kind.startswith("Async"):
             raise UsageError(f"{kind} needs an event loop; a client that blocks is needed here")
         if not hasattr(client, self._required_attribute):
-            raise UsageError(f"{kind} is no client of the package {self._package}")
+            raise UsageError(f"{kind} is not a client of the package {self._package}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(model.name for model in self.models)}>"

@@ -210,7 +210,7 @@ def difference(frontmatter: str, stated: dict[str, Any]) -> str | None:
     than `MAX_DEPTH`.
     """
     node = _parse_yaml(frontmatter)
-    return "it is no mapping" if node is None else _node_difference(node, stated, "")
+    return "it is not a mapping" if node is None else _node_difference(node, stated, "")
 
 
 def _parse_yaml(frontmatter: str) -> Node | None:
@@ -243,7 +243,7 @@ def _parse_yaml(frontmatter: str) -> Node | None:
         return Loader(frontmatter).get_single_node()
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or "it cannot be read"
-        raise BadFrontmatter(f"has frontmatter that is no YAML: {problem}") from error
+        raise BadFrontmatter(f"has frontmatter that is not YAML: {problem}") from error
 
 
 def _node_difference(node: Node, stated: Any, where: str) -> str | None:
@@ -276,7 +276,7 @@ def _members(node: Node) -> dict[str, Node]:
     members: dict[str, Node] = {}
     for key, item in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag not in (_PLAIN, _STRING):
-            raise BadFrontmatter("has a key that is no text")
+            raise BadFrontmatter("has a key that is not text")
         if key.value in members:
             raise BadFrontmatter("has a key twice")
         members[key.value] = item

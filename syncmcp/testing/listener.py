@@ -192,7 +192,7 @@ def read_request_head(stream: BinaryIO) -> RequestHead | None:
         return None
     verb, target, version = start.decode("latin-1").split()
     if not version.startswith("HTTP/1."):
-        raise ValueError(f"{version} is no version of HTTP/1")
+        raise ValueError(f"{version} is not a version of HTTP/1")
     headers: dict[str, str] = {}
     while line := stream.readline(_MAX_LINE_SIZE).strip():
         if len(headers) == _MAX_HEADERS:

@@ -57,7 +57,7 @@ _JOIN_WAIT = 1.0
 
 _NOISE_SHOWN = 200
 
-SKIPPED_LINE = "[%s] skipped a line on stdout that is no message: %r"
+SKIPPED_LINE = "[%s] skipped a line on stdout that is not a message: %r"
 """What is logged of a line that a server printed beside its messages."""
 
 # The longest end of stderr that `describe` returns, in characters.

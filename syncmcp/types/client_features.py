@@ -287,4 +287,4 @@ class InputRequest(WireModel):
             return ElicitRequestFormParams.from_wire(params)
         if self.method == "elicitation/create" and params["mode"] == "url":
             return ElicitRequestURLParams.from_wire(params)
-        raise ValueError(f"this is no question of a server: {self.method}")
+        raise ValueError(f"this is not a question of a server: {self.method}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
+from syncmcp._base.text import shorten, visible
 from syncmcp.errors import InvalidOutput
 from syncmcp.types.base import (
     Annotations,
@@ -23,6 +24,9 @@ from syncmcp.types.base import (
 
 if TYPE_CHECKING:
     from syncmcp.templates import UriTemplate, Value
+
+# How many characters of a text the repr of a result shows.
+_SHOWN = 200
 
 
 class Resource(BaseMetadata, MetaModel):
@@ -190,6 +194,15 @@ class ReadResourceResult(CacheableResult):
     """
 
     contents: list[ResourceContents]
+
+    def __repr__(self) -> str:
+        # One line, also of megabytes.
+        shown = [repr(shorten(self.text, _SHOWN))] if self.text else []
+        blobs = (part for part in self.contents if isinstance(part, BlobResourceContents))
+        shown += [visible(shorten(part.mime_type or "bytes", _SHOWN)) for part in blobs]
+        return f"<ReadResourceResult {', '.join(shown)}>"
+
+    __str__ = __repr__
 
     @property
     def text(self) -> str:

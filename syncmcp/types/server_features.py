@@ -235,7 +235,7 @@ class CallToolResult(Result):
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
-            text = "the tool result has no structured content, and its text is no JSON"
+            text = "the tool result has no structured content, and its text is not JSON"
             raise InvalidOutput(text) from error
 
     @property
@@ -370,6 +370,13 @@ class GetPromptResult(Result):
 
     description: str | None = None
     messages: list[PromptMessage]
+
+    def __repr__(self) -> str:
+        said = [block for each in self.messages if isinstance(block := each.content, TextContent)]
+        shown = [repr(shorten(block.text, _SHOWN)) for block in said[:1]]
+        return ": ".join((f"<GetPromptResult of {len(self.messages)} messages", *shown)) + ">"
+
+    __str__ = __repr__
 
 
 # Completion of arguments (server/utilities/completion).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import requests
 
 import syncmcp
 from syncmcp import ClosedError, ConnectFailed, InvalidParams, UsageError
+from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
-from syncmcp.testing import Server
+from syncmcp.testing import Server, demo_server
 from tests.transports.http_peer import Request, serving
 
 SHOP = Server("shop")
@@ -55,6 +57,91 @@ def test_arguments_of_a_tool_as_keywords_are_told_where_they_belong() -> None:
             call("add", a=1, b=2)
         with pytest.raises(TypeError, match="did you mean 'timeout'"):
             call("add", {}, timeut=3)
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("progress_callback", "write on_progress="),
+        ("read_timeout_seconds", "write timeout=, in seconds"),
+    ],
+)
+def test_a_keyword_of_the_official_sdk_names_the_option_of_a_call(word: str, advice: str) -> None:
+    with syncmcp.connect(SHOP) as client:
+        call: Any = client.call_tool
+        with pytest.raises(TypeError) as raised:
+            call("add", {"a": 1, "b": 2}, **{word: None})
+    assert str(raised.value).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("sampling_callback", "write sampling="),
+        ("elicitation_callback", "write elicitation="),
+        ("list_roots_callback", "write roots="),
+        ("logging_callback", "write on_log="),
+        ("message_handler", "write on_notification="),
+        ("read_timeout_seconds", "write timeout="),
+        ("samplin", "did you mean 'sampling'?"),
+        ("zzz", "unexpected keyword argument 'zzz'"),
+    ],
+)
+def test_a_keyword_that_a_client_lacks_names_the_one_it_has(word: str, advice: str) -> None:
+    connect: Any = syncmcp.connect
+    with pytest.raises(TypeError) as raised:
+        connect(SHOP, **{word: None})
+    assert str(raised.value).endswith(advice)
+    if advice.startswith("write"):
+        assert advice[6:-1] in inspect.signature(syncmcp.Client).parameters
+
+
+def test_a_keyword_that_a_target_lacks_says_what_to_write() -> None:
+    targets: Any = syncmcp
+    with pytest.raises(TypeError, match=r"Stdio\(\) has no args=: .* Stdio\(command, \*args\)"):
+        targets.Stdio("python", args=["server.py"])
+    for word, advice in {"params": "URL", "proxy": "proxies=", "timeout": "timeout="}.items():
+        with pytest.raises(TypeError, match=rf"Http\(\) has no {word}=: .*{advice}"):
+            targets.Http("https://example.com/mcp", **{word: 3})
+
+
+def test_an_entry_of_a_file_is_told_how_files_are_read() -> None:
+    entry: Any = {"command": "python", "args": ["server.py"]}
+    with pytest.raises(UsageError, match=r"servers_file\.read"):
+        syncmcp.connect(entry)
+
+
+def test_a_tool_that_is_not_there_is_likened_to_those_that_are() -> None:
+    with syncmcp.connect(SHOP) as client:
+        with pytest.raises(UsageError, match=r"no tool 'ad': did you mean 'add'\?"):
+            client.tool("ad")
+        with pytest.raises(UsageError, match=r"no tool 'zzz'$"):
+            client.tool("zzz")
+
+
+def test_a_question_without_a_handler_names_the_option() -> None:
+    with (
+        syncmcp.connect(demo_server()) as client,
+        pytest.raises(MissingCapability, match=r"give the client a handler: elicitation="),
+    ):
+        client.call_tool("ask_user_preferences")
+    assert MissingCapability("no", data={"requiredCapabilities": {"other": {}}}).hint is None
+    assert MissingCapability("no", data="nothing").hint is None
+
+
+def test_a_decorator_of_the_test_server_needs_parentheses() -> None:
+    server: Any = Server("x")
+    for name in ("tool", "prompt"):
+        with pytest.raises(TypeError, match=rf"write @server\.{name}\(\) with parentheses"):
+            getattr(server, name)(add)
+
+
+def test_results_print_as_one_line() -> None:
+    with syncmcp.connect(demo_server()) as client:
+        read = client.read_resource("demo://readme")
+        assert str(read) == "<ReadResourceResult 'This is the demo server.'>"
+        assert repr(client.read_resource("demo://pixel.png")) == "<ReadResourceResult image/png>"
+        assert str(client.get_prompt("hello")) == "<GetPromptResult of 1 messages: 'Say hello.'>"
 
 
 def test_an_unknown_tool_is_likened_to_those_that_are_listed() -> None:

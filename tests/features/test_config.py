@@ -137,7 +137,7 @@ ODD_URLS = [
 @pytest.mark.parametrize("url", ODD_URLS)
 def test_a_url_whose_host_could_be_read_in_two_ways_is_refused(url: str) -> None:
     for make in (Http, OAuth):
-        with pytest.raises(UsageError, match="is no URL"):
+        with pytest.raises(UsageError, match="is not a URL"):
             make(url)
 
 

@@ -187,7 +187,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "text"),
         [
-            ("{", "is no JSON"),
+            ("{", "is not JSON"),
             ("[]", "no JSON object"),
             ("{}", "neither mcpServers nor servers"),
             ('{"mcpServers": {}, "servers": {}}', "both"),

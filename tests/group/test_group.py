@@ -133,6 +133,7 @@ class TestOpening:
         ("arguments", "options"),
         [
             (({"": "http://x"},), {}),
+            (([Server("a")],), {}),
             ((), {"require": "some"}),
             ((), {"require": 3}),
             ((), {"require": ["a"]}),

@@ -552,7 +552,7 @@ def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.M
         ("m", {"system_prompt": "maybe"}, "system_prompt is"),
         ("m", {"max_tokens": 0}, "max_tokens"),
         ("m", {"max_temperature": -1}, "max_temperature"),
-        ("m", {"client": object()}, "is no client of the package"),
+        ("m", {"client": object()}, "is not a client of the package"),
         ("m", {"client": AsyncSomething()}, "event loop"),
     ]
     if kind is OpenAISampling:

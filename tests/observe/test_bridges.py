@@ -107,7 +107,7 @@ def test_a_level_that_there_is_not_is_the_lowest(caplog: pytest.LogCaptureFixtur
 def test_what_the_logger_does_not_want_is_not_made() -> None:
     quiet = logging.getLogger("servers.quiet")
     quiet.setLevel(logging.ERROR)
-    LogRecords(quiet)(said("warning", {object()}))  # which is no JSON: nobody looks at it
+    LogRecords(quiet)(said("warning", {object()}))  # which is not JSON: nobody looks at it
 
 
 @pytest.mark.requirement("LOG-01")

@@ -102,7 +102,7 @@ def test_no_name_is_cut_within_a_secret(width: int, caplog: pytest.LogCaptureFix
         shown = shown_by(use, caplog)
         with ClientGroup({"a": target(http.url)}, name_hook=lambda name, server: "same"):
             shown += caplog.text
-    assert "is no HTTP token" in shown
+    assert "is not an HTTP token" in shown
     assert "its key" in shown
     assert "lacks" in shown
     assert TOKEN[:5] not in shown

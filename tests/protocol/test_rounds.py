@@ -109,12 +109,12 @@ NO_QUESTIONS: list[Any] = [
         *(
             (
                 {"requestState": state, "inputRequests": {"k": ROOTS}},
-                "the state of an input request is no string",
+                "the state of an input request is not a string",
             )
             for state in (0, 5, True, False, 1.5, [], ["s"], {}, {"s": 1})
         ),
         *(
-            ({"inputRequests": requests, "requestState": "secret"}, "are no object")
+            ({"inputRequests": requests, "requestState": "secret"}, "are not an object")
             for requests in (0, False, "", "text", [], [ASKED], 1.5)
         ),
         *(

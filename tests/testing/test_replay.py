@@ -568,7 +568,7 @@ class TestFiles:
             ('{"syncmcp-recording": 2}\n', "of version 2; this can read 1"),
             ('{"syncmcp-recording": 1}\n', "recording of nothing"),
             ('{"syncmcp-recording": 1}\n{"connection": 1}\n', "line 2: it must have one of"),
-            ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is no object with"),
+            ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is not an object with"),
             ('{"syncmcp-recording": 1}\n\n{"connection": 1, \n\n', "line 3: Expecting"),
             (
                 '{"syncmcp-recording": 1}\n{"connection": 1, "got": 1, "for": "x"}\n',

@@ -372,7 +372,7 @@ def test_json_is_the_data_or_the_text_decoded() -> None:
     assert result("no", structured_content=None).json() is None  # null, and present
     assert result('{"a": [1]}').json() == {"a": [1]}
     for text in ("", "no", "[" * 100_000):
-        with pytest.raises(InvalidOutput, match="its text is no JSON"):
+        with pytest.raises(InvalidOutput, match="its text is not JSON"):
             result(text).json()
 
 

@@ -113,7 +113,7 @@ def dialect_of(schema: Any) -> str:
     """The URI of the dialect of a schema: that in ``$schema``, if supported, or the default."""
     said = schema.get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     if not isinstance(said, str):
-        raise UnsupportedSchema("'$schema' is no text")
+        raise UnsupportedSchema("'$schema' is not text")
     uri = said.removesuffix("#")
     for known in (uri, uri.replace("https:", "http:", 1)):
         if known in DIALECTS:
@@ -167,7 +167,7 @@ class _Compiler:
             resolver = registry.resolver(_HERE).in_subresource(self._resource(schema))
             self._follow_references(schema, resolver)
         except ValueError:
-            raise UnsupportedSchema("there is something in it that is no URI") from None
+            raise UnsupportedSchema("it holds something that is not a URI") from None
         return Schema(schema, resolver, self._knowledge)
 
     def _resource(self, schema: Any) -> Resource[Any]:
@@ -279,4 +279,4 @@ def _to_shape(place: Place, said: str, value: Any, schema: Any) -> Iterable[Prob
 
 
 def _is_schema(_place: Place, _said: Any, value: Any, _schema: Any) -> Iterable[Problem]:
-    return () if isinstance(value, (dict, bool)) else (Problem("is no schema"),)
+    return () if isinstance(value, (dict, bool)) else (Problem("is not a schema"),)

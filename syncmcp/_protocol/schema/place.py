@@ -229,7 +229,7 @@ class Place:
 def resolve(word: str, reference: Any, resolver: Any) -> Any:
     """Resolve a reference, in this schema or among the metaschemas, to a schema."""
     if not isinstance(reference, str):
-        raise UnsupportedSchema("a reference is no text")
+        raise UnsupportedSchema("a reference is not text")
     if len(reference) > MAX_REFERENCE:
         raise UnsupportedSchema(f"a reference has more than {MAX_REFERENCE:,} characters")
     where = f"the reference {quoted(reference)} leads"

@@ -216,6 +216,6 @@ class FaultProxy(Closing):
 def _split_target(target: str) -> tuple[Address, str]:
     parts = urlsplit(target)
     if parts.scheme != "http" or not parts.hostname:
-        raise ValueError(f"{target!r} is no http:// URL")
+        raise ValueError(f"{target!r} is not an http:// URL")
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     return (parts.hostname, parts.port or 80), path

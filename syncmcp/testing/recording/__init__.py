@@ -200,7 +200,7 @@ def _check_header(path: Path, line: str) -> None:
         header = json.loads(line)
         version = header[_HEADER]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UsageError(f"{path} is no recording: its first line does not say so") from error
+        raise UsageError(f"{path} is not a recording: its first line does not say so") from error
     if version != VERSION:
         raise UsageError(f"{path} is a recording of version {version!r}; this can read {VERSION}")
 
@@ -211,7 +211,7 @@ def _entry(line: str) -> tuple[int, Entry]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict) or type(value.get("connection")) is not int:
-        raise ValueError("it is no object with the number of a connection")
+        raise ValueError("it is not an object with the number of a connection")
     kinds = _KINDS & value.keys()
     if len(kinds) != 1:
         raise ValueError(f"it must have one of {', '.join(sorted(_KINDS))}")

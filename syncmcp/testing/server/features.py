@@ -438,7 +438,7 @@ class Features:
         uris = {uri for skill in self.skills.copy().values() for uri in skill.files}
         below = sorted(uri[len(inside) :] for uri in uris if uri.startswith(inside))
         if not below:
-            raise RpcError(wire.INVALID_PARAMS, f"{inside[:-1]} is no directory")
+            raise RpcError(wire.INVALID_PARAMS, f"{inside[:-1]} is not a directory")
         names = {rest.partition("/")[0]: "/" in rest for rest in below}
         entries: list[Message] = [
             {"uri": inside + name, "name": name, **({"mimeType": _DIRECTORY} if directory else {})}

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from typing_extensions import Never
+
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.dispatch import URIS, Dispatcher
@@ -92,7 +94,7 @@ class Server(Dispatcher):
 
     def tool(
         self,
-        *,
+        *bare: Never,
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
@@ -115,7 +117,11 @@ class Server(Dispatcher):
 
         With `task_support` "optional" or "required" the tool runs as a task if the client asks for
         one (2025-11-25) or declares the extension for tasks (2026-07-28); see `tasks`.
+
+        Raises:
+            TypeError: It is used without parentheses, as ``@server.tool``.
         """
+        _check_called(bare, "tool")
         make = partial(
             Tool,
             name=name,
@@ -188,7 +194,11 @@ class Server(Dispatcher):
         self.list_changed("resources")
 
     def prompt(
-        self, *, name: str | None = None, title: str | None = None, description: str | None = None
+        self,
+        *bare: Never,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
     ) -> Callable[[F], F]:
         """Register the decorated function as a prompt; its parameters are the prompt's arguments.
 
@@ -196,6 +206,7 @@ class Server(Dispatcher):
         or a whole result (a dict with `messages`). A parameter annotated `ToolContext` receives the
         context of the call.
         """
+        _check_called(bare, "prompt")
         make = partial(Prompt, name=name, title=title, description=description)
         return self._registering("prompts", self.features.prompts, make)
 
@@ -404,6 +415,11 @@ class Server(Dispatcher):
             return function
 
         return register
+
+
+def _check_called(bare: tuple[object, ...], name: str) -> None:
+    if bare:
+        raise TypeError(f"write @server.{name}() with parentheses; {name}() takes keywords only")
 
 
 def _json(value: Any) -> str:

@@ -129,7 +129,7 @@ def test_in_the_stateless_era_the_call_raises_what_is_wrong_with_the_answer(
     error = caught.value
     assert error.problems == {"loud": "Answer yes or no.", "name": "This needs an answer."}
     assert (error.server, error.method) == ("asker", "tools/call")
-    assert "does not fit the form: name, loud" in str(error)
+    assert "does not fit the form: name: This needs an answer. loud: " in str(error)
     assert "swordfish" not in f"{error}{error.problems}"
     assert isinstance(error.__cause__, InvalidAnswer)
     copy = pickle.loads(pickle.dumps(error))

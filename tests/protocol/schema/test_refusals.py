@@ -1,4 +1,4 @@
-"""What is no schema, or none that can be checked with here, is refused in words that say why."""
+"""What is not a schema, or none that can be checked with here, is refused in words that say why."""
 
 from __future__ import annotations
 
