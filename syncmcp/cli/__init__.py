@@ -31,4 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         print(json.dumps({"error": error}), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # loading takes a moment
+        return 130
     return run(sys.argv[1:] if arguments is None else arguments)

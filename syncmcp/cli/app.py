@@ -43,7 +43,9 @@ from syncmcp.errors import McpError
 
 @with_session
 def shell(session: Session) -> None:
-    """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends.
+    """Type commands at one connection; Tab completes.
+
+    Commands stand without TARGET. Ctrl-D or exit ends.
 
     For example: syncmcp shell https://example.com/mcp
     """
@@ -101,7 +103,7 @@ class PrefixCommand(TyperCommand):
 
 
 def record(context: typer.Context, path: _File, command: _Command = None) -> None:
-    """Run a command, and write its session to a file, without the secrets in it.
+    """Run a command, and record its session in a file, without secrets.
 
     For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
     """
@@ -113,7 +115,9 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
 
 
 def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
-    """Run a command, without its TARGET, on a recording: what was recorded is answered again.
+    """Run a command, without its TARGET, on a recording.
+
+    Requests get the recorded answers.
 
     For example: syncmcp replay tape.jsonl call add a:=1 b:=2
     """
@@ -148,7 +152,7 @@ _TOUR: tuple[tuple[str, Sequence[str]], ...] = (
 
 
 def demo() -> None:
-    """Go through the commands on the demo server; nothing leaves this computer.
+    """Show the commands on a demo server, on this computer.
 
     For example: syncmcp demo
     """
@@ -185,7 +189,7 @@ syncmcp call add a:=1 b:=2 -- python server.py
 
 Results go to stdout. An error goes to stderr, in words on a terminal, else as one line of JSON.
 Exit codes: 0 done, 1 the server failed or cannot do it, 2 usage, 3 sign in first, 4 not reached,
-5 the tool reported failure, 6 it took too long, 130 Ctrl-C.
+5 the tool reported failure, 6 timeout, 7 you cancelled a form, 130 Ctrl-C.
 """
 
 _GROUPS = {

@@ -12,6 +12,7 @@ import typer
 
 from syncmcp import types
 from syncmcp._base.similar import similar
+from syncmcp._client.functions import takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
 from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
@@ -179,7 +180,7 @@ def check_output_path(path: Path, *, force: bool) -> None:
         if not force and os.path.lexists(path):
             raise _exists_error(path)
         if path.exists() and not path.is_file():
-            raise CommandError(f"{str(path)!r} is no file, but a device for example")
+            raise CommandError(f"{str(path)!r} is not a file, but a device for example")
     except OSError as error:
         raise CommandError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
@@ -368,16 +369,24 @@ def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
 def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> None:
     # Only invalid arguments are an error here; if the schema is unusable, the server decides.
     error = ToolSchemas(tool).input_error(values, server)
+    properties = schema_properties(tool.input_schema)
+    hint = f"`syncmcp call TARGET {tool.name} --help` shows what it takes"
+    # A server ignores other arguments, unless its schema says that it takes them.
+    others = [] if takes_others(tool.input_schema) else sorted(values.keys() - properties.keys())
+    for name in others:
+        close = similar(name, properties.keys() - values.keys(), 1)
+        text = f"the tool has no argument {name!r}"
+        advice = f"did you mean {close[0]}?" if close else hint
+        raise CommandError(text, server=server, hint=advice)
     if not isinstance(error, InvalidArguments):
         return
-    properties = schema_properties(tool.input_schema)
     missing = [name for name in _required(tool.input_schema) if name not in values]
-    if len(missing) > 1:
+    if missing:
         words = " ".join(argument_syntax(name, properties.get(name, {})) for name in missing)
-        text = f"{len(missing)} arguments are missing: {', '.join(missing)}"
+        count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"
+        text = f"{count} missing: {', '.join(missing)}"
         raise CommandError(text, server=server, hint=f"write {words}")
     details = properties.get(error.argument or "")
-    hint = f"`syncmcp call TARGET {tool.name} --help` shows what it takes"
     if details is not None:
         hint = f"write {argument_syntax(str(error.argument), details)}"
     raise CommandError(error.message, server=server, hint=hint)

@@ -154,7 +154,9 @@ _MARKS: dict[str, tuple[str, str]] = {
 
 @with_session
 def doctor(session: Session) -> None:
-    """Find out why a server does not work: each step on the way to it, with a verdict and a hint.
+    """Find out, step by step, why a server does not work.
+
+    Each step has a verdict and a hint.
 
     The exit code is that of the first step that failed.
 
@@ -218,7 +220,7 @@ def _diagnose(session: Session, skipped: _SkippedLines) -> Iterator[Finding]:
 
 
 class _SkippedLines(logging.Handler):
-    """Collects what the library logs about lines on a server's stdout that are no messages."""
+    """Collects what the library logs about lines on a server's stdout that are not messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -234,7 +236,7 @@ class _SkippedLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == SKIPPED_LINE and isinstance(record.args, tuple):
-            self._lines.append(f"it prints what is no message: {record.args[1]!r}")
+            self._lines.append(f"it prints what is not a message: {record.args[1]!r}")
 
     def findings(self) -> Iterator[Finding]:
         """The finding, if there were such lines."""

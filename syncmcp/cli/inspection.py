@@ -21,7 +21,7 @@ from syncmcp.ui import shorten
 
 @with_session
 def info(session: Session) -> None:
-    """Show what a server says of itself: name, revision, capabilities, instructions.
+    """Show a server's name, revision, capabilities and instructions.
 
     For example: syncmcp info https://example.com/mcp
     """
@@ -54,7 +54,7 @@ def ping(
     session: Session,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times.")] = 1,
 ) -> None:
-    """Ask a server whether it is there, and say how long the answer took.
+    """Measure how long a server takes to answer.
 
     For example: syncmcp ping https://example.com/mcp --count 5
     """
@@ -86,7 +86,9 @@ def listen(
         typer.Option(metavar="SECONDS", help="The longest time without a change."),
     ] = None,
 ) -> None:
-    """Print each change that a server tells of, until Ctrl-C; without options, of all lists.
+    """Print each change that a server notifies, until Ctrl-C.
+
+    Without options and URIs, it watches all lists.
 
     For example: syncmcp listen https://example.com/mcp --tools --wait 60
     """
@@ -191,7 +193,7 @@ def list_all(
     ] = None,
     long: _Long = False,
 ) -> None:
-    """List what a server has: tools, resources, templates of resources, prompts.
+    """List a server's tools, resources, templates and prompts.
 
     For example: syncmcp list https://example.com/mcp tools prompts
     """
@@ -200,7 +202,7 @@ def list_all(
 
 @with_session
 def list_tools(session: Session, long: _Long = False) -> None:
-    """List a server's tools: what each is called with, and what the server says of it.
+    """List a server's tools, with arguments and descriptions.
 
     For example: syncmcp tools -- python server.py
     """

@@ -108,7 +108,7 @@ def login(
 
 @with_session
 def logout(session: Session) -> None:
-    """Forget the token of a server, and revoke it where that can be done.
+    """Forget the token of a server, and revoke it if possible.
 
     For example: syncmcp auth logout https://example.com/mcp
     """
@@ -119,7 +119,9 @@ def logout(session: Session) -> None:
 
 @with_session
 def status(session: Session) -> None:
-    """Say whether there is a token of a server; the exit code is 3 if there is none.
+    """Say whether there is a token of a server.
+
+    The exit code is 3 if there is none.
 
     For example: syncmcp auth status https://example.com/mcp
     """
@@ -201,7 +203,7 @@ class _ListByDefault(TyperGroup):
 
 servers_app = typer.Typer(
     cls=_ListByDefault,
-    help="The servers that files name: of Claude Desktop, VS Code and Cursor. Alone, it is list.",
+    help="The servers in files of Claude Desktop, VS Code and Cursor.\n\nAlone, it is list.",
     rich_markup_mode=None,
 )
 
@@ -218,9 +220,10 @@ _Name = Annotated[
 
 @servers_app.command("list")
 def show_servers(config: _Config = None, json: _Json = False) -> None:
-    """List the servers that files name: of Claude Desktop, VS Code and Cursor, or --config.
+    """List the servers that files name.
 
-    Nothing is started or contacted.
+    The files are those of Claude Desktop, VS Code and Cursor, or the one of --config. Nothing is
+    started or contacted.
 
     For example: syncmcp servers list --config mcp.json
     """
@@ -251,9 +254,9 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: you know it.")] = False,
     json: _Json = False,
 ) -> None:
-    """Agree to a server that a file names which is not in your settings, as it stands there.
+    """Approve a server that a file names, as it stands there.
 
-    Nothing is started or contacted. Whatever changes of it has to be agreed to again.
+    Nothing is started or contacted. If the entry changes, approve it again.
 
     For example: syncmcp servers approve weather
     """
@@ -321,7 +324,7 @@ def _server_facts(entry: ServerEntry) -> dict[str, Any]:
 
 
 roots_app = typer.Typer(
-    help="The directories that servers are told to work in, if they ask and you agree.",
+    help="The directories that servers may work in, if you agree.",
     invoke_without_command=True,
     callback=show_help,
     rich_markup_mode=None,
@@ -335,7 +338,9 @@ _Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletio
 
 @roots_app.command("list")
 def show_roots(json: _AsRoots = False) -> None:
-    """List the roots. One that is not there at the moment is not shown to servers.
+    """List the roots.
+
+    A root that is not there at the moment is not shown to servers.
 
     For example: syncmcp roots list
     """
@@ -358,7 +363,7 @@ def add(path: _Path, json: _AsRoots = False) -> None:
 
 @roots_app.command()
 def remove(path: _Known, json: _AsRoots = False) -> None:
-    """Remove a root, which need not be there any more.
+    """Remove a root, even if its directory is gone.
 
     For example: syncmcp roots remove ~/notes
     """

@@ -34,6 +34,7 @@ from syncmcp.errors import (
     NotSupported,
     RequestCancelled,
     RequestTimeout,
+    ResourceNotFound,
     ServerError,
     ToolError,
     TransportError,
@@ -211,6 +212,15 @@ _CAPABILITY_HINTS: Final = {
 }
 
 
+# What Typer reports, and what the person probably meant.
+_USAGE_HINTS: Final = (
+    ("'TARGET'", "a URL, a name, or a command after --: syncmcp tools -- python server.py"),
+    ("unexpected extra argument", "a command that starts a server stands after --"),
+    ("No such command", "`syncmcp help` lists the commands"),
+    ("No such option", "a tool's arguments are written name=value; --help lists the options"),
+)
+
+
 def exit_code(error: BaseException) -> Exit:
     """The exit code of a command that ended with `error`."""
     for kind, code in _CODES:
@@ -283,6 +293,8 @@ def _message(error: BaseException) -> str:
 def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
+    if isinstance(error, typer.TyperException):
+        return next((hint for words, hint in _USAGE_HINTS if words in _message(error)), None)
     if isinstance(error, MissingCapability):
         data = error.data if isinstance(error.data, dict) else {}
         required = data.get("requiredCapabilities")
@@ -293,8 +305,10 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, AuthError):
         return (
             "sign in with `syncmcp auth login`, at a terminal or with --issuer, or give"
-            " the server's token with --header"
+            " the server's token with --bearer"
         )
+    if isinstance(error, ResourceNotFound):
+        return "`syncmcp list TARGET resources templates` shows what there is"
     if isinstance(error, ConnectFailed):
         own = "-e NAME passes a variable of yours on; " if error.exit_code is not None else ""
         return f"{own}`syncmcp doctor` looks at each step of the way there"

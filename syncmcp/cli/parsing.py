@@ -90,7 +90,7 @@ def parse_object(text: str) -> dict[str, Any]:
     text = read_file(text[1:]) if text.startswith("@") else text
     value = _parse_json(text, "the object of arguments")
     if not isinstance(value, dict):
-        raise CommandError("the arguments are no JSON object")
+        raise CommandError("the arguments are not a JSON object")
     return value
 
 
@@ -108,7 +108,7 @@ def split_item(word: str) -> Item:
     found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         raise CommandError(
-            f"{word!r} is no argument", hint="write name=text, name:=json or name=@file"
+            f"{word!r} is not an argument", hint="write name=text, name:=json or name=@file"
         )
     name, separator, text = found.groups()
     is_file = text.startswith("@")
@@ -131,7 +131,7 @@ def read_file(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise CommandError(f"the file {name!r} cannot be read: {reason}") from error
 
 
@@ -140,13 +140,13 @@ def _parse_json(text: str, what: str) -> Any:
         return json.loads(text, parse_constant=_reject_constant)
     except ValueError as error:
         hint = "a text goes behind = instead of :="
-        raise CommandError(f"{what} is no JSON: {error}", hint=hint) from error
+        raise CommandError(f"{what} is not JSON: {error}", hint=hint) from error
     except RecursionError as error:
         raise CommandError(f"{what} is nested too deeply") from error
 
 
 def _reject_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON value")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 # The server: a URL, or a command after ``--``. (`find_server` looks up names.)
@@ -198,7 +198,7 @@ def _parse_variable(word: str) -> tuple[str, str]:
         return name, os.environ[name]
     if not equals or not name:
         hint = "NAME alone passes a variable of yours on"
-        raise CommandError(f"{word!r} is no variable: write NAME=value", hint=hint)
+        raise CommandError(f"{word!r} is not a variable: write NAME=value", hint=hint)
     return name, value
 
 

@@ -56,7 +56,13 @@ COMMANDS = (
 
 
 def _short(name: str) -> str:
-    """The name of a server for a prompt: the program's own, or a command or URL."""
+    """The name of a server for a prompt: the program's own, or a command or URL.
+
+    Of the path of a command only the end is shown.
+    """
+    if name.startswith("/"):
+        command, blank, rest = name.partition(" ")
+        name = command.rpartition("/")[2] + blank + rest
     return visible(name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…")
 
 

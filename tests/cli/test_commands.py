@@ -95,8 +95,13 @@ def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -
     ("words", "said", "hint"),
     [
         (["a=x", "b:=2"], "argument ['a'] is not of type integer", "write a=INTEGER"),
-        (["a:=1"], "an argument is missing: it lacks 'b'", "write b=INTEGER"),
+        (["a:=1"], "an argument is missing: b", "write b=INTEGER"),
         ([], "2 arguments are missing: a, b", "write a=INTEGER b=INTEGER"),
+        (
+            ["first:=1", "b:=2"],
+            "the tool has no argument 'first'",
+            "`syncmcp call TARGET",
+        ),
     ],
 )
 def test_arguments_are_checked_before_they_are_sent(
@@ -112,8 +117,44 @@ def test_arguments_are_checked_before_they_are_sent(
 
     with serve_http(server) as http:
         ran = command("call", http.url, "add", *words)
-    assert (ran.code, ran.error["message"], ran.error["hint"]) == (2, said, hint)
+    assert (ran.code, ran.error["message"]) == (2, said)
+    assert ran.error["hint"].startswith(hint)
     assert calls == []
+
+
+def test_an_argument_that_a_tool_would_ignore_is_refused(command: Command, demo: str) -> None:
+    ran = command("call", demo, "greet", "nam=Ada")
+    assert (ran.code, ran.error["message"]) == (2, "the tool has no argument 'nam'")
+    assert ran.error["hint"] == "did you mean name?"
+    server = Server("open")
+    schema = {"type": "object", "properties": {"name": {}}, "additionalProperties": True}
+    options: dict[str, Any] = {"annotations": {"readOnlyHint": True}, "input_schema": schema}
+    server.add_tool(lambda **given: str(given), name="take", **options)
+    with serve_http(server) as http:
+        assert command("call", http.url, "take", "nam=Ada").out == "{'nam': 'Ada'}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["tools"], "a URL, a name, or a command after --"),
+        (["tools", "python", "server.py"], "a command that starts a server stands after --"),
+        (["toolz"], "`syncmcp help` lists the commands"),
+        (["call", "http://x", "add", "--a", "1"], "a tool's arguments are written name=value"),
+    ],
+)
+def test_a_line_that_cannot_be_read_comes_with_a_hint(
+    command: Command, words: list[str], hint: str
+) -> None:
+    ran = command(*words)
+    assert ran.code == 2
+    assert ran.error["hint"].startswith(hint)
+
+
+def test_a_resource_that_is_not_there_comes_with_a_hint(command: Command, demo: str) -> None:
+    ran = command("read", demo, "readme")
+    assert (ran.code, ran.error["kind"]) == (1, "ResourceNotFound")
+    assert "syncmcp list TARGET resources" in ran.error["hint"]
 
 
 def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:

@@ -49,11 +49,11 @@ def test_values_come_from_files_and_from_stdin(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "'a' is no argument"),
-        (["=a"], "'=a' is no argument"),
+        (["a"], "'a' is not an argument"),
+        (["=a"], "'=a' is not an argument"),
         (["a=1", "a:=2"], "'a' is given twice"),
-        (["a:=x"], "the value of 'a' is no JSON"),
-        (["a:=NaN"], "NaN is no JSON value"),
+        (["a:=x"], "the value of 'a' is not JSON"),
+        (["a:=NaN"], "NaN is not a JSON value"),
         (["a=@missing"], "the file 'missing' cannot be read: No such file or directory"),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_is_no_item_is_named(
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "picture").write_bytes(b"\xff\xd8")
-    with pytest.raises(CommandError, match="it is no UTF-8"):
+    with pytest.raises(CommandError, match="it is not UTF-8"):
         parsing.parse_arguments([f"a=@{tmp_path / 'picture'}"])
 
 

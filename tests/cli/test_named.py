@@ -65,7 +65,7 @@ def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
     rows = command("servers").rows
     assert {row[3] for row in rows} == {str(claude), str(cursor)}
     (broken,) = [row for row in rows if row[3] == str(cursor)]
-    assert "is no JSON" in broken[1]
+    assert "is not JSON" in broken[1]
 
 
 def test_a_file_of_this_folder_needs_a_word_first(

@@ -123,7 +123,7 @@ def test_what_is_no_file_is_not_replaced(command: Command, studio: tuple[str, li
     url, calls = studio
     os.mkfifo("pipe")
     ran = command("call", url, "draw", "--output", "pipe", "--force")
-    assert (ran.code, "is no file" in ran.error["message"]) == (2, True)
+    assert (ran.code, "is not a file" in ran.error["message"]) == (2, True)
     ran = command("call", url, "draw", "--output", "x" * 300)
     assert (ran.code, "cannot be written" in ran.error["message"]) == (2, True)
     assert calls == []
