@@ -34,6 +34,7 @@ html_theme = "furo"
 html_title = f"syncmcp {release}"
 html_static_path = ["_static"]
 html_css_files = ["columns.css"]
+html_js_files = ["copy.js"]
 
 # Annotations name types by their bare names, and several models have a field called `type`.
 # Summaries name members of the module that they stand in.

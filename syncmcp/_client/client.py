@@ -30,7 +30,7 @@ from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._connection.client_services import HandlerRegistry
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import did_you_mean
+from syncmcp._connection.options import keyword_hint
 from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
@@ -583,17 +583,6 @@ _OF_TARGETS = {
 }
 
 
-# Keywords of the official SDK, and what to write here.
-_ELSEWHERE = {
-    "elicitation_callback": "elicitation",
-    "list_roots_callback": "roots",
-    "logging_callback": "on_log",
-    "message_handler": "on_notification",
-    "read_timeout_seconds": "timeout",
-    "sampling_callback": "sampling",
-}
-
-
 def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
     signature = inspect.signature(make).replace(return_annotation="Client")
 
@@ -609,8 +598,7 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
                 )
         if unknown := kwargs.keys() - signature.parameters.keys():
             word = min(unknown)
-            known = _ELSEWHERE.get(word)
-            hint = f"write {known}=" if known else did_you_mean(word, signature.parameters)
+            hint = keyword_hint(word, signature.parameters)
             text = f"connect() got an unexpected keyword argument {word!r}"
             raise TypeError(f"{text}: {hint}" if hint else text)
         return make(*args, **kwargs).open()

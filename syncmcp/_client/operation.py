@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
@@ -20,7 +20,7 @@ from syncmcp._concurrency import budget
 from syncmcp._concurrency.futures import ItemQueue, Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions, did_you_mean
+from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions, keyword_hint
 from syncmcp._protocol.jsonrpc import size_of
 from syncmcp._protocol.steps import Steps
 
@@ -131,13 +131,6 @@ class BoundOperation(Generic[P, R]):
         return f"<operation {self._operation.__name__} of {self._client!r}>"
 
 
-# Keywords of the official SDK, and what to write here.
-_ELSEWHERE: Final = {
-    "progress_callback": "write on_progress=",
-    "read_timeout_seconds": "write timeout=, in seconds",
-}
-
-
 def take_options(
     operation: Operation[..., Any], core: ClientCore, kwargs: dict[str, Any]
 ) -> ResolvedOptions:
@@ -149,7 +142,7 @@ def take_options(
     unknown = kwargs.keys() - operation.names
     if unknown:
         word = min(unknown)
-        hint = _ELSEWHERE.get(word) or did_you_mean(word, OPTION_NAMES | operation.names)
+        hint = keyword_hint(word, OPTION_NAMES | operation.names)
         if operation.__name__ == "call_tool" and not hint:
             hint = "arguments of the tool are one dict, or keywords of client.tool(name)(...)"
         text = f"{operation.__name__}() got an unexpected keyword argument {word!r}"

@@ -6,7 +6,7 @@ import contextvars
 import copy
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -198,6 +198,24 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = similar(word, known, 2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+# Keywords of the official SDK, and those of this library.
+_ELSEWHERE = {
+    "elicitation_callback": "elicitation",
+    "list_roots_callback": "roots",
+    "logging_callback": "on_log",
+    "message_handler": "on_notification",
+    "progress_callback": "on_progress",
+    "read_timeout_seconds": "timeout",
+    "sampling_callback": "sampling",
+}
+
+
+def keyword_hint(word: str, known: Collection[str]) -> str:
+    """What to write instead of an unknown keyword; empty if nobody knows."""
+    own = _ELSEWHERE.get(word)
+    return f"write {own}=" if own in known else did_you_mean(word, known)
 
 
 def check_log_level(level: str) -> str:

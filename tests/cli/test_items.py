@@ -84,7 +84,7 @@ def test_all_arguments_can_be_one_object(tmp_path: Path) -> None:
     assert (
         parsing.parse_object(f"@{tmp_path / 'all'}") == parsing.parse_object('{"a": 1}') == {"a": 1}
     )
-    with pytest.raises(CommandError, match="no JSON object"):
+    with pytest.raises(CommandError, match="not a JSON object"):
         parsing.parse_object("[1]")
 
 

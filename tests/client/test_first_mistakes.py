@@ -63,7 +63,7 @@ def test_arguments_of_a_tool_as_keywords_are_told_where_they_belong() -> None:
     ("word", "advice"),
     [
         ("progress_callback", "write on_progress="),
-        ("read_timeout_seconds", "write timeout=, in seconds"),
+        ("read_timeout_seconds", "write timeout="),
     ],
 )
 def test_a_keyword_of_the_official_sdk_names_the_option_of_a_call(word: str, advice: str) -> None:

@@ -7,10 +7,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, Literal, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, TypeVar
 
-from typing_extensions import Never
+from typing_extensions import ParamSpec
 
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
@@ -29,6 +29,23 @@ from syncmcp.testing.server.wire import Batches, Message
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
 Feature = TypeVar("Feature", bound=Binding)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _with_parentheses(
+    method: Callable[Concatenate[Server, P], R],
+) -> Callable[Concatenate[Server, P], R]:
+    """Let a method that makes a decorator say how it is written."""
+
+    @wraps(method)
+    def decorating(server: Server, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if args:
+            name = method.__name__
+            raise TypeError(f"write @server.{name}() with parentheses, and options by name")
+        return method(server, *args, **kwargs)
+
+    return decorating
 
 
 class Server(Dispatcher):
@@ -92,9 +109,10 @@ class Server(Dispatcher):
 
     # Features
 
+    @_with_parentheses
     def tool(
         self,
-        *bare: Never,
+        *,
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
@@ -121,7 +139,6 @@ class Server(Dispatcher):
         Raises:
             TypeError: It is used without parentheses, as ``@server.tool``.
         """
-        _check_called(bare, "tool")
         make = partial(
             Tool,
             name=name,
@@ -193,9 +210,10 @@ class Server(Dispatcher):
         del self.features.resources[uri]
         self.list_changed("resources")
 
+    @_with_parentheses
     def prompt(
         self,
-        *bare: Never,
+        *,
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
@@ -206,7 +224,6 @@ class Server(Dispatcher):
         or a whole result (a dict with `messages`). A parameter annotated `ToolContext` receives the
         context of the call.
         """
-        _check_called(bare, "prompt")
         make = partial(Prompt, name=name, title=title, description=description)
         return self._registering("prompts", self.features.prompts, make)
 
@@ -415,11 +432,6 @@ class Server(Dispatcher):
             return function
 
         return register
-
-
-def _check_called(bare: tuple[object, ...], name: str) -> None:
-    if bare:
-        raise TypeError(f"write @server.{name}() with parentheses; {name}() takes keywords only")
 
 
 def _json(value: Any) -> str:
