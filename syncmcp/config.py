@@ -192,6 +192,8 @@ class Http:
             headers = _with_token(token, headers, other)
         if headers is not None and not callable(headers):
             check_headers(headers, "headers")
+        if isinstance(auth, type):
+            raise UsageError(f"auth is the class {auth.__name__}: write {auth.__name__}(...)")
         if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
                 "auth must be a requests authentication object or a pair of user name and"

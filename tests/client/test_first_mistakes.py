@@ -14,6 +14,7 @@ import requests
 
 import syncmcp
 from syncmcp import ClosedError, ConnectFailed, InvalidParams, UsageError
+from syncmcp.auth import OAuth
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, demo_server
@@ -103,6 +104,12 @@ def test_a_keyword_that_a_target_lacks_says_what_to_write() -> None:
     for word, advice in {"params": "URL", "proxy": "proxies=", "timeout": "timeout="}.items():
         with pytest.raises(TypeError, match=rf"Http\(\) has no {word}=: .*{advice}"):
             targets.Http("https://example.com/mcp", **{word: 3})
+
+
+def test_a_class_instead_of_its_object_is_refused_at_once() -> None:
+    auth: Any = OAuth
+    with pytest.raises(UsageError, match=r"auth is the class OAuth: write OAuth\("):
+        syncmcp.Http("https://example.com/mcp", auth=auth)
 
 
 def test_an_entry_of_a_file_is_told_how_files_are_read() -> None:
