@@ -69,7 +69,7 @@ _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
 class StdioTransport(Transport):
     """Runs one server process, and sends and receives frames through its pipes.
 
-    `noise` counts the lines of stdout that were skipped, because they were no messages.
+    `noise` counts the lines of stdout that were skipped, because they were not messages.
     """
 
     blocking = False
@@ -372,7 +372,7 @@ class StdioTransport(Transport):
         if noise == 1:
             facts.append(f"1 line on its stdout was no message: {first!r}")
         elif noise:
-            facts.append(f"{noise} lines on its stdout were no messages, the first: {first!r}")
+            facts.append(f"{noise} lines on its stdout were not messages, the first: {first!r}")
         tail = "" if self._stderr is None else self._stderr.tail()[-_TAIL_DESCRIBED:].strip()
         if tail:
             facts.append(f"stderr ended with: {tail}")

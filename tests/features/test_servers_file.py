@@ -188,7 +188,7 @@ class TestMistakes:
         ("content", "text"),
         [
             ("{", "is not JSON"),
-            ("[]", "no JSON object"),
+            ("[]", "not a JSON object"),
             ("{}", "neither mcpServers nor servers"),
             ('{"mcpServers": {}, "servers": {}}', "both"),
             ('{"mcpServers": []}', "an object of servers"),

@@ -342,7 +342,7 @@ def test_what_was_asked_for_stays_as_it_is() -> None:
         ("{x}", {"x": [["nested"]]}, "a string or a number"),
         ("{x}", {"x": {"a": {"b": "c"}}}, "a string or a number"),
         ("{x}", {"x": {1, 2}}, "a string or a number"),
-        ("{x}", {"x": "\ud800"}, "no text"),
+        ("{x}", {"x": "\ud800"}, "not text"),
         ("{x:3}", {"x": ["a"]}, "the beginning"),
         ("{x:3}", {"x": {"a": "b"}}, "the beginning"),
         ("{x}", "x", "mapping"),

@@ -65,7 +65,7 @@ def test_the_host_can_be_set_off_within_the_url(url: str, middle: str) -> None:
         ("'blob'", ["blob:https://example.com/x"]),
         ("'view-source'", ["view-source:https://example.com"]),
         ("'mailto'", ["mailto:a@example.com"]),
-        ("no full URL", ["", "example.com", "//example.com/", "/path", "-https://example.com"]),
+        ("not a full URL", ["", "example.com", "//example.com/", "/path", "-https://example.com"]),
         ("no host", ["https:example.com", "https:/example.com", "https:///example.com", "https:"]),
         ("no host", ["https://", "https://?x", "https://:443/", "https://./"]),
     ],

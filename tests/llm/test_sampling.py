@@ -435,7 +435,7 @@ def test_arguments_that_are_no_object_are_an_error_unless_cut_off(
         provider.turn("So", calls=[call], reason="maxTokens"),
     )
     with provider.sampling(there.url) as model:
-        with pytest.raises(InvalidOutput, match="no JSON object"):
+        with pytest.raises(InvalidOutput, match="not a JSON object"):
             model(asking(), Watch().context)
         answer = model(asking(), Watch().context)
     assert (answer.blocks, answer.stop_reason) == ([TextContent(text="So")], "maxTokens")

@@ -55,7 +55,7 @@ def test_marks_are_found_wherever_properties_alone_lead() -> None:
 
 SPOILED: list[tuple[dict[str, Any], str]] = [
     *(
-        (arguments(a=marked(name)), "no HTTP token")
+        (arguments(a=marked(name)), "not an HTTP token")
         for name in (
             *("", " ", "a b", "a:b", "é", "a\tb", "a\r\nX: y", "\x7f", " " * 10_000),
             *(7, None, True, ["A"]),

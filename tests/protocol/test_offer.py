@@ -156,7 +156,7 @@ MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}
     ("given", "problem"),
     [
         *(
-            ({identifier: {}}, "no identifier of an extension")
+            ({identifier: {}}, "not an identifier of an extension")
             for identifier in (
                 *("maps", "/maps", "com.example/", "com..example/maps", "1com/maps"),
                 *("a/b/c", "a b/c", "", 3),

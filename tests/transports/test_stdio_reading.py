@@ -71,7 +71,7 @@ def test_a_flood_of_noise_is_one_record_and_a_number(
         notes.wait_frames(1)
         assert transport.noise == 1500
     told = [one.getMessage() for one in caplog.records if one.name == "syncmcp.stdio"]
-    assert "no message" in told[0]
+    assert "not a message" in told[0]
     ends = [text.rpartition("(and ")[2] for text in told[1:]]
     assert ends == (["1498 more like it since the last record)"] if level == "DEBUG" else [])
 
@@ -93,7 +93,7 @@ def test_a_transport_describes_what_the_server_wrote_that_was_no_message() -> No
         notes.wait_frames(1)
         assert came.wait(PATIENCE)
         text = transport.describe()
-    assert text.startswith("2 lines on its stdout were no messages, the first: 'hello ***'; ")
+    assert text.startswith("2 lines on its stdout were not messages, the first: 'hello ***'; ")
     assert text.endswith("last words ***")
     assert len(text) < 1200
 

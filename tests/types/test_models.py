@@ -261,7 +261,7 @@ def test_an_elicitation_of_unknown_mode_is_an_error() -> None:
     link = read(mode="url", url="https://a").read()
     assert isinstance(link, types.ElicitRequestURLParams)
     for mode in ("telepathy", 1):
-        with pytest.raises(ValueError, match="no question"):
+        with pytest.raises(ValueError, match="not a question"):
             read(requestedSchema={}, mode=mode).read()
 
 
