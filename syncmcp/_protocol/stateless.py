@@ -43,6 +43,9 @@ _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
+# Requests of other revisions in whose place there are subscriptions.
+_WATCHING = frozenset(("resources/subscribe", "resources/unsubscribe"))
+
 # Requests without a progress token: the probe, subscriptions, and requests about tasks.
 _WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen", *EXTENSION_REQUESTS))
 
@@ -80,7 +83,8 @@ class Stateless(Dialect):
     def unsupported_reason(self, method: str) -> str:
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
-            return super().unsupported_reason(method)
+            hint = ": listen(uris=...) watches resources" if method in _WATCHING else ""
+            return super().unsupported_reason(method) + hint
         return f"the extension {extension} is not switched on: see extensions= of Client"
 
     def _meta(self, offer: OfferedCapabilities) -> dict[str, Any]:

@@ -218,7 +218,9 @@ def test_a_server_can_be_asked_what_the_revision_has_and_it_declares(revision: s
         if revision == NEWEST and method in ("tasks/cancel", "tasks/get", "tasks/update"):
             assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
         else:
-            assert reason == f"revision {revision} has no such request"
+            watching = revision == NEWEST and method.endswith("subscribe")
+            hint = ": listen(uris=...) watches resources" if watching else ""
+            assert reason == f"revision {revision} has no such request{hint}"
     # A server of which nothing is known may have everything.
     assert closed(revision, every_capability(dialect)) == gated
     # Of a server that declares nothing can be asked what needs nothing.
