@@ -425,7 +425,7 @@ def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> 
 
 
 @every_way
-@sizes(2 * FEW, EACH, 1800)
+@sizes(4 * FEW, EACH, 1800)
 def test_schemas_give_a_verdict_or_an_error(way: Way, size: int) -> None:
     arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
     with bench(way) as place:
@@ -507,7 +507,7 @@ MEMORY: Final = WAYS[0]
         ),
         (
             plant_depth_without_bound,
-            partial(test_schemas_give_a_verdict_or_an_error, MEMORY, 2 * FEW),
+            partial(test_schemas_give_a_verdict_or_an_error, MEMORY, 4 * FEW),
         ),
     ],
     ids=["short limit", "lost byte", "coerced id", "swallowed cursor", "unbounded depth"],
