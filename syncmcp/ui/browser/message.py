@@ -250,7 +250,8 @@ def whole(text: str) -> Markup:
 
 def breakable(text: str) -> Markup:
     """A text whose lines may break after slashes, as paths and addresses need it."""
-    return Markup(_SLASHES.sub(r"\1<wbr>", whole(text)))  # noqa: S704
+    # Python 3.10 joins the parts with a method of the text, and that of `Markup` would escape them.
+    return Markup(_SLASHES.sub(r"\1<wbr>", str(whole(text))))  # noqa: S704
 
 
 def named(words: str) -> str:
