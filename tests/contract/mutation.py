@@ -167,6 +167,13 @@ def module_name(source: Path) -> str:
     return ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
+def shared_modules(folders: Sequence[str]) -> Iterator[str]:
+    """What tests share within a folder, for those folders of which single tests take part."""
+    for file in sorted((ROOT / "tests").glob("*/*.py")):
+        if file.parent.name not in folders and not file.name.startswith("test_"):
+            yield f"{file.parent.name}/{file.name}"
+
+
 def set_up(part: Part) -> None:
     """Make the folder of a part: links to the code and to its tests, and the settings."""
     folder = part.folder
@@ -174,7 +181,8 @@ def set_up(part: Part) -> None:
     for copied in (tests, folder / "mutants" / "tests"):
         shutil.rmtree(copied, ignore_errors=True)
     tests.mkdir(parents=True)
-    for name in ("conftest.py", "support", "contract", *part.tests):
+    folders = ("support", "contract", *part.tests)
+    for name in ("conftest.py", *folders, *shared_modules(folders)):
         place = tests / name
         place.parent.mkdir(exist_ok=True)
         place.symlink_to(ROOT / "tests" / name)
