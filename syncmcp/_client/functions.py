@@ -147,7 +147,7 @@ class ToolFunction:
         for name in arguments:
             if name not in known and not others:
                 raise TypeError(f"{shown}() got an unexpected keyword argument {name!r}")
-        for name in _required(schema):
+        for name in required_names(schema):
             if name not in arguments:
                 raise TypeError(f"{shown}() missing a required argument: {name!r}")
 
@@ -183,7 +183,8 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _required(schema: Mapping[str, Any]) -> Collection[str]:
+def required_names(schema: Mapping[str, Any]) -> Collection[str]:
+    """The arguments that a tool requires, in the order of its schema."""
     # A server says how many there are, and each property is looked for among them: no list.
     found = schema.get("required")
     names = found if isinstance(found, list) else ()
@@ -199,7 +200,7 @@ def takes_others(schema: Mapping[str, Any]) -> bool:
 
 def _signature(tool: types.Tool) -> inspect.Signature:
     schema = tool.input_schema
-    required = _required(schema)
+    required = required_names(schema)
     parameters: list[inspect.Parameter] = []
     others = takes_others(schema)
     for name, property in _properties(schema).items():

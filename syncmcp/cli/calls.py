@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from syncmcp import types
 from syncmcp._base.similar import similar
-from syncmcp._client.functions import takes_others
+from syncmcp._client.functions import required_names, takes_others
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.output import CommandError, Output, as_json
 from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
@@ -30,7 +30,7 @@ _MAX_CHOICES = 12
 
 def signature(schema: Mapping[str, Any]) -> str:
     """The arguments in one line: ``a: integer, b?: string``."""
-    required = _required(schema)
+    required = required_names(schema)
     return ", ".join(
         f"{name}{'' if name in required else '?'}: {_type_name(details)}"
         for name, details in schema_properties(schema).items()
@@ -93,7 +93,7 @@ def _help_lines(tool: types.Tool) -> Iterator[str]:
     What a call takes comes first, then what the server says of the tool. Texts of the server stand
     behind bars and names within a line: none passes for a line of ours.
     """
-    required = _required(tool.input_schema)
+    required = required_names(tool.input_schema)
     properties = schema_properties(tool.input_schema)
     items = [
         argument_syntax(name, details)
@@ -128,13 +128,6 @@ def _help_lines(tool: types.Tool) -> Iterator[str]:
 def _barred(text: str, indent: str = "") -> str:
     lines = visible(text.strip(), lines=True).split("\n")
     return "\n".join(f"{indent}│ {line}" for line in lines)
-
-
-def _required(schema: Mapping[str, Any]) -> Collection[str]:
-    # A server says how many there are, and each property is looked for among them: no list.
-    found = schema.get("required")
-    names = found if isinstance(found, list) else ()
-    return dict.fromkeys(one for one in names if isinstance(one, str))
 
 
 def _type_name(details: Mapping[str, Any]) -> str:
@@ -380,7 +373,7 @@ def _check_arguments(tool: types.Tool, values: dict[str, Any], server: str) -> N
         raise CommandError(text, server=server, hint=advice)
     if not isinstance(error, InvalidArguments):
         return
-    missing = [name for name in _required(tool.input_schema) if name not in values]
+    missing = [name for name in required_names(tool.input_schema) if name not in values]
     if missing:
         words = " ".join(argument_syntax(name, properties.get(name, {})) for name in missing)
         count = "an argument is" if len(missing) == 1 else f"{len(missing)} arguments are"

@@ -293,9 +293,7 @@ class Session:
                 f"the tool {tool.name!r} is not marked read-only, and nobody can be asked",
                 hint="--yes calls it without asking",
             )
-        self.person.approval.before_call(
-            tool.name, arguments, claims, self.client.server, definition=tool
-        )
+        self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
 
     def _print_log(self, params: LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else as_json(params.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -364,9 +365,12 @@ class GroupState:
                     self._options.save(member)
                 self.state = "open"
             known = {str(item) for item in before.left_out}
+            new: defaultdict[str, list[str]] = defaultdict(list)
+            for item in after.left_out:
+                if (text := str(item)) not in known:
+                    new[item.server].append(text)
             for member in current:
-                own = [str(item) for item in after.left_out if item.server == member.name]
-                self._log_left_out(member, [text for text in own if text not in known])
+                self._log_left_out(member, new[member.name])
             for member in missed:
                 assert member.client is not None
                 core_of(member.client).pools.workers.run(partial(self._publish_change, member))

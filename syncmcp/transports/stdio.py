@@ -370,7 +370,7 @@ class StdioTransport(Transport):
         facts = []
         noise, first = self.noise, self._first_noise
         if noise == 1:
-            facts.append(f"1 line on its stdout was no message: {first!r}")
+            facts.append(f"1 line on its stdout was not a message: {first!r}")
         elif noise:
             facts.append(f"{noise} lines on its stdout were not messages, the first: {first!r}")
         tail = "" if self._stderr is None else self._stderr.tail()[-_TAIL_DESCRIBED:].strip()

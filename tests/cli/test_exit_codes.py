@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import syncmcp.cli
 from syncmcp.cli import output
 from syncmcp.errors import (
     AuthError,
@@ -139,3 +140,17 @@ def test_no_line_of_a_server_passes_for_one_of_the_command(
     assert [line for line in lines if "evil" in line] == [
         f"  | {forged} (-1)", f"  | {forged}"
     ]  # fmt: skip
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted:
+        """Finds no module: the person is faster."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "syncmcp.cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert syncmcp.cli.main(["--help"]) == 130

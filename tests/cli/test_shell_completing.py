@@ -15,7 +15,7 @@ from prompt_toolkit.document import Document
 
 from syncmcp._client.client import Client
 from syncmcp.cli.parsing import parse_arguments
-from syncmcp.cli.shell import ShellCompleter
+from syncmcp.cli.shell import ShellCompleter, _short
 from syncmcp.types import Completion, Prompt, Resource, Tool
 
 HOSTILE = [
@@ -151,3 +151,15 @@ def test_a_prompt_that_passes_for_a_template_is_not_offered(text: str) -> None:
 @pytest.mark.parametrize(("length", "offered"), [(200, 1), (201, 0)])
 def test_what_is_too_long_to_be_read_is_left_to_be_typed(length: int, offered: int) -> None:
     assert len(lines(Offering("x" * length), "call x")) == offered
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("weather", "weather"),
+        ("/usr/bin/python3 server.py", "python3 server.py"),
+        ("https://example.com/mcp", "https://example.com/mcp"),
+    ],
+)
+def test_the_prompt_shows_no_path_of_a_program(name: str, shown: str) -> None:
+    assert _short(name) == shown

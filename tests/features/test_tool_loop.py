@@ -406,6 +406,7 @@ class Reviewer:
     def review(self, question: Question, /) -> Verdict:
         assert question.kind == "tool"
         call: Any = question.request
+        assert call.definition.name == call.tool  # what the server says of it can be shown
         self.asked.append((call.tool, call.arguments))
         allowed = call.tool in self._allowed
         return Verdict.allow() if allowed else Verdict.deny("not on my machine")

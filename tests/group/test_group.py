@@ -90,6 +90,8 @@ class TestOpening:
         if "bad" not in require and require != "all":
             with group:
                 assert list(group.clients) == ["good"]
+                with pytest.raises(UsageError, match=r"\(not open: bad; see status\)"):
+                    group.call_tool("of the bad one")
             return
         with pytest.raises(syncmcp.RequiredServersFailed, match="'bad'") as caught:
             group.open()

@@ -10,16 +10,30 @@ from typing import Any
 
 import pytest
 
+from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.support.stage import Clock
 from tests.ui.person import CTRL_C, Person
 from tests.ui.terminal_questions import Asking
+from tests.ui.visitor import Visitor
 
 
 @pytest.fixture(autouse=True)
 def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal does not wait for the person to stop typing before it asks."""
     monkeypatch.setattr("syncmcp.ui.terminal.screen._SILENCE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with Browser(open_page=None) as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    with Visitor(browser) as visitor:
+        yield visitor
 
 
 @pytest.fixture

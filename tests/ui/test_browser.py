@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -58,18 +58,6 @@ HOSTILE = (
     '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>\x1b[2J\u202eevil\x00'
 )
 HARMLESS = "alert(2)>\u241b[2J<U+202E>evil\u2400"
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with Browser(open_page=None) as browser:
-        yield browser
-
-
-@pytest.fixture
-def visitor(browser: Browser) -> Iterator[Visitor]:
-    with Visitor(browser) as visitor:
-        yield visitor
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,6 @@ from syncmcp.ui.everything import MOST_SHOWN, check_length
 from tests.support.stage import Clock
 from tests.ui.asking import Asked, context, form, link, question, sampling, server, until, written
 from tests.ui.visitor import Page, Visitor
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with Browser(open_page=None) as browser:
-        yield browser
-
-
-@pytest.fixture
-def visitor(browser: Browser) -> Iterator[Visitor]:
-    with Visitor(browser) as visitor:
-        yield visitor
 
 
 def tool(title: str = "", description: str = "") -> Tool:

@@ -194,10 +194,8 @@ class Browser:
 
     def update(self, question: Question, text: str) -> None:
         """Show the partial answer of a model, with a button that cancels the question."""
-        from syncmcp.ui.browser.message import cause_of
-
-        if (context := question.context) is not None:
-            self._questions.update_draft(question, context, text, cause_of(question))
+        if question.context is not None:
+            self._questions.update_draft(question, question.context, text)
 
     def _card(self, question: Question) -> Card[Verdict]:
         from syncmcp.ui.browser.cards import AnswerCard, ConsentCard, RequestCard, ReviewFormCard

@@ -24,8 +24,8 @@ from syncmcp.types import (
 )
 from syncmcp.ui import visible
 from syncmcp.ui.browser import message
-from syncmcp.ui.browser.message import breakable, editable_text
-from syncmcp.ui.browser.questions import Answers, Card
+from syncmcp.ui.browser.message import Answers, breakable, editable_text
+from syncmcp.ui.browser.questions import Card
 from syncmcp.ui.browser.tool_call import ShownCall
 from syncmcp.ui.calls import RUN, wants_word
 from syncmcp.ui.everything import everything, roots_text

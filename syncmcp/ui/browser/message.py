@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         SamplingMessage,
         SamplingMessageContentBlock,
     )
-    from syncmcp.ui.browser.questions import Answers
 
 
 # Markdown as HTML, for untrusted text.
@@ -88,6 +87,18 @@ def _adapt(token: Token) -> None:
             token.attrSet("value", token.info)
         case _:
             pass
+
+
+class Answers(Protocol):
+    """The submitted fields of a page, by name."""
+
+    def get(self, name: str, /) -> str | None:
+        """The value of a field."""
+        ...
+
+    def getlist(self, name: str, /) -> list[str]:
+        """All values of a field."""
+        ...
 
 
 _SLASHES: Final = re.compile(r"([/\\]+)")

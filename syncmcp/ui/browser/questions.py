@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp.handlers.context import is_named_by_file
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from syncmcp.approval import Question
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.url_completion import UrlVisit
+    from syncmcp.ui.browser.message import Answers
 
 A = TypeVar("A")
 
@@ -46,18 +47,6 @@ def duration(seconds: float | None) -> str:
         return ""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-class Answers(Protocol):
-    """The submitted fields of a page, by name."""
-
-    def get(self, name: str, /) -> str | None:
-        """The value of a field."""
-        ...
-
-    def getlist(self, name: str, /) -> list[str]:
-        """All values of a field."""
-        ...
 
 
 class Card(ABC, Generic[A]):
@@ -191,12 +180,14 @@ class ClosedQuestion(NamedTuple):
 class LiveDraft:
     """The partial answer of a model to one question; can be cancelled."""
 
-    def __init__(self, question: Question, context: HandlerContext, cause: str) -> None:
+    def __init__(self, question: Question, context: HandlerContext) -> None:
+        from syncmcp.ui.browser.message import cause_of
+
         self.id = secrets.token_urlsafe(9)
         self.csrf = secrets.token_urlsafe(24)
         self.title = "Your model is writing"
         self.server_name = question.server.name
-        self.cause = cause
+        self.cause = cause_of(question)
         self.most_tokens: int | None = getattr(question.request, "max_tokens", None)
         self.text = ""
         self._started = self._written = monotonic()
@@ -283,9 +274,7 @@ class PendingQuestions:
                     self._closed_questions.popitem(last=False)
         return card.answer
 
-    def update_draft(
-        self, question: Question, context: HandlerContext, text: str, cause: str
-    ) -> None:
+    def update_draft(self, question: Question, context: HandlerContext, text: str) -> None:
         """Set the text of a draft, which is created with its first text."""
         with self._lock:
             self._drafts = {key: one for key, one in self._drafts.items() if not one.finished}
@@ -295,7 +284,7 @@ class PendingQuestions:
             else:
                 if self._closed or context.cancel.cancelled:
                     return
-                draft = LiveDraft(question, context, cause)
+                draft = LiveDraft(question, context)
                 self._drafts[draft.id] = draft
             draft.extend(text)
 
