@@ -50,7 +50,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from syncmcp._base.text import quote, several_lines
+from syncmcp._base.text import bounded, quote, several_lines
 
 if TYPE_CHECKING:
     from syncmcp.types import CallToolResult, SamplingMessage
@@ -140,7 +140,8 @@ class McpError(Exception):
     attempts: int = 1
 
     def __init__(self, message: str = "", **facts: Any) -> None:
-        super().__init__(message)
+        # Bounded here for all: what shows a message takes time for each of its characters.
+        super().__init__(bounded(message))
         self.__dict__.update(facts)
 
     @property

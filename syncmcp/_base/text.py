@@ -112,6 +112,21 @@ def quote(text: str, redact: Callable[[str], str] = redact) -> str:
     return f"{redact(kept)}… ({len(text) - len(kept):,} more characters)"
 
 
+# What the library itself may say in a message that quotes a foreign text.
+_OWN_WORDS = 2 * 1024
+
+
+def bounded(message: str) -> str:
+    """Return the message of an error, and of a very long one, which quotes others, the beginning.
+
+    It ends between two words, as in `quote`: a secret of one word is not cut.
+    """
+    if len(message) <= MOST_QUOTED + _OWN_WORDS:
+        return message
+    kept = message[:MOST_QUOTED].rpartition(" ")[0]
+    return f"{kept}… ({len(message) - len(kept):,} more characters)"
+
+
 def whole(text: str, limit: int) -> str:
     """Return a short text of a server in quotes, and of a longer one only that it is long.
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncmcp import types
-from syncmcp._base.text import first_problem, logger
+from syncmcp._base.text import cut, first_problem, logger
 from syncmcp._concurrency.forks import delaying_forks
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._protocol import jsonrpc
@@ -73,6 +73,7 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
         or (method == ELICITATION and (offer.form or offer.url))
         or (method == ROOTS and offer.roots)
     ):
+        method = cut(method)  # of any length, as the server chose it
         raise InvalidQuestion(
             f"this client does not handle {method}", method=method, code=jsonrpc.METHOD_NOT_FOUND
         )

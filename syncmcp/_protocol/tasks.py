@@ -110,7 +110,7 @@ def cancelled_error(state: TaskState) -> RequestCancelled:
     reason = state.raw.get("statusMessage")
     return RequestCancelled(
         "the task was cancelled",
-        reason=reason if isinstance(reason, str) else None,
+        reason=quote(reason) if isinstance(reason, str) else None,
         method=AUGMENTED,
         delivery="unknown",
     )

@@ -29,6 +29,7 @@ Problem: TypeAlias = Literal[
 """Why a skill is refused: see `SkillRefused`."""
 
 MANIFEST: Final = "SKILL.md"
+_SHOWN: Final = 1000
 _UNQUOTED: Final = "/!$&'()*+,;=:@"
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
@@ -54,7 +55,7 @@ class SkillRefused(ProtocolError):
     problem: Problem = "entry"
 
     def _subject(self) -> str:
-        return f"skill {self.skill!r}"
+        return f"skill {cut(self.skill, _SHOWN)!r}"
 
 
 def problem(skill: Skill) -> str | None:
