@@ -39,6 +39,7 @@ _LONGEST_PATH: Final = 4096
 # that a shell reads. On Windows ":" also stands in a path.
 _SEPARATORS = (re.compile(r"[\s=,;|&<>()'\"`@]+"), re.compile(r"[\s=,;|&<>()'\"`@:]+"))
 _SHORT_OPTIONS = re.compile(r"-\w{1,8}")  # -rFILE, -umMODULE
+_ABOVE = re.compile(r".*[/\\]\.\.(?=[/\\]|\Z)", re.DOTALL)  # as far as the last ..
 _AFTER_PATH = re.compile(r"[?#].*", re.DOTALL)  # the query and the fragment of a file: URL
 
 # Interpreters find these by a shorter name: of a file without its ending, or of its directory.
@@ -82,7 +83,7 @@ def named_files(
     Raises `OSError` if the directory of this process, or one above the file of servers, is out of
     reach, and `ValueError` for more words than `MAX_WORDS`, counted for each of the directories.
     """
-    base = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(cwd or "")))
+    base = os.path.join(os.getcwd(), os.path.expanduser(cwd or "."))
     # All work trees: the marker of a nested one may itself have come with the project.
     own = {folder, *work_trees(file), *work_trees(Path(os.path.realpath(file)))}
     folders = _search_path(env)
@@ -94,14 +95,12 @@ def named_files(
     )
     found = _Digests(roots)
     named: dict[str, None] = {}
-    places = [base]  # grows: a directory may be named relative to another one
+    # Grows: a directory may be named relative to another one.
+    places = [*dict.fromkeys((os.path.abspath(base), *_readings(base, roots)))]
     for number, place in enumerate(places, 1):
         if number * len(words) > MAX_WORDS:
             raise _too_many()
-        for word in words:
-            path = os.path.abspath(os.path.join(place, os.path.expanduser(word)))
-            if _is_elsewhere(path, roots):
-                continue
+        for path in (path for word in words for path in _paths(place, word, roots)):
             if _is_a(path, stat.S_ISDIR) and roots.are_or_contain(path):
                 named[path] = None
                 if path not in places:
@@ -147,7 +146,8 @@ class _Digests:
                         self._packaged += len(words)
                         if self._packaged > MAX_WORDS:
                             raise _too_many()
-                        paths |= {os.path.abspath(os.path.join(folder, one)): None for one in words}
+                        more = (_readings(os.path.join(folder, one), self._roots) for one in words)
+                        paths |= dict.fromkeys(chain.from_iterable(more))
                 elif self._roots.contain(each):
                     self.by_path[each] = f"link to {real}"
 
@@ -172,6 +172,30 @@ def _packaged(path: str) -> Iterator[str]:
         for text in stated.values() if isinstance(stated, dict) else (stated,):
             if isinstance(text, str):
                 yield from (text, *_parts(text))
+
+
+def _paths(folder: str, word: str, roots: ProjectFolders) -> Iterator[str]:
+    """The paths that a program may make of a word: a shell expands ``~``, others do not."""
+    for name in dict.fromkeys((word, os.path.expanduser(word))):
+        yield from _readings(os.path.join(folder, name), roots)
+
+
+def _readings(path: str, roots: ProjectFolders) -> Iterator[str]:
+    """The files that a path may name, but for those on other computers.
+
+    Some programs take away a folder and the ``..`` behind it. To the system ``..`` is the folder
+    above the one where a link leads.
+    """
+    plain = os.path.abspath(path)
+    if _is_elsewhere(plain, roots):
+        return
+    yield plain
+    above = _ABOVE.match(path)
+    # On the way the system would ask an automounter; and no path has a NUL in it.
+    if above is None or "\0" in path or any(host in path for host in _HOSTS):
+        return
+    if identity_of(above[0]) not in (None, identity_of(os.path.abspath(above[0]))):
+        yield path
 
 
 # Where an automounter mounts the files of the host that a path names.

@@ -190,6 +190,9 @@ def test_no_other_computer_is_asked_for_a_file(monkeypatch: pytest.MonkeyPatch) 
     made.review()
     entry(program("a.py", cwd="//evil/share")).review()
     entry(program("/net/evil/a.py", cwd="/net/evil", env={"PATH": "/net/evil/bin"})).review()
+    named = {"main": "/net/evil/a.js", "bin": {"b": "//evil/share/b"}}
+    Path("package.json").write_text(json.dumps(named))
+    assert entry(program(".")).review().files, "the package itself is covered"
     assert looked
     assert [path for path in looked if path.startswith(("//evil", "/net"))] == []
 
@@ -250,6 +253,38 @@ def test_a_link_is_followed_within_the_project_and_covered_where_it_leads() -> N
         Path("out").symlink_to(sys.executable)
 
     assert asks_again(stated, led_elsewhere)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        program("link/../server.py"),
+        program("${workspaceFolder}/link/../server.py"),
+        program("server.py", cwd="link/.."),
+        program("../server.py", cwd="link"),
+        program("--directory", "link/..", "server.py"),
+        {"command": "./link/../server.py"},
+    ],
+)
+def test_two_dots_behind_a_link_lead_where_the_system_goes(stated: Any, project: Path) -> None:
+    """Above the folder that the link leads to; a file beside the link hides nothing."""
+    (project / "src" / "deep").mkdir()
+    (project / "link").symlink_to("src/deep")
+    (project / "server.py").write_text("something else")
+    assert asks_again(stated, pulled)
+
+    def turned() -> None:
+        (project / "link").unlink()
+        (project / "link").symlink_to(sys.prefix)
+
+    assert asks_again(stated, turned)
+
+
+def test_a_folder_named_like_the_home_directory_is_one_of_the_project(project: Path) -> None:
+    (project / "~").mkdir()
+    (project / "~" / "server.py").write_text("good")
+    stated = program("~/server.py")
+    assert asks_again(stated, lambda: (project / "~" / "server.py").write_text("evil"))
 
 
 def test_the_directory_of_the_process_decides_what_a_relative_word_names(
