@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic_core import to_json
-
 from syncmcp._base.text import logger
 from syncmcp._concurrency.forks import delaying_forks
+from syncmcp._protocol.jsonrpc import size_of
 from syncmcp.errors import InvalidArguments, InvalidOutput, UnsupportedSchema, UsageError, fresh
 
 if TYPE_CHECKING:
@@ -25,7 +24,10 @@ OutputCheck = Literal["raise", "warn", "off"]
 _MODES = ("raise", "warn", "off")
 
 MAX_SINGLE_PAGES = 64 * 1024 * 1024
-"""The most bytes of schemas that are cached from pages which were fetched one by one."""
+"""What schemas of pages that were fetched one by one may take in memory, in bytes.
+
+One page may take more: it is bounded as a message.
+"""
 
 
 class ValidationOptions(NamedTuple):
@@ -110,9 +112,9 @@ class ToolSchemas:
         )
 
     def size(self) -> int:
-        """The bytes of the name and the schemas as JSON."""
+        """What the name and the schemas take in memory, in bytes."""
         output = None if self.output is None else self.output.source
-        return len(to_json([self.name, self.input.source, output]))
+        return size_of({"input": self.input.source, "output": output}, self.name)
 
     def output_error(
         self, result: CallToolResult, server: str, look: Callable[[], object]

@@ -120,6 +120,10 @@ MAX_TOOLS = 10_000
 MAX_NAMES = 4_096
 """How many characters the name of such a tool has, and all names of such arguments and headers."""
 
+MAX_PARTS = 128
+"""How many names there are: each header, and each property on the way to its argument. The way to a
+property deep in a schema takes a kilobyte."""
+
 # Servers may parse numbers as doubles, which cannot represent larger integers exactly.
 _LARGEST = 2**53 - 1
 
@@ -150,14 +154,17 @@ class InvalidParamHeader(ValueError):
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """The annotated arguments of a tool with this input schema; see `InvalidParamHeader`."""
     found: dict[str, ParamHeader] = {}
-    size = 0
+    size = parts = 0
     for steps, subschema in _subschemas(schema):
         if _KEYWORD not in subschema:
             continue
         param_header = _read(_path(steps), subschema)
         size += len(param_header.header) + sum(map(len, param_header.path))
+        parts += 1 + len(param_header.path)
         if size > MAX_NAMES:
             raise InvalidParamHeader(f"the names of its marks have over {MAX_NAMES} characters")
+        if parts > MAX_PARTS:
+            raise InvalidParamHeader(f"its marks have over {MAX_PARTS} names")
         key = param_header.header.lower()
         if key in found:
             raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")

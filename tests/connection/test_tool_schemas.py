@@ -40,6 +40,16 @@ def test_ever_new_tools_on_single_pages_are_not_kept_for_ever(
     assert not cache.complete, "the cache was started again"
 
 
+def test_schemas_of_single_pages_count_by_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty object has two bytes as JSON, and takes 64 and more."""
+    monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 1_000_000)
+    cache = ToolSchemaCache()
+    for number in range(100):
+        schema = {"type": "object", "examples": [{} for _ in range(5_000)]}
+        cache.learn([Tool(name=f"page-{number}", input_schema=schema)], 0, whole=False)
+        assert len(cache.by_name) <= 4
+
+
 def test_the_same_page_again_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_schemas, "MAX_SINGLE_PAGES", 3_000)
     cache = ToolSchemaCache()

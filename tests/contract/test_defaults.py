@@ -78,6 +78,12 @@ CONSTANTS = {
     "Age of a stream that resets the delay": "transports.http.USEFUL_SECONDS",
     "Remembered tools with arguments in headers (2026-07-28)": "_protocol.metadata.MAX_TOOLS",
     "Characters of such a tool's names": "_protocol.metadata.MAX_NAMES",
+    "Names of such arguments, with those of the objects around them, and of headers": (
+        "_protocol.metadata.MAX_PARTS"
+    ),
+    "Memory of tools' schemas from pages fetched one by one": (
+        "_connection.tool_schemas.MAX_SINGLE_PAGES"
+    ),
     "Environment searched for `SYNCMCP_SERVER`": "transports._watcher.MAX_ENVIRONMENT",
     "A dead program's server, after end of input and after SIGTERM": "transports._watcher._GRACE",
     "A fork's wait for starting servers and loading modules": "_concurrency.forks._FORK_WAIT",

@@ -13,6 +13,7 @@ from syncmcp._protocol import metadata
 from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.metadata import (
     MAX_NAMES,
+    MAX_PARTS,
     InvalidParamHeader,
     ParamHeader,
     header_values,
@@ -121,7 +122,8 @@ def test_a_schema_that_is_none_has_no_marks(schema: dict[str, Any]) -> None:
     assert param_headers(schema) == ()
 
 
-def test_a_schema_may_be_as_deep_as_its_server_likes() -> None:
+def test_a_schema_may_be_as_deep_as_its_server_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "MAX_PARTS", 10_000)
     schema: dict[str, Any] = marked("Deep")
     for _ in range(2_000):
         schema = {"properties": {"a": {}, "b": {"not": {}}, "c": schema}}
@@ -242,7 +244,7 @@ def test_so_many_tools_are_remembered_the_newest_ones(monkeypatch: pytest.Monkey
         tool("t" * (MAX_NAMES + 1), a=marked("A")),
         tool("t", a=marked("A" * MAX_NAMES)),
         tool("t", **{"a" * MAX_NAMES: marked("A")}),
-        tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(100)}),
+        tool("t", **{f"{each:0100}": marked(f"A{each}") for each in range(60)}),
     ],
 )
 def test_a_tool_whose_marks_have_long_names_is_left_out(one: dict[str, Any]) -> None:
@@ -251,6 +253,20 @@ def test_a_tool_whose_marks_have_long_names_is_left_out(one: dict[str, Any]) -> 
 
     assert seen.filter_tools([one]) == []
     assert f"over {MAX_NAMES} characters" in excluded[0]
+
+
+def test_what_is_remembered_of_a_tool_takes_little_memory() -> None:
+    """The way to an argument is short, however deep a schema is and however short its names are."""
+    schema = arguments(**{chr(0x100 + one): marked(f"{one:x}") for one in range(300)})
+    for _ in range(90):
+        schema = arguments(**{"": schema})
+    excluded: list[str] = []
+    seen = metadata.ParamHeaders(lambda name, why: excluded.append(why))
+
+    assert seen.filter_tools([{"name": "deep", "inputSchema": schema}]) == []
+    flat = {str(one): marked(f"A{one}") for one in range(MAX_PARTS // 2)}
+    assert len(seen.filter_tools([tool("many", **flat), tool("more", z=marked(), **flat)])) == 1
+    assert excluded == [f"its marks have over {MAX_PARTS} names"] * 2
 
 
 @pytest.mark.requirement("XHD-02", "XHD-08")
