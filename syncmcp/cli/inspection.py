@@ -139,9 +139,11 @@ def capability_names(capabilities: ServerCapabilities) -> list[str]:
     for name, settings in capabilities.to_wire().items():
         if settings is None:
             continue
-        details = [key for key, on in settings.items() if on is True]
+        # Of a capability that the library does not know, a server may say anything.
+        stated = settings if isinstance(settings, dict) else {}
+        details = [key for key, on in stated.items() if on is True]
         if name in ("extensions", "experimental"):
-            details = list(settings)
+            details = list(stated)
         names.append(f"{name} ({', '.join(details)})" if details else name)
     return names
 

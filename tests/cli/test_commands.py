@@ -10,8 +10,14 @@ import pytest
 
 import syncmcp
 from syncmcp.cli import parsing, session
+from syncmcp.cli.inspection import capability_names
 from syncmcp.testing import Server, ToolContext, serve_http
-from syncmcp.types import CallToolResult, ListToolsResult, LoggingMessageNotificationParams
+from syncmcp.types import (
+    CallToolResult,
+    ListToolsResult,
+    LoggingMessageNotificationParams,
+    ServerCapabilities,
+)
 from tests.cli.running import Command
 
 
@@ -289,6 +295,12 @@ def test_a_server_says_what_it_is(command: Command, demo: str) -> None:
     stated = command("info", demo, "--json").result
     assert stated["serverInfo"]["name"] == "syncmcp-demo"
     assert stated["protocolVersion"] == rows["revision"]
+
+
+@pytest.mark.parametrize("said", [True, 5, "yes", ["x"], {"x": True}])
+def test_a_capability_that_nobody_knows_may_be_anything(said: Any) -> None:
+    capabilities = ServerCapabilities.model_validate({"tools": {}, "novel": said})
+    assert {name.partition(" ")[0] for name in capability_names(capabilities)} == {"tools", "novel"}
 
 
 def test_waiting_for_changes_has_an_end(command: Command) -> None:
