@@ -66,7 +66,7 @@ def open_pidfd(pid: int) -> int | None:
 class Member:
     """A process that has to end, or if `pid` is negative, a process group.
 
-    A pidfd, where there are such, keeps its id from being reused.
+    Where there are pidfds, signals go to this process only, also once its id has been reused.
     """
 
     def __init__(self, pid: int) -> None:
@@ -178,7 +178,8 @@ def add_descendants(members: list[Member], *roots: int) -> None:
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in origins.items():
         children.setdefault(parent, []).append(pid)
-    tree = [*roots, *(member.pid for member in members)]
+    # Not the ids of those that have exited, which may be those of others by now.
+    tree = [*roots, *(member.pid for member in members if not member.wait(0))]
     known = {*tree}
     for parent in tree:  # which grows meanwhile
         for pid in children.get(parent, ()):

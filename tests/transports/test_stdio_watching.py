@@ -209,6 +209,22 @@ def test_a_process_that_gets_the_id_of_a_descendant_is_not_ended(
             process.kill()
 
 
+def test_a_process_that_has_got_the_id_of_a_held_one_keeps_its_children() -> None:
+    exited = subprocess.Popen(["sleep", "60"])
+    member = _watcher.Member(exited.pid)
+    exited.kill()
+    exited.wait(PATIENCE)
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+        try:
+            member.pid = os.getpid()
+            members = [member]
+            _watcher.add_descendants(members)
+            assert members == [member]
+        finally:
+            child.kill()
+            _watcher.close(members)
+
+
 @pytest.mark.pitfall("7")
 @pytest.mark.requirement("STD-06")
 @pytest.mark.parametrize("options", [{}, {"env": {}}], ids=["marked", "unmarked"])

@@ -41,6 +41,7 @@ class HttpServer:
         self._process = process
         self._log = log
         self._port = port
+        self._stopped = False
 
     def output(self) -> str:
         """Everything it has written so far, stdout and stderr together."""
@@ -66,12 +67,20 @@ class HttpServer:
         raise AssertionError(f"nothing listens on port {self._port}:\n{self.output()}")
 
     def stop(self) -> None:
-        """Ends the process and all its children, gently at first."""
+        """Ends the process and all its children, gently at first; it may be called again.
+
+        Raises:
+            AssertionError: The process had ended by itself.
+        """
+        ended, self._stopped = self._stopped, True
+        code = None if ended else self._process.poll()
         self._terminate(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT)
         self._terminate(None)
         self._process.wait(KILL_TIMEOUT)
+        if code is not None:
+            raise AssertionError(f"the peer ended with exit code {code}:\n{self.output()}")
 
     def _terminate(self, gently: signal.Signals | None) -> None:
         if sys.platform == "win32":
