@@ -164,6 +164,10 @@ $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 api: $(VENV)/.dev ## rewrite tests/contract/public_api.txt from the code
 	@$(BIN)/python -m tests.contract.public_api
 
+.PHONY: requirements
+requirements: $(VENV)/.dev ## rewrite docs/requirements.md from the marks of the tests
+	@$(BIN)/python -m tests.contract.requirements --page
+
 $(VENV)/.mutation: $(VENV)/.dev
 	@$(STAGE) "mutmut" $(BIN)/python -m pip install --progress-bar off -c $(PINS) -e '.[dev,mutation]'
 	@touch $@

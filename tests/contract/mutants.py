@@ -4,8 +4,8 @@
 to use on the library as it is; they have to be green. Then, for each mutant and each row that the
 mutant names, it runs the tests that carry this row, in a process of its own with the mutant
 applied, and prints the first that goes red. A mutant that some row's tests do not notice has
-survived: exit code 1. So has one whose target is gone or whose rows no test carries. A run of all
-mutants writes what noticed them to ``docs/requirements.md``.
+survived: exit code 1. So has one whose target is gone or whose rows no test carries. They are about
+processes, sockets and threads, which `tests/contract/mutation.py` cannot mutate well.
 
 A mutant is an entry in a file of `tests/contract/mutant_switches/`::
 
@@ -46,12 +46,11 @@ from typing import TYPE_CHECKING, Final
 
 from tests.contract.mutant import SITE, VARIABLE, Mutant, all_mutants, find
 from tests.contract.requirement_marks import TESTS, scan
-from tests.contract.requirements import EXTENSIONS, PROTOCOL, ROWS, carriers_by_row
+from tests.contract.requirements import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tests.contract.requirement_marks import Carrier
 
 TEST_LIMIT: Final = 20.0
 """Seconds for one test: one that needs a behaviour to end at all hangs without it."""
@@ -61,9 +60,6 @@ BEFORE_LIMIT: Final = 900.0
 """Seconds for all of them, on the library as it is."""
 AT_ONCE: Final = 2
 """Runs of pytest at one time; more would make tests late that have a limit."""
-MOST_NAMED: Final = 3
-"""So many tests the page names for a row without a mutant."""
-PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 
 @dataclass(frozen=True)
@@ -180,42 +176,6 @@ def _print(row: str, outcome: Outcome) -> None:
         print(f"    {row:8} BROKEN: pytest ended with {outcome.code}\n{outcome.output}", flush=True)
 
 
-def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> str:
-    """The page of the documentation: each row that is shown, and the tests that show it.
-
-    Args:
-        caught: The test that noticed, by the name of the mutant and the id of the row.
-        carriers: The marks in the tests.
-    """
-    places = carriers_by_row(carriers)
-    lines = [
-        "# Requirements",
-        "",
-        "The duties of the client, and the tests that show them. `make switches` writes this page.",
-        "It switches off one behaviour at a time, and names the first test that fails. For duties",
-        f"without a switch, it names at most {MOST_NAMED} of the tests that carry the id.",
-        "`python -m tests.contract.requirements` also prints levels, revisions and duties that do",
-        "not apply.",
-        "",
-        "| Id | Duty | Shown by |",
-        "|---|---|---|",
-    ]
-    for row in (row for row in ROWS if row.shown):
-        red = [test for (_, shown), test in caught.items() if shown == row.id]
-        # Which case of a test it was, and how it failed, `make mutants` prints.
-        tests = [re.sub(r"\[.*|\s\(hangs\)", "", test) for test in red] or places[row.id][
-            :MOST_NAMED
-        ]
-        tests += [
-            path.relative_to(TESTS.parent).as_posix()
-            for name in row.examples
-            for path in TESTS.parent.glob(f"examples/*/{name}.py")
-        ]
-        named = " ".join(f"`{test}`" for test in dict.fromkeys(tests))
-        lines.append(f"| {row.id} | {row.duty} | {named} |")
-    return "\n".join(lines) + "\n"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the mutants; exit code 1 when one survives."""
     parser = argparse.ArgumentParser(
@@ -249,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if before.code != 0:
             print(f"{before.output}\nThese tests have to be green before they can notice anything.")
             return 1
-    caught: dict[tuple[str, str], str] = {}
+    caught: set[tuple[str, str]] = set()
     shown = [(mutant, row) for mutant in mutants for row in mutant.shows]
     told = None
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -261,21 +221,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 told = mutant
             _print(row, outcome)
             if outcome.noticed:
-                caught[mutant.name, row] = outcome.red[0]
+                caught.add((mutant.name, row))
     survivors = [
         f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
     ]
-    covered = {row for mutant in all_mutants() for row in mutant.shows}
-    duties = PROTOCOL + EXTENSIONS
-    musts = [row.id for row in duties if row.shown and row.level.startswith("MUST")]
-    bare = [row for row in musts if row not in covered]
     print(f"{len(mutants)} mutants for {len(rows)} rows, {len(caught)} of {len(shown)} caught")
-    print(f"{len(bare)} of {len(musts)} MUST rows have no mutant: {', '.join(bare)}")
     if survivors:
         print(f"survived: {', '.join(survivors)}")
         return 1
-    if mutants is all_mutants():
-        PAGE.write_text(page(caught, carriers), encoding="utf-8")
     return 0
 
 

@@ -8,17 +8,19 @@ against a known failure. Tests carry the ids of the rows they show::
     def test_a_late_answer_is_dropped() -> None: ...
 
 `tests/support/plugin_requirements.py` refuses wrong marks, and `test_requirements.py` keeps both
-directions true. ``python -m tests.contract.requirements`` prints the table of rows and tests
-(``--markdown`` for the documentation, ``--missing`` for the rows that lack one).
+directions true. ``python -m tests.contract.requirements`` prints the rows and their tests
+(``--missing`` only the rows that lack one); ``make requirements`` writes the page of the
+documentation.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
-from tests.contract.requirement_marks import REQUIREMENT_MARK, Carrier, scan
+from tests.contract.requirement_marks import REQUIREMENT_MARK, TESTS, Carrier, scan
 from tests.contract.requirement_rows import (
     authorization,
     base,
@@ -51,6 +53,8 @@ EXTENSIONS = skill.ROWS
 GOALS = goal.ROWS
 PITFALLS = pitfall.ROWS
 ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
+
+PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 MOST_IDS = 6
 """So many ids one mark kind may have on a test: a test that shows more shows none of them well."""
@@ -99,9 +103,33 @@ def _state(row: Row, places: Sequence[str]) -> str:
     return tests if row.shown else f"({row.moot})"
 
 
-def _markdown(row: Row, places: Sequence[str]) -> str:
-    cells = (row.id, row.level, row.revisions_in_words, row.duty, _state(row, places))
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def page(carriers: Sequence[Carrier]) -> str:
+    """The page of the documentation: each row that is shown, and one test that shows it.
+
+    Of several tests it names the one that shows the fewest rows.
+    """
+    places = carriers_by_row(carriers)
+    rows = Counter(place for found in places.values() for place in found)
+    lines = [
+        "# Requirements",
+        "",
+        "The duties of the client, each with one of the tests and the examples that show it.",
+        "`python -m tests.contract.requirements` prints all tests, levels and revisions, and the",
+        "duties that do not apply.",
+        "",
+        "| Id | Duty | Shown by |",
+        "|---|---|---|",
+    ]
+    for row in (row for row in ROWS if row.shown):
+        shown = sorted(places[row.id], key=rows.__getitem__)[:1]
+        shown += [
+            path.relative_to(TESTS.parent).as_posix()
+            for name in row.examples
+            for path in TESTS.parent.glob(f"examples/*/{name}.py")
+        ]
+        named = " ".join(f"`{each}`" for each in shown)
+        lines.append(f"| {row.id} | {row.duty} | {named} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,19 +137,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.contract.requirements", description=main.__doc__
     )
-    parser.add_argument("--markdown", action="store_true", help="as a table for the documentation")
+    parser.add_argument("--page", action="store_true", help="write docs/requirements.md")
     parser.add_argument("--missing", action="store_true", help="only rows that lack a test")
     options = parser.parse_args(arguments)
     carriers, problems = scan()
     places = carriers_by_row(carriers)
     lacking = missing(carriers)
-    if options.markdown:
-        print("| Row | Level | Revisions | Duty | Shown by |\n| --- | --- | --- | --- | --- |")
-    for row in lacking if options.missing else ROWS:
-        if options.markdown:
-            print(_markdown(row, places[row.id]))
-        else:
-            print(f"{row.id:8} {row.level:10} {_state(row, places[row.id])}\n{'':20}{row.duty}")
+    if options.page:
+        PAGE.write_text(page(carriers), encoding="utf-8")
+    for row in lacking if options.missing or options.page else ROWS:
+        print(
+            f"{row.id:8} {row.level:10} {row.revisions_in_words:24} "
+            f"{_state(row, places[row.id])}\n{'':20}{row.duty}"
+        )
     shown = sum(row.shown for row in ROWS)
     print(
         f"{len(ROWS)} rows, {shown} to be shown, {len(lacking)} of them without a test",

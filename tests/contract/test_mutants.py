@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,15 +120,6 @@ def test_a_mutant_reaches_the_programs_that_tests_run() -> None:
         [sys.executable, "-c", program], env=mutated, capture_output=True, check=True
     )
     assert done.stdout.strip() == b"token=abcdef"
-
-
-def test_the_page_names_what_noticed_and_what_carries_the_rest() -> None:
-    mutant = all_mutants()[0]
-    row = mutant.shows[0]
-    carriers = [Carrier("requirement", "RPC-23", "tests/t.py::test_b")]
-    text = mutants.page({(mutant.name, row): "tests/t.py::test_a"}, carriers)
-    assert re.search(rf"^\| {row} \| .+ \| `tests/t.py::test_a` \|$", text, re.MULTILINE)
-    assert re.search(r"^\| RPC-23 \| .+ \| `tests/t.py::test_b` \|$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

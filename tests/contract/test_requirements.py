@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from textwrap import dedent
@@ -12,7 +13,17 @@ import pytest
 from tests.contract.requirement_marks import TESTS, Carrier, read, scan
 from tests.contract.requirement_rows.pitfall import HAZARDS, REPORTS
 from tests.contract.requirement_rows.row import ALL, EXTENSION
-from tests.contract.requirements import EXTENSIONS, GOALS, PROTOCOL, ROWS, faults, main, missing
+from tests.contract.requirements import (
+    EXTENSIONS,
+    GOALS,
+    PAGE,
+    PROTOCOL,
+    ROWS,
+    faults,
+    main,
+    missing,
+    page,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,10 +141,21 @@ def test_a_mark_that_shows_nothing_is_a_problem(source: str, problem: str) -> No
     assert problem in problems[0]
 
 
-def test_the_table_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--markdown"])
-    table = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0].removeprefix("| ") for line in table[2:]] == [r.id for r in ROWS]
+def test_the_page_is_as_the_marks_are() -> None:
+    assert PAGE.read_text("utf-8") == page(scan()[0]), "run `make requirements`"
+
+
+def test_the_page_names_the_test_that_shows_the_fewest_rows() -> None:
+    marks = (("RPC-23", "a"), ("RPC-24", "a"), ("RPC-23", "b"), ("RPC-23", "c"))
+    text = page([Carrier("requirement", row, f"tests/t.py::test_{name}") for row, name in marks])
+    assert re.search(r"^\| RPC-23 \| .+ \| `tests/t.py::test_b` \|$", text, re.MULTILINE)
+    assert re.search(r"^\| RPC-24 \| .+ \| `tests/t.py::test_a` \|$", text, re.MULTILINE)
+
+
+def test_the_list_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[::2]] == [row.id for row in ROWS]
 
 
 def _pytest(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
