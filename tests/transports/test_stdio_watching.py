@@ -214,10 +214,10 @@ def test_a_process_that_has_got_the_id_of_a_held_one_keeps_its_children() -> Non
     member = _watcher.Member(exited.pid)
     exited.kill()
     exited.wait(PATIENCE)
+    members = [member]
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
         try:
             member.pid = os.getpid()
-            members = [member]
             _watcher.add_descendants(members)
             assert members == [member]
         finally:

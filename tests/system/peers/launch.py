@@ -70,7 +70,7 @@ class HttpServer:
         """Ends the process and all its children, gently at first; it may be called again.
 
         Raises:
-            AssertionError: The process had ended by itself.
+            AssertionError: Something else had killed the process.
         """
         ended, self._stopped = self._stopped, True
         code = None if ended else self._process.poll()
@@ -79,8 +79,8 @@ class HttpServer:
             self._process.wait(STOP_TIMEOUT)
         self._terminate(None)
         self._process.wait(KILL_TIMEOUT)
-        if code is not None:
-            raise AssertionError(f"the peer ended with exit code {code}:\n{self.output()}")
+        if code is not None and code < 0:
+            raise AssertionError(f"signal {-code} had ended the peer:\n{self.output()}")
 
     def _terminate(self, gently: signal.Signals | None) -> None:
         if sys.platform == "win32":
