@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp import CancelToken
 from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import (

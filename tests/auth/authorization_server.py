@@ -15,8 +15,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import requests
 
-from syncmcp._concurrency.timing import Deadline
-from syncmcp.auth import OAuth, SignInRequest
+from syncmcp.auth import Deadline, OAuth, SignInRequest
 from syncmcp.auth.receiver import Waiting
 from syncmcp.auth.steps import Redirect
 from syncmcp.auth.token_manager import TokenCache

@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import ExitStack
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.auth.store import FileStore
 from syncmcp.errors import McpError
 

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp.auth import LoopbackReceiver, MemoryStore, OAuth, PasteReceiver, SignInRequest
+from syncmcp.auth import (
+    Deadline,
+    LoopbackReceiver,
+    MemoryStore,
+    OAuth,
+    PasteReceiver,
+    SignInRequest,
+)
 from syncmcp.auth.agreement import Allowed
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata

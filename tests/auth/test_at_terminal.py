@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from syncmcp._base import terminal
-from syncmcp._concurrency.timing import Deadline
-from syncmcp.auth import LoopbackReceiver, PasteReceiver, SignInRequest
+from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, SignInRequest
 from syncmcp.auth import receiver as receivers
 from syncmcp.errors import LoginRequired
 from tests.auth.authorization_server import WAIT

@@ -15,9 +15,9 @@ import requests
 from requests.adapters import HTTPAdapter
 
 import syncmcp
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import (
+    Deadline,
     LoopbackReceiver,
     MemoryStore,
     OAuth,

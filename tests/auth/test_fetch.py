@@ -14,10 +14,10 @@ import pytest
 import requests
 from requests.auth import AuthBase
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import HttpSession, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth import Deadline
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.config import Http

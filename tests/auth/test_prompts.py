@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange
-from syncmcp.auth import LoopbackReceiver, OAuth, PasteReceiver, SignInRequest
+from syncmcp.auth import Deadline, LoopbackReceiver, OAuth, PasteReceiver, SignInRequest
 from syncmcp.auth.receiver import MOST_PROMPTS
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import LoginRequired

@@ -23,9 +23,8 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from syncmcp._concurrency.private_page import PrivatePage
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver, loopback
+from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, Receiver, loopback
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, UsageError
 from tests.support.pages import address_behind, file_of

@@ -21,9 +21,8 @@ import pytest
 
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.files import FileLock
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
+from syncmcp.auth import Deadline, FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring

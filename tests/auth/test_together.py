@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.single_flight import SharedAttempt
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
-from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.auth import Deadline, MemoryStore, OAuth
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,

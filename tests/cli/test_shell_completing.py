@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.document import Document
 
-from syncmcp._client.client import Client
+from syncmcp import Client
 from syncmcp.cli.parsing import parse_arguments
 from syncmcp.cli.shell import ShellCompleter, _short
 from syncmcp.types import Completion, Prompt, Resource, Tool

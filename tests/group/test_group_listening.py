@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ClientGroup, ClosedError, NotSupported, UsageError
-from syncmcp._client.subscriptions import ChangeEvent
+from syncmcp import ChangeEvent, ClientGroup, ClosedError, NotSupported, UsageError
 from syncmcp._protocol.subscription import Kind
 from syncmcp.group import GroupSubscription, Source
 from syncmcp.testing import Server, ToolContext

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency import timing
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import library_threads
 from syncmcp.transports.base import Outgoing
@@ -193,7 +193,7 @@ def threads() -> list[threading.Thread]:
 PROGRAM = """
 import os, signal, subprocess, sys, threading, time
 from syncmcp._concurrency import timing
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ForkedError
 from syncmcp.transports.stdio import StdioTransport

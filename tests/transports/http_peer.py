@@ -14,7 +14,7 @@ from typing import Any
 
 from requests.adapters import HTTPAdapter
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import McpError
 from syncmcp.transports._http_base import HttpSender

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import syncmcp
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.transports.sse import SseTransport
 from tests.transports.http_peer import WAIT, Connection, FakeReceiver, RawServer, Request, serving

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp.auth import Deadline
 from syncmcp.errors import LimitExceeded
 from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream

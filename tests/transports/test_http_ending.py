@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http import connecting
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import ClosedError, RequestTimeout
 from tests.support.stage import Clock, tick

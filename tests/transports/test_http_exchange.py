@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import (
     AuthError,

@@ -15,13 +15,13 @@ import pytest
 import requests
 from urllib3.exceptions import HTTPError
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http import connecting
 from syncmcp._http import session as session_module
 from syncmcp._http.connecting import _connect_one, connect, resolve
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 from syncmcp.transports import http as http_module
 from syncmcp.transports.http import ReconnectPolicy

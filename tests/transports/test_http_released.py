@@ -12,9 +12,9 @@ import pytest
 import requests
 from urllib3.connectionpool import HTTPConnectionPool
 
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import HttpSession
+from syncmcp.auth import Deadline
 from syncmcp.config import Http
 
 from .certificates import Certificates

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.errors import ConnectionLost
 from syncmcp.transports.memory import MemoryTransport
 from tests.transports._stdio import PATIENCE, Notes, frame

@@ -10,7 +10,7 @@ import pytest
 from requests.auth import HTTPBasicAuth
 
 import syncmcp
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.errors import (
     AuthError,
     ClosedError,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError
 from syncmcp.transports import stdio

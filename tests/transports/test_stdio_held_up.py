@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from syncmcp._client.opening import revision_memory
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, RequestTimeout
 from syncmcp.transports import _process, stdio

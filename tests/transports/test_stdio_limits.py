@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline, Latch
+from syncmcp._concurrency.timing import Latch
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ConnectFailed, RequestTimeout
 from syncmcp.transports import _watcher, stdio

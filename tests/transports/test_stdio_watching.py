@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import child_processes
 from syncmcp.transports import _posix, _watcher

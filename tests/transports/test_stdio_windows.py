@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.errors import UsageError
 from syncmcp.transports._process import locate_on_windows, make_pipes
 from syncmcp.transports._windows import WindowsProcess, check_arguments, without_current_folder

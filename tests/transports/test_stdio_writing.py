@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from syncmcp._concurrency.budget import Budget
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
 
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp import CancelToken
 from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question, ToolCall

@@ -18,7 +18,7 @@ import pytest
 import requests
 
 import syncmcp
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp import CancelToken
 from syncmcp.approval import Decision, Question, ToolCall, Verdict
 from syncmcp.errors import ClosedError, Denied, UsageError
 from syncmcp.handlers import CausingCall, HandlerContext

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 import syncmcp
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp import CancelToken
 from syncmcp.approval import ToolCall
 from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext

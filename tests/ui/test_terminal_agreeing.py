@@ -16,8 +16,8 @@ import pytest
 from wcwidth import wcwidth
 
 from syncmcp import servers_file
-from syncmcp._concurrency.timing import Deadline
 from syncmcp.approval import ToolCall, Verdict
+from syncmcp.auth import Deadline
 from syncmcp.errors import UsageError
 from syncmcp.servers_file import ServerReview
 from syncmcp.types import ToolAnnotations

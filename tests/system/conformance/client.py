@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
     from syncmcp import HandlerContext
-    from syncmcp._concurrency.timing import Deadline
-    from syncmcp.auth import Redirect, SignInRequest
+    from syncmcp.auth import Deadline, Redirect, SignInRequest
     from syncmcp.types import CreateMessageRequestParams, ElicitRequestFormParams
 
 

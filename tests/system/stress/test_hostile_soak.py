@@ -15,7 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp import LimitExceeded
-from syncmcp._concurrency.timing import Deadline
+from syncmcp.auth import Deadline
 from tests.connection.test_log_floods import Shouting, note
 from tests.support.session_server import SessionServer, session_server
 from tests.support.stage import PATIENCE, STATEFUL

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp import HandlerContext
-from syncmcp._concurrency.futures import RequestFuture
+from syncmcp import HandlerContext, RequestFuture
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     CallToolResult,
