@@ -17,8 +17,6 @@ from typing import Any, cast
 import pytest
 
 from syncmcp import CancelToken
-from syncmcp._protocol.negotiate import Negotiated
-from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import (
     AllowAll,
     Approval,
@@ -48,6 +46,7 @@ from syncmcp.types import (
     ListRootsRequestParams,
     ToolAnnotations,
 )
+from tests.support.parts import connected_server
 from tests.support.stage import PATIENCE, Clock, in_threads
 
 SECRET = "hunter2-c4nary"
@@ -62,8 +61,7 @@ METHODS: Mapping[Kind, str] = {
 
 
 def server(name: str = "files", *, trusted: bool = False) -> ConnectedServer:
-    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": {"name": "liar"}})
-    return ConnectedServer(agreed, name=name, trusted=trusted)
+    return connected_server(name, trusted=trusted, info={"name": "liar"})
 
 
 def completion(max_tokens: int = 100) -> CreateMessageRequestParams:

@@ -15,24 +15,20 @@ import pytest
 
 import syncmcp
 from syncmcp import Http, Rule, Rules, ServersFile, Stdio, servers_file
-from syncmcp._client.settings import Settings
-from syncmcp._protocol.negotiate import Negotiated
-from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Approval, AutoApprove, Decision, Question, Verdict
 from syncmcp.handlers.context import ConnectedServer, renamed
 from syncmcp.testing import Server, demo_server
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult
+from tests.support.parts import agreement
 
 LONG = "x" * 117
 _SERVER = Server("once")
-_NEGOTIATED = Negotiated(dialect_for("2025-11-25", None), {})
 
 
 def connected(target: Any, name: str | None = None) -> ConnectedServer:
     """The server as a client of `target` describes it."""
     client = syncmcp.Client(target, name=name, lazy=True)
-    settings: Settings = client._core.settings
-    return settings.connected_server(_NEGOTIATED)
+    return client._core.settings.connected_server(agreement())
 
 
 def question(server: ConnectedServer) -> Question:
@@ -166,7 +162,7 @@ def named_by_file(tmp_path: Path) -> Callable[..., ServersFile]:
 
 def decided(client: syncmcp.Client) -> tuple[str, Decision | Verdict]:
     """The name of a client's server, and what a rule decides that allows it by that name."""
-    server = client._core.settings.connected_server(_NEGOTIATED)
+    server = client._core.settings.connected_server(agreement())
     rules = Rules([Rule(server="tutor", decision=Decision.ALLOW)], otherwise=Decision.DENY)
     return server.name, rules.decide(question(server))
 
@@ -230,7 +226,7 @@ def test_a_pickled_client_of_a_command_is_of_the_same_server() -> None:
     client = syncmcp.Client(Stdio("run", LONG), lazy=True)
     copy = pickle.loads(pickle.dumps(client))
     one, other = (
-        each._core.settings.connected_server(_NEGOTIATED).identity for each in (client, copy)
+        each._core.settings.connected_server(agreement()).identity for each in (client, copy)
     )
     assert one == other
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import (
     Deadline,
     LoopbackReceiver,
@@ -29,6 +28,7 @@ from tests.auth.authorization_server import (
     call,
     world,
 )
+from tests.support.parts import Exchange, aborted
 
 SERVER = "https://mcp.example/mcp"
 ISSUER = "https://as.example"
@@ -540,7 +540,7 @@ def test_the_end_of_the_input_is_nobody(make: Callable[[Typist], Any]) -> None:
 @pytest.mark.parametrize("make", RECEIVERS, ids=["browser", "paste"])
 def test_waiting_for_an_agreement_ends_with_the_call(make: Callable[[Any], Any]) -> None:
     go_on = threading.Event()
-    exchange = AbortableExchange(Deadline(WAIT))
+    exchange = Exchange()
 
     class Silent(Typist):
         def ask(self, prompt: str) -> str:
@@ -549,7 +549,7 @@ def test_waiting_for_an_agreement_ends_with_the_call(make: Callable[[Any], Any])
             return "y"
 
     try:
-        with exchange, pytest.raises(ExchangeAborted):
+        with exchange, aborted():
             make(Silent()).agree(REQUEST, Deadline(WAIT))
     finally:
         go_on.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,6 @@ import requests
 from requests.adapters import HTTPAdapter
 
 import syncmcp
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import (
     Deadline,
     LoopbackReceiver,
@@ -35,6 +34,7 @@ from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import Person, call, signed_in, world
 from tests.auth.test_fetch import driver, get, here, silent
 from tests.support.moved_time import MovedTime, soonest
+from tests.support.parts import Exchange, aborted
 from tests.support.stage import PATIENCE
 from tests.transports.http_peer import serving
 
@@ -109,10 +109,10 @@ def say_nothing_to_who_listens() -> None:
     """A connection without a request is closed, whatever time the login has."""
     with listening().start() as waiting:
         redirect = Redirect(PLACE, waiting.redirect_uri, "secret-state")
-        exchange = AbortableExchange(Deadline(None))
+        exchange = Exchange(Deadline(None))
 
         def wait() -> None:
-            with exchange, suppress(ExchangeAborted):
+            with exchange, aborted():
                 waiting.receive(redirect, Deadline(None))
 
         thread = threading.Thread(target=wait, name="test-login", daemon=True)
@@ -267,7 +267,7 @@ def test_a_request_of_signing_in_has_half_a_minute(moved: MovedTime) -> None:
 
 def test_a_request_of_signing_in_ends_with_its_call(moved: MovedTime) -> None:
     def fetch() -> object:
-        with AbortableExchange(Deadline(10.0)):
+        with Exchange(Deadline(10.0)):
             return made.fetch(get(here(server)))
 
     with serving(silent) as server, driver() as made:
@@ -315,7 +315,7 @@ def test_a_request_with_a_new_token_has_the_time_that_is_left(
         session.mount("http://", slow)
         resource.authorization_server.expire()
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        with AbortableExchange(Deadline(LIMIT)):
+        with Exchange(Deadline(LIMIT)):
             response = session.post(resource.url, json=message, auth=auth, timeout=given)
     assert response.status_code == 200
     assert slow.limits == [given, left]

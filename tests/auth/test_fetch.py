@@ -14,14 +14,13 @@ import pytest
 import requests
 from requests.auth import AuthBase
 
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import HttpSession, finish
 from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
-from syncmcp.auth import Deadline
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.config import Http
 from syncmcp.errors import AuthError, ConnectFailed, UsageError
+from tests.support.parts import Exchange, aborted, was_aborted
 from tests.support.stage import elsewhere
 from tests.transports import certificates
 from tests.transports.http_peer import RawServer, Request, Script, serving
@@ -106,7 +105,7 @@ class Fetching:
     """A fetch on a thread of its own, in an exchange."""
 
     def __init__(self, made: Driver, request: HttpRequest) -> None:
-        self.exchange = AbortableExchange(Deadline(WAIT))
+        self.exchange = Exchange()
 
         def run() -> HttpResponse:
             with self.exchange:
@@ -273,7 +272,7 @@ def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
         running = Fetching(made, get(here(server)))
         assert reached.wait(WAIT)
         running.exchange.abort()
-        assert isinstance(running.join(), ExchangeAborted)
+        assert was_aborted(running.join())
         assert server.connection(0).ended.wait(WAIT)
 
 
@@ -289,15 +288,15 @@ def test_a_cut_ends_a_look_up() -> None:
         running = Fetching(made, get("https://as.example.com/"))
         assert asked.wait(WAIT)
         running.exchange.abort()
-        assert isinstance(running.join(), ExchangeAborted)
+        assert was_aborted(running.join())
     answer.set()
 
 
 def test_nothing_is_sent_for_a_call_that_is_cut_already() -> None:
     with serving(answering) as server, driver() as made:
-        exchange = AbortableExchange(Deadline(WAIT))
+        exchange = Exchange()
         exchange.abort()
-        with exchange, pytest.raises(ExchangeAborted):
+        with exchange, aborted():
             made.fetch(get(here(server)))
     assert server.connections == []
 
@@ -458,7 +457,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
     with serving(script) as server:
         config = Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth())
         session = HttpSession(config, 1)
-        exchange = AbortableExchange(Deadline(WAIT))
+        exchange = Exchange()
         exchange.resolve = resolver
         with exchange:
             response = session.send(exchange, "GET", session.url, session.merged(session.headers))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import syncmcp
 from syncmcp.auth import FileStore, MemoryStore, OAuth
 from syncmcp.auth.receiver import parse_callback
 from syncmcp.errors import AuthError, DiscoveryFailed, RequestTimeout, UsageError
-from syncmcp.transports._http_base import HttpSender
 from tests.auth.authorization_server import (
     WAIT,
     Answer,
@@ -29,6 +27,7 @@ from tests.auth.authorization_server import (
     token_cache,
     world,
 )
+from tests.support.moved_time import MovedTime
 from tests.support.programs import running
 
 CANARY = "canary-very-secret"
@@ -174,39 +173,32 @@ def test_a_login_that_was_read_late_does_not_replace_a_newer_one() -> None:
 
 @pytest.mark.parametrize(("transport", "method"), [("sse", "GET"), ("streamable", "POST")])
 def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
-    transport: Any, method: str, monkeypatch: pytest.MonkeyPatch
+    transport: Any, method: str, moved: MovedTime
 ) -> None:
-    over = threading.Event()
+    reached, over, limit = threading.Event(), threading.Event(), 60.0
 
     def mute(seen: Seen) -> Answer:
         if seen.bearer is None:
             return Answer(401, None, {"WWW-Authenticate": str(resource.challenge)})
+        reached.set()
         over.wait(WAIT)
         return Answer(None)
 
-    def look(sender: HttpSender) -> None:
-        the_look(sender)
-        looked.set()
-
-    looked = threading.Event()
-    the_look = HttpSender._abort_expired
-    monkeypatch.setattr(HttpSender, "_abort_expired", look)
-
     with world() as resource:
         resource.routes[method, resource.path] = mute
-        auth = OAuth(receiver=Person(before=lambda _: looked.wait(WAIT)))
         client = syncmcp.Client(
-            syncmcp.Http(resource.url, transport=transport, auth=auth),
+            syncmcp.Http(
+                resource.url,
+                transport=transport,
+                auth=OAuth(receiver=Person(before=lambda _: moved.advance(2 * limit))),
+            ),
             mode="2025-11-25" if transport == "streamable" else "auto",
-            open_timeout=0.4,
+            open_timeout=limit,
         )
-        began = time.monotonic()
-        try:
-            with pytest.raises(RequestTimeout):
-                client.open()
-        finally:
-            over.set()
-        assert time.monotonic() - began < WAIT
+        # The exchange is looked at a quarter of a second late.
+        error = moved.ending(limit + 0.25, client.open, lambda: reached.wait(WAIT))
+        over.set()
+    assert isinstance(error, RequestTimeout)
 
 
 # Secrets

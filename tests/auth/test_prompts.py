@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._http.exchange import AbortableExchange
 from syncmcp.auth import Deadline, LoopbackReceiver, OAuth, PasteReceiver, SignInRequest
 from syncmcp.auth.receiver import MOST_PROMPTS
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import LoginRequired
 from tests.auth.authorization_server import WAIT, call, world
+from tests.support.parts import Exchange
 
 STATE = "canary-state-77ab1c"
 REDIRECT = Redirect("https://as.example/authorize", "http://127.0.0.1:51763/callback", STATE)
@@ -37,7 +37,7 @@ class Terminal:
 
 def paste(terminal: Terminal) -> Any:
     with (
-        AbortableExchange(Deadline(WAIT)),
+        Exchange(),
         PasteReceiver(terminal.shown.append, terminal.ask).start() as waiting,
     ):
         return waiting.receive(REDIRECT, Deadline(WAIT))

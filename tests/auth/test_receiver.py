@@ -8,6 +8,7 @@ import re
 import socket
 import stat
 import sys
+import tempfile
 import threading
 import time
 import webbrowser
@@ -22,12 +23,11 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from syncmcp._concurrency.private_page import PrivatePage
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import Deadline, LoopbackReceiver, PasteReceiver, Receiver, loopback
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, UsageError
 from tests.support.pages import address_behind, file_of
+from tests.support.parts import Exchange, aborted, was_aborted
 
 WAIT = 20.0
 STATE = "canary-state-77ab1c"
@@ -65,7 +65,7 @@ class Login:
     def __init__(
         self, receiver: Receiver, url: str = PLACE, seconds: float = WAIT, *registered: str
     ) -> None:
-        self.exchange = AbortableExchange(Deadline(WAIT))
+        self.exchange = Exchange()
         self.outcome: Mapping[str, str] | BaseException | None = None
         self.redirect_uri = ""
         self._started = threading.Event()
@@ -423,16 +423,17 @@ def test_no_command_line_and_nobody_else_s_file_has_the_address(
 def test_a_file_that_is_ready_after_the_login_is_removed_and_not_opened(
     downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, made = threading.Event(), threading.Event(), Queue[PrivatePage]()
+    begun, go_on, made = threading.Event(), threading.Event(), Queue[str]()
+    make = tempfile.mkdtemp
 
-    class Slow(PrivatePage):
-        def __init__(self, name: str, html: str) -> None:
-            begun.set()
-            assert go_on.wait(WAIT)
-            super().__init__(name, html)
-            made.put(self)
+    def slow(*args: Any, **options: Any) -> str:
+        begun.set()
+        assert go_on.wait(WAIT)
+        folder: str = make(*args, **options)
+        made.put(folder)
+        return folder
 
-    monkeypatch.setattr("syncmcp.auth.loopback.PrivatePage", Slow)
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
     login = Login(listening(open_browser=True))
     assert begun.wait(WAIT)
     (thread,) = (one for one in threading.enumerate() if one.name == "syncmcp-redirect[browser]")
@@ -603,16 +604,16 @@ def test_a_cut_ends_the_login_at_once() -> None:
     shown.next()
     begun = time.monotonic()
     login.exchange.abort()
-    assert isinstance(login.join(), ExchangeAborted)
+    assert was_aborted(login.join())
     assert time.monotonic() - begun < WAIT / 2
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", login.port), WAIT).close()
 
 
 def test_a_call_that_is_cut_already_opens_no_browser() -> None:
-    exchange = AbortableExchange(Deadline(WAIT))
+    exchange = Exchange()
     exchange.abort()
-    with exchange, listening(open_browser=True).start() as waiting, pytest.raises(ExchangeAborted):
+    with exchange, listening(open_browser=True).start() as waiting, aborted():
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
 
@@ -701,7 +702,7 @@ def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> No
     (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[prompt]"]
     assert thread.daemon
     login.exchange.abort()
-    assert isinstance(login.join(), ExchangeAborted)
+    assert was_aborted(login.join())
     person.paste(QUERY)
     thread.join(WAIT)
     assert person.asked.empty()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp._concurrency import timing
 from syncmcp.auth import OAuth, token_manager
 from syncmcp.errors import AuthError, LoginRequired, TokenRefused
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
+from tests.support.stage import Clock
 
 MANY = 22
 HOUR = 3600.0
@@ -22,14 +21,7 @@ HOUR = 3600.0
 @pytest.fixture
 def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets so many seconds pass."""
-    ahead = 0.0
-
-    def move(seconds: float) -> None:
-        nonlocal ahead
-        ahead += seconds
-
-    monkeypatch.setattr(timing, "monotonic", lambda: time.monotonic() + ahead)
-    return move
+    return Clock(monkeypatch, "syncmcp._concurrency.timing").advance
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ import pytest
 
 from syncmcp._concurrency.fair_lock import FairLock
 from syncmcp._concurrency.files import FileLock
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import Deadline, FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring
 from tests.auth.store_peer import KEY
+from tests.support.parts import Exchange, was_aborted
 from tests.support.stage import elsewhere
 
 WAIT = 20.0
@@ -72,24 +72,11 @@ def uses(store: TokenStore) -> list[Callable[[], object]]:
     ]
 
 
-class WaitingExchange(AbortableExchange):
-    """Tells when its thread has begun to wait."""
-
-    def __init__(self) -> None:
-        super().__init__(Deadline(WAIT))
-        self.waiting = threading.Event()
-
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        if not event.is_set():
-            self.waiting.set()
-        return super().wait(event, seconds)
-
-
 class Locker:
     """A thread that locks a key in an exchange; it holds the lock until it is told."""
 
     def __init__(self, store: TokenStore, seconds: float = WAIT) -> None:
-        self.exchange = WaitingExchange()
+        self.exchange = Exchange()
         self.locked, self._release = threading.Event(), threading.Event()
         self._held = elsewhere(partial(self._hold, store, seconds))
 
@@ -148,7 +135,7 @@ def locked(store: TokenStore) -> Iterator[None]:
 def waiting(store: TokenStore) -> Locker:
     """Another thread, which waits for the lock."""
     locker = Locker(store)
-    assert locker.exchange.waiting.wait(WAIT)
+    assert locker.exchange.waits.wait(WAIT)
     assert not locker.locked.is_set()
     return locker
 
@@ -407,7 +394,7 @@ def test_a_symbolic_link_stays_one(path: Path, tmp_path: Path) -> None:
 
 def test_a_rotated_token_is_saved_though_the_call_was_cut(path: Path) -> None:
     store = FileStore(path)
-    exchange = AbortableExchange(Deadline(WAIT))
+    exchange = Exchange()
     exchange.abort()
     with exchange:
         store.save(KEY, ENTRY)
@@ -445,7 +432,7 @@ def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
         second = waiting(store)
         begun = time.monotonic()
         second.exchange.abort()
-        assert isinstance(second.end(), ExchangeAborted)
+        assert was_aborted(second.end())
         assert time.monotonic() - begun < WAIT / 2
     with store.lock(KEY, Deadline(WAIT)):
         pass
@@ -517,7 +504,7 @@ def test_a_cut_ends_the_wait_for_another_process(path: Path) -> None:
     with locked_elsewhere(path):
         locker = waiting(FileStore(path))
         locker.exchange.abort()
-        assert isinstance(locker.end(), ExchangeAborted)
+        assert was_aborted(locker.end())
 
 
 def test_a_killed_process_lets_go_of_its_lock_though_its_fork_lives_on(path: Path) -> None:

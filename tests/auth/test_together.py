@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.single_flight import SharedAttempt
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import Deadline, MemoryStore, OAuth
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
@@ -22,6 +21,7 @@ from tests.auth.authorization_server import (
     token_cache,
     world,
 )
+from tests.support.parts import Exchange, aborted
 from tests.support.stage import in_threads, nervous
 
 
@@ -80,9 +80,7 @@ def test_a_login_that_fails_fails_for_all_who_wait_for_it(
         auth = OAuth(receiver=person)
         wait, waiting = SharedAttempt.wait, threading.Barrier(7, action=all_here.set)
 
-        def together(
-            flight: SharedAttempt[Any], exchange: AbortableExchange | None, late: str
-        ) -> None:
+        def together(flight: SharedAttempt[Any], exchange: Any, late: str) -> None:
             # The thread that signs in gets here when that is over.
             if not all_here.is_set():
                 waiting.wait(WAIT)
@@ -107,7 +105,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         server, old = resource.authorization_server, auth.token
         server.expire()
         server.token_answer = slow
-        exchange = AbortableExchange(Deadline(None))
+        exchange = Exchange(Deadline(None))
 
         def cut_off() -> None:
             assert reached.wait(WAIT)
@@ -117,7 +115,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         other.start()
         login = token_cache(auth).current()
         assert login is not None
-        with exchange, pytest.raises(ExchangeAborted):
+        with exchange, aborted():
             auth._manager.refresh(login.login)  # type: ignore[union-attr]
         other.join()
         go_on.set()

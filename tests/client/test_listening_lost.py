@@ -19,9 +19,9 @@ from syncmcp._client.core import ClientCore
 from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
-from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import FaultProxy, script, serve_http
 from tests.client.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
+from tests.support.parts import without_pauses
 from tests.support.programs import server_processes
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
 from tests.support.session_server import session_server
@@ -489,9 +489,7 @@ class Pauses:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pauses]:
     made = Pauses()
     monkeypatch.setattr(ClientCore, "sleep", made.sleep)
-    monkeypatch.setattr(
-        AbortableExchange, "sleep", lambda exchange, _: exchange.wait(threading.Event(), 0.001)
-    )
+    without_pauses(monkeypatch)
     yield made
     made.over.set()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from syncmcp._http.exchange import AbortableExchange
+from tests.support.parts import without_pauses
 
 from .certificates import Certificates, make
 
@@ -20,11 +18,4 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before streams are taken up again, none of which is made."""
-    made: list[float] = []
-
-    def sleep(self: AbortableExchange, seconds: float) -> None:
-        made.append(seconds)
-        self.wait(threading.Event(), 0.001)
-
-    monkeypatch.setattr(AbortableExchange, "sleep", sleep)
-    return made
+    return without_pauses(monkeypatch)

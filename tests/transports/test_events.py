@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import Deadline
 from syncmcp.errors import LimitExceeded
 from syncmcp.transports import _http_reply
 from syncmcp.transports._http_reply import EventStream
+from tests.support.parts import Exchange, aborted
 
 LIMIT = 64 * 1024 * 1024
 
@@ -231,7 +231,7 @@ def test_an_event_of_many_lines_is_read_no_longer_than_the_exchange_may_take(lin
     deadline = _LateAtThirdLook(None)
     events = EventStream(LIMIT)
     list(events.feed(line * 100_000))
-    with AbortableExchange(deadline), pytest.raises(TimeoutError):
+    with Exchange(deadline), pytest.raises(TimeoutError):
         list(events.feed(b"\n"))
     assert deadline.looks == 3
 
@@ -240,11 +240,12 @@ def test_what_is_read_of_an_event_that_broke_off_takes_no_longer_either() -> Non
     deadline = _LateAtThirdLook(None)
     events = EventStream(LIMIT)
     list(events.feed(b"retry:1\n" * 100_000))
-    with AbortableExchange(deadline), pytest.raises(TimeoutError):
+    with Exchange(deadline), pytest.raises(TimeoutError):
         assert events.retry
     assert deadline.looks == 3
-    exchange = AbortableExchange(Deadline(None), aborted=True)
-    with exchange, pytest.raises(ExchangeAborted):
+    exchange = Exchange()
+    exchange.abort()
+    with exchange, aborted():
         events.reset()
 
 

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
 
 from syncmcp import CancelToken
-from syncmcp._protocol.negotiate import Negotiated
-from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question, ToolCall
 from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.context import ConnectedServer
@@ -23,6 +21,7 @@ from syncmcp.types import (
     ListRootsRequestParams,
     ToolAnnotations,
 )
+from tests.support.parts import connected_server
 from tests.support.stage import PATIENCE
 
 T = TypeVar("T")
@@ -64,8 +63,7 @@ def server(
     name: str = "library", *, trusted: bool = False, info: dict[str, Any] | None = BOOKS
 ) -> Any:
     """A connected server, as far as a user interface can tell."""
-    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info} if info else {})
-    return ConnectedServer(agreed, name=name, trusted=trusted)
+    return connected_server(name, trusted=trusted, info=info)
 
 
 def context(

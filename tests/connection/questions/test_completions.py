@@ -20,7 +20,6 @@ from syncmcp import (
     NotSupported,
     SubscriptionLost,
 )
-from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -34,6 +33,7 @@ from tests.connection.questions.asking import (
     through,
 )
 from tests.connection.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, link
+from tests.support.parts import without_pauses
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening, talk
 from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import known
@@ -417,10 +417,7 @@ class Streams:
 def test_after_the_consent_a_wait_ends_when_the_server_cannot_be_heard_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hurry(self: AbortableExchange, seconds: float) -> None:
-        self.wait(threading.Event(), 0.001)
-
-    monkeypatch.setattr(AbortableExchange, "sleep", hurry)
+    without_pauses(monkeypatch)
     agreeing, told = Agreeing(), Future[bool]()
     with (
         serve_http(asking_server()) as http,
