@@ -27,42 +27,44 @@ def talk() -> Iterator[Open]:
     assert server.stats.paused == 0
 
 
-@pytest.mark.requirement("M-21")
+@pytest.mark.requirement("M-21", "M-26")
 @both_eras
-def test_preferences_are_asked_with_a_form(talk: Open, revision: str) -> None:
+def test_the_demo_server_asks_a_person_and_a_model(talk: Open, revision: str) -> None:
     client = talk(revision)
+    stateful = revision == NEWEST_STATEFUL
     given = {"outputFormat": "json", "verbosity": "low", "includeTimestamps": False}
     reply = {"action": "accept", "content": given}
     answer = client.tool("ask_user_preferences", answer=lambda *_: reply)
     assert answer["result"]["structuredContent"] == reply
-    [(method, params)] = client.asked
-    assert (method, params["mode"]) == ("elicitation/create", "form")
-    fields = params["requestedSchema"]["properties"]
-    assert params["requestedSchema"]["required"] == ["outputFormat"]
+    assert client.rounds == (0 if stateful else 1)
+    helped = client.tool("request_llm_help", {"question": "6*7?"}, lambda *_: MODEL)
+    explained = client.tool("explain_math", {"problem": "1/3+1/6"}, lambda *_: MODEL)
+    assert text_of(helped) == text_of(explained) == "42"
+    for action, said in (("decline", "not connected: decline"), ("accept", "connected to example")):
+        reply = {"action": action}
+        assert text_of(client.tool("connect_account", answer=lambda *_: reply)) == said  # noqa: B023
+
+    form, question, problem, page, last = client.asked
+    assert (form[0], form[1]["mode"]) == ("elicitation/create", "form")
+    schema = form[1]["requestedSchema"]
+    fields = schema["properties"]
+    assert schema["required"] == ["outputFormat"]
     assert fields["outputFormat"]["enum"] == ["json", "markdown", "plain"]
     assert [option["const"] for option in fields["verbosity"]["oneOf"]] == ["low", "medium", "high"]
     assert fields["includeTimestamps"]["default"] is True
-    assert client.rounds == (revision == MODERN)
-
-
-@pytest.mark.requirement("M-21")
-@both_eras
-def test_help_of_a_model_is_asked_with_500_tokens(talk: Open, revision: str) -> None:
-    client = talk(revision)
-    answer = client.tool("request_llm_help", {"question": "6*7?"}, lambda *_: MODEL)
-    assert text_of(answer) == "42"
     message = {"role": "user", "content": {"type": "text", "text": "6*7?"}}
-    assert client.asked == [("sampling/createMessage", {"messages": [message], "maxTokens": 500})]
-
-
-@pytest.mark.requirement("M-26")
-@both_eras
-def test_maths_is_explained_by_a_tutor(talk: Open, revision: str) -> None:
-    client = talk(revision)
-    assert text_of(client.tool("explain_math", {"problem": "1/3+1/6"}, lambda *_: MODEL)) == "42"
-    [(_, params)] = client.asked
-    assert "tutor" in params["systemPrompt"]
-    assert "1/3+1/6" in params["messages"][0]["content"]["text"]
+    assert question == ("sampling/createMessage", {"messages": [message], "maxTokens": 500})
+    assert "tutor" in problem[1]["systemPrompt"]
+    assert "1/3+1/6" in problem[1]["messages"][0]["content"]["text"]
+    assert (page[0], page[1]["mode"]) == ("elicitation/create", "url")
+    assert page[1]["url"].startswith("https://example.com/connect?ticket=")
+    assert ("elicitationId" in page[1]) == stateful
+    told = {
+        "jsonrpc": "2.0",
+        "method": "notifications/elicitation/complete",
+        "params": {"elicitationId": last[1].get("elicitationId")},
+    }
+    assert client.notes == ([told] if stateful else [])
 
 
 @pytest.mark.requirement("M-27")
@@ -124,26 +126,6 @@ def test_a_form_of_2025_06_18_has_only_what_that_revision_knew(talk: Open) -> No
         assert field["type"] in ("string", "integer", "number", "boolean")
         assert "oneOf" not in field
         assert field["type"] == "boolean" or "default" not in field
-
-
-@both_eras
-@pytest.mark.parametrize("action", ["accept", "decline"])
-def test_an_account_is_connected_on_a_page(talk: Open, revision: str, action: str) -> None:
-    client = talk(revision)
-    answer = client.tool("connect_account", answer=lambda *_: {"action": action})
-    accepted = action == "accept"
-    assert text_of(answer) == ("connected to example" if accepted else "not connected: decline")
-    [(method, params)] = client.asked
-    assert (method, params["mode"]) == ("elicitation/create", "url")
-    assert params["url"].startswith("https://example.com/connect?ticket=")
-    stateful = revision == NEWEST_STATEFUL
-    assert ("elicitationId" in params) == stateful
-    told = {
-        "jsonrpc": "2.0",
-        "method": "notifications/elicitation/complete",
-        "params": {"elicitationId": params.get("elicitationId")},
-    }
-    assert client.notes == ([told] if stateful and accepted else [])
 
 
 ASKING = {

@@ -15,8 +15,8 @@ import pytest
 import syncmcp
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.support.stage import STATEFUL, STATELESS, WIRES, Stage, Wire, in_threads
-from tests.testing.sessions import record, shop
+from tests.support.stage import STATEFUL, STATELESS, Stage, in_threads
+from tests.testing.sessions import shop
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -55,44 +55,37 @@ def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> No
     server.close()
 
 
-def test_a_new_recording_replaces_the_old_one(server: Server, path: Path) -> None:
-    first = Wire("memory", STATEFUL)
-    record(first, path)
-    size = path.stat().st_size
-    with syncmcp.connect(Recording(server, path)):
-        pass
-    assert path.stat().st_size < size
-    assert lines(path)[0]["server"] == "shop"
-
-
-def test_two_recordings_cannot_be_made_in_one_file_at_a_time(server: Server, path: Path) -> None:
+def test_a_file_is_recorded_by_one_recording_at_a_time_and_anew_by_the_next(
+    server: Server, path: Path
+) -> None:
     with syncmcp.connect(Recording(server, path)) as client:
         with pytest.raises(syncmcp.UsageError, match="being recorded by another"):
             syncmcp.connect(Recording(server, path))
         client.call_tool("price", {"item": "pear"})
     assert "tools/call" in methods(path, "sent")
+    assert path.stat().st_mode & 0o077 == 0
     with syncmcp.connect(Recording(server, path)):
         pass
+    assert "tools/call" not in methods(path, "sent")
+    assert lines(path)[0]["server"] == "shop"
+    with pytest.raises(syncmcp.ConnectFailed, match="recording cannot be written"):
+        syncmcp.connect(Recording(server, path / "below.jsonl"))
 
 
-def test_clients_of_one_recording_share_its_file(server: Server, path: Path) -> None:
+def test_clients_and_threads_of_one_recording_share_its_file(server: Server, path: Path) -> None:
     recording = Recording(server, path)
 
-    def call(item: str) -> str | None:
+    def call(item: str) -> list[str | None]:
         with syncmcp.connect(recording) as client:
-            return client.call_tool("price", {"item": item}).text
 
-    assert in_threads(lambda: call("apple"), lambda: call("pear")) == ["30", "45"]
+            def calls() -> list[str | None]:
+                return [client.call_tool("price", {"item": item}).text for _ in range(20)]
+
+            told = in_threads(*[calls] * 2)
+            return told[0] + told[1]
+
+    assert in_threads(lambda: call("apple"), lambda: call("pear")) == [["30"] * 40, ["45"] * 40]
     assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
-
-
-def test_many_threads_write_whole_lines(server: Server, path: Path) -> None:
-    with syncmcp.connect(Recording(server, path)) as client:
-
-        def calls() -> list[str | None]:
-            return [client.call_tool("price", {"item": "pear"}).text for _ in range(20)]
-
-        assert in_threads(*[calls] * 4) == [["45"] * 20] * 4
     assert methods(path, "sent").count("tools/call") == 80
 
 
@@ -199,14 +192,6 @@ def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(path: Pat
     assert "secret-one" not in repr(made)
 
 
-def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(
-    server: Server, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(syncmcp.ConnectFailed, match="recording cannot be written"):
-        syncmcp.connect(Recording(server, tmp_path / "file" / "below.jsonl"))
-
-
 def test_a_full_disk_ends_the_session_and_says_so(
     server: Server, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,18 +228,28 @@ def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
     assert replayed.value.exit_code == died.value.exit_code == 3
 
 
-def test_ctrl_c_leaves_a_recording_that_is_whole(path: Path) -> None:
-    program = f"""
-import signal, syncmcp
+def program(steps: str, path: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a program that records a call, and then does this."""
+    start = f"""
+import os, signal, syncmcp
 from syncmcp.testing import Recording, demo_server
-signal.signal(signal.SIGINT, signal.default_int_handler)
-with syncmcp.connect(Recording(demo_server(), {str(path)!r})) as client:
-    client.call_tool("add", {{"a": 1, "b": 2}})
-    client.call_tool.future("sleep", {{"seconds": 600}})
-    signal.raise_signal(signal.SIGINT)
+recording = Recording(demo_server(), {str(path)!r})
+client = syncmcp.connect(recording)
+client.call_tool("add", {{"a": 1, "b": 2}})
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=False, timeout=60
+    command = [sys.executable, "-W", "ignore", "-c", start + steps]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60)
+
+
+def test_ctrl_c_leaves_a_recording_that_is_whole(path: Path) -> None:
+    ended = program(
+        """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with client:
+    client.call_tool.future("sleep", {"seconds": 600})
+    signal.raise_signal(signal.SIGINT)
+""",
+        path,
     )
     assert b"KeyboardInterrupt" in ended.stderr
     assert list(lines(path)[-1]) == ["connection", "closed"]
@@ -265,39 +260,29 @@ with syncmcp.connect(Recording(demo_server(), {str(path)!r})) as client:
 def test_a_process_that_is_killed_leaves_what_has_happened_and_no_lock(
     server: Server, path: Path
 ) -> None:
-    program = f"""
-import os, signal, syncmcp
-from syncmcp.testing import Recording, demo_server
-client = syncmcp.connect(Recording(demo_server(), {str(path)!r}))
-client.call_tool("add", {{"a": 1, "b": 2}})
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    program("os.kill(os.getpid(), signal.SIGKILL)", path)
     assert methods(path, "sent")[-1] == "tools/call"
     with syncmcp.connect(Recording(server, path)):
         pass
 
 
 def test_a_child_process_cannot_write_into_the_recording_of_its_parent(path: Path) -> None:
-    program = f"""
-import os, sys, syncmcp
-from syncmcp.testing import Recording, demo_server
-recording = Recording(demo_server(), {str(path)!r})
-with syncmcp.connect(recording) as client:
-    client.call_tool("add", {{"a": 1, "b": 2}})
-    child = os.fork()
-    if child == 0:
-        try:
-            syncmcp.connect(recording)
-        except syncmcp.UsageError as error:
-            os.write(1, str(error).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    client.call_tool("add", {{"a": 2, "b": 2}})
-"""
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True, timeout=60
+    ended = program(
+        """
+child = os.fork()
+if child == 0:
+    try:
+        syncmcp.connect(recording)
+    except syncmcp.UsageError as error:
+        os.write(1, str(error).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+client.call_tool("add", {"a": 2, "b": 2})
+client.close()
+""",
+        path,
     )
+    assert ended.returncode == 0
     assert b"being recorded by another" in ended.stdout
     assert methods(path, "sent").count("tools/call") == 2
 
@@ -315,8 +300,3 @@ def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -
     assert told == [one["id"] for one in sent if one["method"] == "tools/call"]
     assert "notifications/cancelled" in methods(path, "sent")
     stage.server.close()
-
-
-def test_only_its_owner_can_read_a_recording(path: Path) -> None:
-    record(WIRES[0], path)
-    assert path.stat().st_mode & 0o077 == 0

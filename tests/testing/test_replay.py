@@ -105,6 +105,7 @@ def test_a_program_sees_the_same_with_the_recording_as_with_the_server(
     seen = record(wire, path)
     assert replay(path, wire.revision) == seen
     assert replay(path, wire.revision, order="recorded") == seen
+    assert replay(path, "auto") == seen
     assert len(seen) > 10
     header, opened, *rest = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert header["syncmcp-recording"] == 1
@@ -135,11 +136,6 @@ def test_what_was_found_out_in_the_recording_is_found_out_again(
     with syncmcp.connect(Replay(path)) as client:
         assert client.server.revision == revisions[-1]
     server.close()
-
-
-def test_a_client_that_probes_can_play_the_session_of_one_that_did_not(path: Path) -> None:
-    seen = record(MEMORY, path)
-    assert replay(path, "auto") == seen
 
 
 def test_a_server_that_the_probe_breaks_can_be_played(
@@ -184,59 +180,48 @@ class TestWhatWasNotRecorded:
             assert str(caught.value).startswith(
                 "tools/call [replay of shop.jsonl]: it was not recorded with these parameters:\n"
             )
+            later = client.call_tool.future("price", {"item": "Bearer abcdef123456"})
+            secret = later.exception(PATIENCE)
+            assert isinstance(secret, NotRecorded)
+            assert "abcdef123456" not in repr(secret) + str(vars(secret))
+            with pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"):
+                client.request("shop/close", {}, result=dict)
+            client.ping()  # is answered all the same
             assert client.call_tool("price", {"item": "pear"}).text == "45"
-        assert [type(error) for error in recording.unexpected] == [NotRecorded]
+        assert [type(error) for error in recording.unexpected] == [NotRecorded] * 3
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-    def test_is_refused_in_a_future_too(self, path: Path) -> None:
-        record(Wire("http", STATELESS), path)
-        with syncmcp.connect(Replay(path), mode=STATELESS) as client:
-            call = client.call_tool.future("price", {"item": "quince"})
-            assert isinstance(call.exception(PATIENCE), NotRecorded)
-
-    def test_is_named_with_what_was(self, path: Path) -> None:
-        record(MEMORY, path)
-        with (
-            syncmcp.connect(Replay(path), mode=STATEFUL) as client,
-            pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"),
-        ):
-            client.request("shop/close", {}, result=dict)
 
     def test_is_the_same_request_once_more(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"), asks(3, "a"), says(3, "second"))
-        with opened(path) as client:
-            assert [say(client, "a"), say(client, "a")] == ["first", "second"]
+        recording = Replay(path)
+        assert recording.unplayed == ["initialize", "tools/call", "tools/call"]
+        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+            assert say(client, "a") == "first"
+            assert recording.unplayed == ["tools/call"]
+            assert say(client, "a") == "second"
             with pytest.raises(NotRecorded, match="recorded 2 times"):
                 say(client, "a")
 
-    @pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATEFUL)], ids=str)
+    @pytest.mark.parametrize(
+        "wire", [MEMORY, Wire("http", STATEFUL), Wire("memory", STATELESS)], ids=str
+    )
     def test_is_another_answer_to_a_question(self, wire: Wire, path: Path) -> None:
         record(wire, path)
         visit, recording = Visit(size=4), Replay(path)
-        with visit.client(recording, mode=STATEFUL) as client:
+        with visit.client(recording, mode=wire.revision) as client:
             with pytest.raises(NotRecorded, match=r"content\.size: recorded 3, asked 4") as caught:
                 client.call_tool("order", {"item": "pear"})
-            assert "elicitation/create" in str(caught.value)
+            assert ("elicitation/create" in str(caught.value)) == (wire.revision == STATEFUL)
         assert len(recording.unexpected) == 1
 
-    def test_is_another_answer_in_a_round_of_questions(self, path: Path) -> None:
-        record(Wire("memory", STATELESS), path)
-        with (
-            Visit(size=4).client(Replay(path), mode=STATELESS) as client,
-            pytest.raises(NotRecorded, match=r"content\.size: recorded 3, asked 4"),
-        ):
-            client.call_tool("order", {"item": "pear"})
+        def same_size(method: str, value: Any) -> Any:
+            return value | {"content": None} if method == "elicitation/create" else value
 
-    def test_does_not_show_secrets(self, path: Path) -> None:
-        write(path, asks(2, "a"), says(2, "first"))
-        with opened(path) as client, pytest.raises(NotRecorded) as caught:
-            client.call_tool("say", {"text": "Bearer abcdef123456"})
-        assert "abcdef123456" not in repr(caught.value) + str(vars(caught.value))
-
-    def test_is_a_ping_which_is_answered_all_the_same(self, path: Path) -> None:
-        record(MEMORY, path)
-        with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
-            client.ping()
+        if wire == MEMORY:
+            recording = Replay(path, normalize=same_size)
+            with Visit(size=4).client(recording, mode=STATEFUL) as client:
+                told = client.call_tool("order", {"item": "pear"}).text
+                assert told == "accept: {'size': 3} of pear"
 
     @pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
     def test_is_a_list_of_tools_more_often_than_recorded(self, wire: Wire, path: Path) -> None:
@@ -249,16 +234,6 @@ class TestWhatWasNotRecorded:
                 client.request("tools/list", {"another": "list"}, result=dict)
         assert listed == [["price", "count", "order"]] * 4
         assert len(recording.unexpected) == 1
-
-    def test_can_be_made_to_be_the_same(self, path: Path) -> None:
-        record(MEMORY, path)
-
-        def same_size(method: str, value: Any) -> Any:
-            return value | {"content": None} if method == "elicitation/create" else value
-
-        recording = Replay(path, normalize=same_size)
-        with Visit(size=4).client(recording, mode=STATEFUL) as client:
-            assert client.call_tool("order", {"item": "pear"}).text == "accept: {'size': 3} of pear"
 
     def test_is_said_even_if_the_comparison_fails(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"))
@@ -274,24 +249,19 @@ class TestWhatWasNotRecorded:
             ):
                 say(client, "a")
 
-    def test_what_nobody_asked_is_told(self, path: Path) -> None:
-        write(path, asks(2, "a"), says(2, "first"), asks(3, "b"), says(3, "second"))
-        recording = Replay(path)
-        assert recording.unplayed == ["initialize", "tools/call", "tools/call"]
-        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
-            say(client, "b")
-        assert recording.unplayed == ["tools/call"]
-
 
 class TestOrder:
     def test_requests_may_come_in_another_order_and_one_after_another(self, path: Path) -> None:
-        write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
-        with opened(path) as client:
-            assert say(client, "a", timeout=PATIENCE) == "A"
-            assert say(client, "b", timeout=PATIENCE) == "B"
-        with opened(path) as client:
-            assert say(client, "b", timeout=PATIENCE) == "B"
-            assert say(client, "a", timeout=PATIENCE) == "A"
+        write(path, asks(2, "a"), asks(3, "b"), logs("of both"), says(3, "B"), says(2, "A"))
+        for texts in ("ab", "ba"):
+            with opened(path) as client:
+                assert [say(client, text, timeout=PATIENCE) for text in texts] == [*texts.upper()]
+        # What belongs to a call that is not made is not told.
+        write(path, asks(2, "a"), logs("of a"), says(2, "A"), asks(3, "b"), says(3, "B"))
+        seen: list[Any] = []
+        with opened(path, on_log=lambda log: seen.append(log.data)) as client:
+            assert say(client, "b") == "B"
+        assert seen == []
 
     def test_the_order_of_the_recording_can_be_insisted_on(self, path: Path) -> None:
         write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
@@ -310,6 +280,10 @@ class TestOrder:
             both.set()
             assert (first.result(PATIENCE).text, second.result(PATIENCE).text) == ("A", "B")
             assert earlier.wait(PATIENCE)
+        # Closing ends a call that waits for its turn.
+        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+            first = client.call_tool.future("say", {"text": "a"})
+        assert isinstance(first.exception(PATIENCE), syncmcp.ClosedError)
 
     def test_what_is_told_in_between_comes_in_between(self, path: Path) -> None:
         write(
@@ -338,13 +312,6 @@ class TestOrder:
         assert [said for said in seen if said != "A"] == ["before", "between", "after", "B"]
         assert seen.index("A") in (1, 2)
 
-    def test_what_belongs_to_a_call_that_is_not_made_is_not_told(self, path: Path) -> None:
-        write(path, asks(2, "a"), logs("of a"), says(2, "A"), asks(3, "b"), says(3, "B"))
-        seen: list[Any] = []
-        with opened(path, on_log=lambda log: seen.append(log.data)) as client:
-            assert say(client, "b") == "B"
-        assert seen == []
-
     def test_an_answer_waits_for_the_answer_to_the_question_before_it(self, path: Path) -> None:
         question = {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
         answer = {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
@@ -363,38 +330,48 @@ class TestOrder:
             go.set()
             assert call.result(PATIENCE).text == "A"
 
-    def test_many_threads_get_the_answers_to_what_they_asked(self, path: Path) -> None:
+    @pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+    def test_many_threads_and_clients_get_the_answers_to_what_they_asked(
+        self, wire: Wire, path: Path
+    ) -> None:
+        seen = record(wire, path)
+        recording = Replay(path)
+
+        def one() -> list[Any]:
+            visit = Visit()
+            with visit.client(recording, mode=wire.revision) as client:
+                return visit.talk(client)
+
+        with nervous():
+            assert in_threads(one, one) == [seen, seen]
         server = shop()
-        for wire in (MEMORY, Wire("http", STATELESS)):
-            with (
-                wire.serve(server) as reached,
-                syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
-            ):
-                for _ in range(30):
-                    assert client.call_tool("price", {"item": "pear"}).text == "45"
-                    assert client.call_tool("price", {"item": "apple"}).text == "30"
-                    client.call_tool("count", {"shelves": 2})
-            recording = Replay(path)
-            with nervous(), syncmcp.connect(recording, mode=wire.revision) as client:
-
-                def calls() -> list[Any]:
-                    seen: list[Any] = []
-                    for _ in range(10):
-                        seen.append(client.call_tool("price", {"item": "pear"}).text)
-                        seen.append(client.call_tool("price", {"item": "apple"}).text)
-                        steps: list[float] = []
-                        client.call_tool(
-                            "count",
-                            {"shelves": 2},
-                            on_progress=lambda step, *_: steps.append(step),  # noqa: B023
-                        )
-                        seen.append(steps)
-                    return seen
-
-                assert in_threads(*[calls] * 3) == [["45", "30", [1.0, 2.0]] * 10] * 3
-            assert recording.unplayed == []
-            assert recording.unexpected == []
+        with (
+            wire.serve(server) as reached,
+            syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
+        ):
+            for _ in range(30):
+                assert client.call_tool("price", {"item": "pear"}).text == "45"
+                client.call_tool("count", {"shelves": 2})
         server.close()
+        recording = Replay(path)
+        with nervous(), syncmcp.connect(recording, mode=wire.revision) as client:
+
+            def calls() -> list[Any]:
+                told: list[Any] = []
+                for _ in range(10):
+                    told.append(client.call_tool("price", {"item": "pear"}).text)
+                    steps: list[float] = []
+                    client.call_tool(
+                        "count",
+                        {"shelves": 2},
+                        on_progress=lambda step, *_: steps.append(step),  # noqa: B023
+                    )
+                    told.append(steps)
+                return told
+
+            assert in_threads(*[calls] * 3) == [["45", [1.0, 2.0]] * 10] * 3
+        assert recording.unplayed == []
+        assert recording.unexpected == []
 
 
 class TestConnections:
@@ -406,24 +383,15 @@ class TestConnections:
         for _ in range(2):
             with recorded:
                 recorded.call_tool("next")
-        replayed = syncmcp.Client(Replay(path))
-        seen = []
-        for _ in range(3):
-            with replayed:
-                seen.append(replayed.call_tool("next").text)
-        assert seen == ["0", "1", "1"]
         server.close()
-
-    def test_two_clients_of_one_replay_do_not_disturb_each_other(self, path: Path) -> None:
-        seen = record(MEMORY, path)
-        recording = Replay(path)
-
-        def one() -> list[Any]:
-            visit = Visit()
-            with visit.client(recording, mode=STATEFUL) as client:
-                return visit.talk(client)
-
-        assert in_threads(one, one) == [seen, seen]
+        copy = pickle.loads(pickle.dumps(Replay(path, order="recorded")))
+        assert repr(copy) == f"Replay({str(path)!r})"
+        for replayed in (syncmcp.Client(Replay(path)), syncmcp.Client(copy)):
+            seen = []
+            for _ in range(3):
+                with replayed:
+                    seen.append(replayed.call_tool("next").text)
+            assert seen == ["0", "1", "1"]
 
     def test_a_session_that_was_lost_is_lost_again(self, path: Path) -> None:
         server = shop()
@@ -497,14 +465,6 @@ class TestConnections:
             assert withdrawn(client)
         server.close()
 
-    def test_closing_ends_a_call_that_waits_for_its_turn(self, path: Path) -> None:
-        write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
-        recording = Replay(path, order="recorded")
-        client = syncmcp.connect(recording, mode="legacy", validate_output="off")
-        call = client.call_tool.future("say", {"text": "a"})
-        client.close()
-        assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
-
 
 @pytest.mark.parametrize(
     "wire",
@@ -544,14 +504,9 @@ class TestFiles:
             assert say(client, "a") == "A"
             with pytest.raises(syncmcp.ConnectionLost, match="recording ends before the answer"):
                 say(client, "b")
-
-    def test_at_any_byte_a_cut_recording_can_be_read_or_says_that_it_is_none(
-        self, path: Path
-    ) -> None:
-        record(Wire("memory", STATELESS), path)
-        whole = path.read_bytes()
+        # At any byte it can be read, or says that it is none.
         first = whole.index(b"\n")
-        for end in range(0, len(whole), 97):
+        for end in range(0, len(whole), 17):
             path.write_bytes(whole[:end])
             if whole.find(b"\n", first + 1) < end:
                 Replay(path)
@@ -624,14 +579,6 @@ class TestFiles:
             assert say(client, "key 4711") == "first"
         with opened(path) as client, pytest.raises(NotRecorded):
             say(client, "lock 4711")
-
-    def test_a_replay_travels_to_another_process(self, path: Path) -> None:
-        seen = record(MEMORY, path)
-        copy = pickle.loads(pickle.dumps(Replay(path, order="recorded")))
-        visit = Visit()
-        with visit.client(copy, mode=STATEFUL) as client:
-            assert visit.talk(client) == seen
-        assert repr(copy) == f"Replay({str(path)!r})"
 
 
 def test_a_recording_written_in_2026_can_still_be_played() -> None:

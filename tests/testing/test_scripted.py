@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import inspect
 import json
 import os
 import queue
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -77,44 +77,31 @@ class Pipe:
         self._reader.join(PATIENCE)
 
     def _read(self) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
+        assert self.process
+        assert self.process.stdout
         for line in self.process.stdout:
             self.lines.put(line.rstrip(b"\n"))
         self.lines.put(None)
 
 
-Open = Callable[[ScriptedPeer], Pipe]
-T = TypeVar("T", Pipe, Http)
+Open = Callable[[ScriptedPeer, bool], Pipe]
+
+
+@pytest.fixture
+def open_pipe() -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def connect(peer: ScriptedPeer, process: bool) -> Pipe:
+            stack.enter_context(peer)
+            return stack.enter_context(contextlib.closing(Pipe(peer, process=process)))
+
+        yield connect
 
 
 @contextlib.contextmanager
-def opening(make: Callable[[ScriptedPeer], T]) -> Iterator[Callable[[ScriptedPeer], T]]:
-    with contextlib.ExitStack() as stack:
-
-        def connect(peer: ScriptedPeer) -> T:
-            stack.enter_context(peer)
-            return stack.enter_context(contextlib.closing(make(peer)))
-
-        yield connect
-
-
-@pytest.fixture(params=["memory", "stdio"])
-def pipe(request: pytest.FixtureRequest) -> Iterator[Open]:
-    with opening(lambda peer: Pipe(peer, process=request.param == "stdio")) as connect:
-        yield connect
-
-
-@pytest.fixture
-def process() -> Iterator[Open]:
-    with opening(lambda peer: Pipe(peer, process=True)) as connect:
-        yield connect
-
-
-@pytest.fixture
-def http() -> Iterator[Callable[[ScriptedPeer], Http]]:
-    with opening(lambda peer: Http(peer.url)) as connect:
-        yield connect
+def over_http(peer: ScriptedPeer) -> Iterator[Http]:
+    with peer, Http(peer.url) as client:
+        yield client
 
 
 def test_the_steps_of_a_script_are_public() -> None:
@@ -125,145 +112,53 @@ def test_the_steps_of_a_script_are_public() -> None:
     assert steps == set(s.__all__) - {"ID", "PROGRESS_TOKEN", "Script", "Step"}
 
 
-def test_a_script_is_played_in_order(pipe: Open) -> None:
-    peer = ScriptedPeer(
-        [
-            s.expect("hello"),
-            s.progress(1, 2, "half"),
-            s.request("ping", identifier=9),
-            s.expect("response"),
-            s.reply({"said": s.ID}),
-            s.error(-5, "no", {"why": 1}),
-        ]
-    )
-    client = pipe(peer)
-    client.send(NOTE)
-    client.send(HELLO)
-    assert client.next()["params"] == {
-        "progressToken": "t", "progress": 1, "total": 2, "message": "half",
-    }  # fmt: skip
-    assert client.next() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
-    client.send({"jsonrpc": "2.0", "id": 9, "result": {}})
-    assert client.next() == {"jsonrpc": "2.0", "id": 9, "result": {"said": 9}}
-    assert client.next()["error"] == {"code": -5, "message": "no", "data": {"why": 1}}
-    assert peer.transcript.wait_event("finished")
-    assert peer.transcript.methods() == ["note", "hello", "response"]
-    assert peer.transcript.received[1].message == HELLO
-    client.hang_up()
-    assert peer.transcript.wait_event("disconnected")
-
-
-def test_a_script_asks_in_either_era(pipe: Open) -> None:
-    questions = {"a": ("roots/list", None), "b": ("elicitation/create", {"message": "?"})}
-    peer = ScriptedPeer(
-        [
-            s.expect("hello"),
-            s.request("roots/list", identifier="q"),
-            s.withdraw("q", "never mind"),
-            s.input_required(questions, ""),
-            s.expect("hello"),
-            s.input_required(state="s"),
-        ]
-    )
-    client = pipe(peer)
-    client.send(HELLO)
-    assert client.next() == {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
-    assert client.next() == {
-        "jsonrpc": "2.0",
-        "method": "notifications/cancelled",
-        "params": {"requestId": "q", "reason": "never mind"},
-    }
-    assert client.next()["result"] == {
-        "resultType": "input_required",
-        "inputRequests": {
-            "a": {"method": "roots/list"},
-            "b": {"method": "elicitation/create", "params": {"message": "?"}},
-        },
-        "requestState": "",
-    }
-    client.send(HELLO)
-    assert client.next()["result"] == {"resultType": "input_required", "requestState": "s"}
-
-
-def test_labels_let_answers_come_in_another_order(pipe: Open) -> None:
+@pytest.mark.parametrize("process", [False, True], ids=["memory", "stdio"])
+def test_a_script_is_played_in_order(open_pipe: Open, process: bool) -> None:
     peer = ScriptedPeer(
         [
             s.expect("hello", label="first"),
+            s.gate("go"),
+            s.garbage(),
+            s.repeat([s.raw(b"again\n")], times=2),
+            s.progress(1, 2, "half"),
+            s.request("ping", identifier=9),
+            s.withdraw(9, "never mind"),
+            s.expect("response"),
+            s.drip(s.reply({"said": s.ID}), every=0.0001),
+            s.error(-5, "no", {"why": 1}, to="first"),
             s.expect("hello", label="second"),
-            s.reply("b", to="second"),
-            s.reply("a", to="first"),
+            s.input_required({"a": ("roots/list", None)}, ""),
+            s.reply("late", to="first"),
+            s.silence(),
+            s.reply("never"),
         ]
     )
-    client = pipe(peer)
-    client.send(HELLO)
-    client.send({**HELLO, "id": "1"})
-    assert [client.next(), client.next()] == [
-        {"jsonrpc": "2.0", "id": "1", "result": "b"},
-        {"jsonrpc": "2.0", "id": 1, "result": "a"},
-    ]
-
-
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
-def test_the_ordinary_start_is_a_few_steps(pipe: Open, revision: str) -> None:
-    client = pipe(ScriptedPeer(s.handshake(revision, probe=True)))
-    client.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})
-    if revision == "2026-07-28":
-        assert client.next()["result"]["supportedVersions"] == [revision]
-    else:
-        assert client.next()["error"]["code"] == -32601
-        client.send({"jsonrpc": "2.0", "id": 2, "method": "initialize"})
-        assert client.next()["result"]["protocolVersion"] == revision
-
-
-def test_gates_hold_a_script_until_the_test_opens_them(pipe: Open) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.gate("go"), s.reply(1), s.gate("early"), s.reply(2)])
-    client = pipe(peer)
+    client = open_pipe(peer, process)
+    client.send(NOTE)
     client.send(HELLO)
     peer.transcript.wait_received("hello")
     assert client.lines.empty()
-    peer.open("early")
     peer.open("go")
-    assert [client.next()["result"], client.next()["result"]] == [1, 2]
-
-
-def test_bytes_may_be_dripped_or_nonsense(pipe: Open) -> None:
-    peer = ScriptedPeer(
-        [
-            s.expect("hello"),
-            s.garbage(),
-            s.drip(s.reply("slow"), every=0.0001),
-            s.repeat([s.raw(b"again\n")], times=2),
-            s.raw(b"never whole"),
-            s.raw(b"!\n"),
-        ]
-    )
-    client = pipe(peer)
-    client.send(HELLO)
     noise = client.line()
     assert noise is not None
     with pytest.raises(ValueError, match=r"utf-8|Expecting"):
         json.loads(noise)
-    assert client.next()["result"] == "slow"
     assert [client.line(), client.line()] == [b"again", b"again"]
-    assert client.line() == b"never whole!"
-
-
-def test_a_cut_ends_the_connection_with_an_exit_code(pipe: Open) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.delay(0.001), s.cut(code=3)])
-    client = pipe(peer)
-    client.send(HELLO)
-    assert client.line() is None
-    if client.process is not None:
-        assert client.process.wait(PATIENCE) == 3
-        assert peer.transcript.wait_event("exited")
-    assert "disconnected" not in peer.transcript.events
-
-
-def test_silence_lasts_until_the_client_hangs_up(pipe: Open) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.silence(), s.reply("never")])
-    client = pipe(peer)
-    client.send(HELLO)
-    peer.transcript.wait_received("hello")
+    assert client.next()["params"] == {
+        "progressToken": "t", "progress": 1, "total": 2, "message": "half",
+    }  # fmt: skip
+    assert client.next() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+    assert client.next()["params"] == {"requestId": 9, "reason": "never mind"}
+    client.send({"jsonrpc": "2.0", "id": 9, "result": {}})
+    assert client.next() == {"jsonrpc": "2.0", "id": 9, "result": {"said": 9}}
+    error = {"code": -5, "message": "no", "data": {"why": 1}}
+    assert client.next() == {"jsonrpc": "2.0", "id": 1, "error": error}
+    client.send({**HELLO, "id": "1"})
+    result = {"inputRequests": {"a": {"method": "roots/list"}}, "requestState": ""}
+    assert client.next()["result"] == {"resultType": "input_required", **result}
+    assert client.next() == {"jsonrpc": "2.0", "id": 1, "result": "late"}
+    assert peer.transcript.methods() == ["note", "hello", "response", "hello"]
+    assert peer.transcript.received[1].message == HELLO
     client.hang_up()
     assert peer.transcript.wait_event("disconnected")
     if client.process is not None:
@@ -272,13 +167,21 @@ def test_silence_lasts_until_the_client_hangs_up(pipe: Open) -> None:
     assert client.lines.empty()
 
 
-def test_each_connection_has_its_script_and_the_last_is_used_again(pipe: Open) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.cut()], [s.expect("hello"), s.reply("better")])
-    client = pipe(peer)
+@pytest.mark.parametrize("process", [False, True], ids=["memory", "stdio"])
+def test_each_connection_has_its_script_and_the_last_is_used_again(
+    open_pipe: Open, process: bool
+) -> None:
+    first = [s.expect("hello"), s.delay(0.001), s.cut(code=3)]
+    peer = ScriptedPeer(first, [s.expect("hello"), s.reply("better")])
+    client = open_pipe(peer, process)
     client.send(HELLO)
     assert client.line() is None
+    if client.process is not None:
+        assert client.process.wait(PATIENCE) == 3
+        assert peer.transcript.wait_event("exited")
+    assert "disconnected" not in peer.transcript.events
     for number in (1, 2):
-        again = Pipe(peer, process=client.process is not None)
+        again = Pipe(peer, process=process)
         again.send(HELLO)
         assert again.next()["result"] == "better"
         received = peer.transcript.wait_received("hello", count=number + 1)
@@ -294,13 +197,13 @@ def test_a_script_without_sense_fails_loudly() -> None:
         peer.close()
 
 
-def test_a_process_may_write_to_stderr_and_stop_reading(process: Open) -> None:
-    client = process(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]))
+def test_a_process_may_write_to_stderr_and_stop_reading(open_pipe: Open) -> None:
+    client = open_pipe(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]), True)
     assert client.process is not None
     assert client.process.stderr is not None
     assert client.process.stderr.read() == b"\xffoops\n"
     peer = ScriptedPeer([s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()])
-    client = process(peer)
+    client = open_pipe(peer, True)
     assert client.next()["method"] == "ready"
     assert client.process is not None
     assert client.process.stdin is not None
@@ -318,28 +221,26 @@ def _fill(pipe_end: int) -> None:
         os.write(pipe_end, b"x" * 65536)
 
 
-def test_over_http_an_answer_is_a_whole_response(http: Callable[[ScriptedPeer], Http]) -> None:
+def test_over_http_an_answer_is_a_whole_response() -> None:
     said = [s.expect("a"), s.reply("A"), s.expect("b"), s.error(-3, "B")]
     peer = ScriptedPeer([*said, s.expect("hello"), s.progress(1), s.reply("end")])
-    client = http(peer)
-    assert client.post("a", X_Mine="yes")[2] == {"jsonrpc": "2.0", "id": 1, "result": "A"}
-    assert client.post("b")[2]["error"]["code"] == -3
-    (received,) = peer.transcript.wait_received("a")
-    assert (received.http, received.headers["x-mine"]) == ("POST /mcp", "yes")
-    # What precedes an answer makes it a stream.
-    found = decoded(client.request("POST", HELLO))
-    assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
-    # The rest is answered as usual.
-    for verb, body, status in (("POST", NOTE, 202), ("GET", None, 405), ("DELETE", None, 200)):
-        response = client.request(verb, body)
-        assert (response.status, response.read()) == (status, b"")
-    assert peer.transcript.methods()[-3:] == ["note", "GET", "DELETE"]
-    assert peer.connections == 1
+    with over_http(peer) as client:
+        assert client.post("a", X_Mine="yes")[2] == {"jsonrpc": "2.0", "id": 1, "result": "A"}
+        assert client.post("b")[2]["error"]["code"] == -3
+        (received,) = peer.transcript.wait_received("a")
+        assert (received.http, received.headers["x-mine"]) == ("POST /mcp", "yes")
+        # What precedes an answer makes it a stream.
+        found = decoded(client.request("POST", HELLO))
+        assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
+        # The rest is answered as usual.
+        for verb, body, status in (("POST", NOTE, 202), ("GET", None, 405), ("DELETE", None, 200)):
+            response = client.request(verb, body)
+            assert (response.status, response.read()) == (status, b"")
+        assert peer.transcript.methods()[-3:] == ["note", "GET", "DELETE"]
+        assert peer.connections == 1
 
 
-def test_over_http_a_response_is_written_byte_for_byte(
-    http: Callable[[ScriptedPeer], Http],
-) -> None:
+def test_over_http_a_response_is_written_byte_for_byte() -> None:
     peer = ScriptedPeer(
         [
             s.expect("hello"),
@@ -356,33 +257,31 @@ def test_over_http_a_response_is_written_byte_for_byte(
             s.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
         ]
     )
-    client = http(peer)
-    response = client.request("POST", HELLO)
-    assert response.headers["mcp-session-id"] == "abc"
-    assert read_event(response) == {"id": "1", "retry": "5", "data": ""}
-    assert read_event(response) == {"": "hi"}
-    assert read_event(response) == {"event": "message", "data": '{"id":1}'}
-    assert read_event(response) == {"data": "slow"}
-    assert response.read() == b""
-    response = client.request("GET")
-    assert (response.status, response.read()) == (503, b"busy")
-    assert client.post("raw")[2] == {}
-    assert peer.connections == 1
+    with over_http(peer) as client:
+        response = client.request("POST", HELLO)
+        assert response.headers["mcp-session-id"] == "abc"
+        assert read_event(response) == {"id": "1", "retry": "5", "data": ""}
+        assert read_event(response) == {"": "hi"}
+        assert read_event(response) == {"event": "message", "data": '{"id":1}'}
+        assert read_event(response) == {"data": "slow"}
+        assert response.read() == b""
+        response = client.request("GET")
+        assert (response.status, response.read()) == (503, b"busy")
+        assert client.post("raw")[2] == {}
+        assert peer.connections == 1
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_over_http_a_stream_may_be_cut(http: Callable[[ScriptedPeer], Http], reset: bool) -> None:
-    peer = ScriptedPeer([s.expect("hello"), s.raw(b"HTTP/1.1 200"), s.cut(reset=reset)])
-    client = http(peer)
-    with socket.create_connection(client.address, PATIENCE) as bare, bare.makefile("rb") as answer:
-        body = json.dumps(HELLO).encode()
-        bare.sendall(b"POST /mcp HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+def test_over_http_a_stream_may_be_cut(reset: bool) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.raw(b"HTTP/1.1 2"), s.cut(reset=reset)])
+    with over_http(peer) as client:
         if reset:
             with pytest.raises(ConnectionResetError):
-                answer.read()
+                client.request("POST", HELLO)
         else:
-            assert answer.read() == b"HTTP/1.1 200"
-    assert peer.transcript.wait_event("finished")
+            with pytest.raises(http.client.BadStatusLine, match=r"HTTP/1\.1 2$"):
+                client.request("POST", HELLO)
+        assert peer.transcript.wait_event("finished")
     assert "disconnected" not in peer.transcript.events
 
 
@@ -391,15 +290,13 @@ def test_over_http_a_stream_may_be_cut(http: Callable[[ScriptedPeer], Http], res
     [s.silence(), s.delay(60), s.repeat([s.comment(), s.delay(0.001)])],
     ids=["silence", "delay", "comments for ever"],
 )
-def test_over_http_a_script_goes_on_when_the_client_hangs_up(
-    http: Callable[[ScriptedPeer], Http], waiting: s.Step
-) -> None:
+def test_over_http_a_script_goes_on_when_the_client_hangs_up(waiting: s.Step) -> None:
     peer = ScriptedPeer([s.expect("hello"), s.head(), waiting, s.expect("hello"), s.reply("again")])
-    client = http(peer)
-    response = client.request("POST", HELLO)
-    assert response.status == 200
-    response.close()
-    client.close()
-    assert peer.transcript.wait_event("disconnected")
-    assert decoded(client.request("POST", HELLO))["result"] == "again"
-    assert peer.connections == 2
+    with over_http(peer) as client:
+        response = client.request("POST", HELLO)
+        assert response.status == 200
+        response.close()
+        client.close()
+        assert peer.transcript.wait_event("disconnected")
+        assert decoded(client.request("POST", HELLO))["result"] == "again"
+        assert peer.connections == 2
