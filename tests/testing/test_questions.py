@@ -36,7 +36,9 @@ from tests.testing.wires import MODERN, PATIENCE, Http, Memory, read_event
 
 
 @both_eras
-def test_several_questions_travel_together(server: Server, talk: Open, revision: str) -> None:
+def test_questions_travel_together_from_threads_prompts_and_resources(
+    server: Server, talk: Open, revision: str
+) -> None:
     @server.tool()
     def survey(context: ToolContext) -> Any:
         found = context.ask_all(
@@ -48,10 +50,28 @@ def test_several_questions_travel_together(server: Server, talk: Open, revision:
         )
         return list(found.items())
 
+    @server.tool()
+    def crowd(context: ToolContext) -> int:
+        return in_threads(*[context.list_roots] * 4).count(ROOTS["roots"])
+
+    @server.prompt()
+    def hello(context: ToolContext) -> str:
+        return str(context.elicit("Who?", FORM)["content"]["name"])
+
+    @server.resource("test://roots")
+    def roots(context: ToolContext) -> str:
+        return str(context.list_roots()[0]["uri"])
+
     client = talk(revision)
     expected = [["form", ACCEPT], ["model", MODEL], ["roots", ROOTS]]
     assert json.loads(text_of(client.tool("survey", answer=reply))) == expected
     assert client.rounds == (revision == MODERN)
+    assert text_of(client.tool("crowd", answer=reply)) == "4"
+    assert len(client.asked) == 7
+    got = client.call("prompts/get", {"name": "hello"}, reply)["result"]
+    assert got["messages"][0]["content"]["text"] == "Ada"
+    read = client.call("resources/read", {"uri": "test://roots"}, reply)["result"]
+    assert read["contents"][0]["text"] == "file:///tmp"
     assert server.stats.violations == []
 
 
@@ -81,35 +101,6 @@ def test_requests_side_by_side_are_all_sent_and_one_refusal_withdraws_the_others
     assert line.next()["error"] == error
 
 
-@both_eras
-def test_threads_of_one_tool_may_ask_at_once(server: Server, talk: Open, revision: str) -> None:
-    @server.tool()
-    def crowd(context: ToolContext) -> int:
-        return in_threads(*[context.list_roots] * 4).count(ROOTS["roots"])
-
-    client = talk(revision)
-    assert text_of(client.tool("crowd", answer=reply)) == "4"
-    assert len(client.asked) == 4
-
-
-@both_eras
-def test_prompts_and_resources_ask_too(server: Server, talk: Open, revision: str) -> None:
-    @server.prompt()
-    def hello(context: ToolContext) -> str:
-        return str(context.elicit("Who?", FORM)["content"]["name"])
-
-    @server.resource("test://roots")
-    def roots(context: ToolContext) -> str:
-        return str(context.list_roots()[0]["uri"])
-
-    client = talk(revision)
-    got = client.call("prompts/get", {"name": "hello"}, reply)["result"]
-    assert got["messages"][0]["content"]["text"] == "Ada"
-    read = client.call("resources/read", {"uri": "test://roots"}, reply)["result"]
-    assert read["contents"][0]["text"] == "file:///tmp"
-    assert server.stats.violations == []
-
-
 # What a tool can know first
 
 
@@ -117,7 +108,6 @@ def test_prompts_and_resources_ask_too(server: Server, talk: Open, revision: str
 @pytest.mark.parametrize(
     ("revision", "capabilities", "features"),
     [
-        (NEWEST_STATEFUL, {}, set()),
         (NEWEST_STATEFUL, {"elicitation": {}}, {"elicitation", "elicitation.form"}),
         (MODERN, {"elicitation": {"url": {}}}, {"elicitation", "elicitation.url"}),
         ("2025-06-18", {"elicitation": {"url": {}}}, {"elicitation", "elicitation.form"}),
@@ -125,7 +115,6 @@ def test_prompts_and_resources_ask_too(server: Server, talk: Open, revision: str
         ("2025-06-18", {"sampling": {"tools": {}}}, {"sampling"}),
         (MODERN, {"sampling": {"tools": {}}}, {"sampling", "sampling.tools"}),
         (MODERN, {"sampling": {"context": {}}}, {"sampling", "sampling.context"}),
-        ("2024-11-05", {"roots": {"listChanged": False}}, {"roots"}),
         ("2024-11-05", {"roots": {"listChanged": True}}, {"roots", "roots.listChanged"}),
     ],
 )
@@ -178,25 +167,6 @@ def test_no_more_is_asked_than_was_declared(
 # Answers that are none
 
 
-def test_an_error_of_the_client_is_raised_in_the_tool(server: Server, talk: Open) -> None:
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        assert context.can("roots")
-        try:
-            return str(context.request("roots/list", timeout=PATIENCE) == ROOTS)
-        except RpcError as error:
-            return f"went on after {error}"
-
-    def refuse(method: str, params: Any) -> Any:
-        raise Refusal(-1)
-
-    client = talk(NEWEST_STATEFUL)
-    assert text_of(client.tool("ask", answer=reply)) == "True"
-    assert text_of(client.tool("ask", answer=refuse)) == "went on after no (-1)"
-    # 2026-07-28 has no requests of servers.
-    assert text_of(talk(MODERN).tool("ask")).endswith("(-32603)")
-
-
 def test_an_unanswered_question_is_withdrawn_and_its_late_answer_dropped(
     server: Server, line: Memory
 ) -> None:
@@ -215,7 +185,7 @@ def test_an_unanswered_question_is_withdrawn_and_its_late_answer_dropped(
     assert (server.stats.late_answers, server.stats.violations) == (1, [])
 
 
-def test_a_tool_can_withdraw_its_question(server: Server, talk: Open) -> None:
+def test_a_tool_can_request_and_withdraw_where_a_server_can(server: Server, talk: Open) -> None:
     asked: queue.SimpleQueue[Question] = queue.SimpleQueue()
 
     @server.tool()
@@ -228,37 +198,59 @@ def test_a_tool_can_withdraw_its_question(server: Server, talk: Open) -> None:
             return f"{withdrawn}; again: {question.cancel()}"
         return "never"
 
+    @server.tool()
+    def request(context: ToolContext) -> str:
+        try:
+            return str(context.request("roots/list", timeout=PATIENCE) == ROOTS)
+        except RpcError as error:
+            return f"went on after {error}"
+
     def withdraw(method: str, params: Any) -> Any:
         assert asked.get(timeout=PATIENCE).cancel("changed my mind")
         return ROOTS
 
+    def refuse(method: str, params: Any) -> Any:
+        raise Refusal(-1)
+
     client = talk(NEWEST_STATEFUL)
+    assert text_of(client.tool("request", answer=reply)) == "True"
+    assert text_of(client.tool("request", answer=refuse)) == "went on after no (-1)"
     assert text_of(client.tool("ask", answer=withdraw)) == "changed my mind; again: False"
     [note] = client.notes
     assert note["method"] == "notifications/cancelled"
     assert note["params"]["reason"] == "changed my mind"
     assert (server.stats.late_answers, server.stats.violations) == (1, [])
-    assert talk(MODERN).tool("ask")["error"]["code"] == -32603
+    # 2026-07-28 has no requests of servers.
+    client = talk(MODERN)
+    assert client.tool("ask")["error"]["code"] == -32603
+    assert text_of(client.tool("request")).endswith("(-32603)")
 
 
-def test_questions_end_with_the_call_that_asked_them(server: Server, line: Memory) -> None:
+@pytest.mark.parametrize("what", ["call", "session"])
+def test_questions_end_with_the_call_that_asked_them(
+    server: Server, line: Memory, what: str
+) -> None:
     ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
 
     @server.tool()
     def ask(context: ToolContext) -> None:
-        for _ in range(2):  # Once while it waits, once when the call has ended already.
+        for _ in range(2):  # Once while it waits, once when it has ended already.
             try:
                 context.list_roots()
-            except Withdrawn as error:
+            except (Withdrawn, ConnectionError) as error:
                 ended.put(error)
 
     line.start(roots={})
     number = line.ask("tools/call", {"name": "ask", "arguments": {}})
     question = line.next()
-    line.notify("notifications/cancelled", {"requestId": number})
-    assert line.next()["params"]["requestId"] == question["id"]
-    assert [str(ended.get(timeout=PATIENCE)) for _ in range(2)] == ["the call has ended"] * 2
+    if what == "session":
+        line.close()
+    else:
+        line.notify("notifications/cancelled", {"requestId": number})
+        assert line.next()["params"]["requestId"] == question["id"]
+    assert [str(ended.get(timeout=PATIENCE)) for _ in range(2)] == [f"the {what} has ended"] * 2
     assert server.stats.questions == {"roots/list": 1}
+    assert line.frames.empty()
 
 
 def test_a_call_may_end_while_its_question_is_on_its_way(server: Server) -> None:
@@ -289,25 +281,6 @@ def test_a_call_may_end_while_its_question_is_on_its_way(server: Server) -> None
     line.close()
 
 
-def test_questions_end_with_the_session(server: Server) -> None:
-    ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
-
-    @server.tool()
-    def ask(context: ToolContext) -> None:
-        try:
-            context.list_roots()
-        except ConnectionError as error:
-            ended.put(error)
-
-    line = Memory(server)
-    line.start(roots={})
-    line.ask("tools/call", {"name": "ask", "arguments": {}})
-    assert line.next()["method"] == "roots/list"
-    line.close()
-    assert str(ended.get(timeout=PATIENCE)) == "the session has ended"
-    assert line.frames.empty()
-
-
 # Progress of the client
 
 
@@ -320,7 +293,7 @@ def sampled(server: Server, line: Memory, *steps: dict[str, Any]) -> list[Any]:
         context.sample("?", max_tokens=1, progress=lambda *report: reports.append(report))
         return "done"
 
-    line.start(sampling={})
+    line.start(sampling={}, roots={})
     line.ask("tools/call", {"name": "ask", "arguments": {}})
     question = line.next()
     token = question["params"]["_meta"]["progressToken"]
@@ -331,10 +304,26 @@ def sampled(server: Server, line: Memory, *steps: dict[str, Any]) -> list[Any]:
     return reports
 
 
-def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Memory) -> None:
+def test_the_clients_progress_reaches_the_tool_in_order_until_the_answer(
+    server: Server, line: Memory
+) -> None:
+    @server.tool()
+    def roots(context: ToolContext) -> str:
+        return str(context.list_roots())
+
     steps = [{"progress": value, "total": 3, "message": f"at {value}"} for value in (1, 2.5)]
     assert sampled(server, line, *steps) == [(1, 3, "at 1"), (2.5, 3, "at 2.5")]
     assert server.stats.violations == []
+    # This question wants no progress, and afterwards there is none.
+    line.ask("tools/call", {"name": "roots", "arguments": {}})
+    question = line.next()
+    told = {"progressToken": question["id"], "progress": 1}
+    line.notify("notifications/progress", told)
+    line.answer(question, ROOTS)
+    assert "result" in line.next()
+    line.notify("notifications/progress", told)
+    line.notify("notifications/progress", {"progressToken": "t", "progress": 1})
+    assert len(server.stats.violations) == 3
 
 
 @pytest.mark.parametrize("values", [[1, 1], [2, 1], ["half"], [None], [True]])
@@ -343,26 +332,6 @@ def test_progress_that_does_not_grow_is_a_violation(
 ) -> None:
     sampled(server, line, *({"progress": value} for value in values))
     assert len(server.stats.violations) == 1
-
-
-def test_progress_without_a_token_or_after_the_answer_is_a_violation(
-    server: Server, line: Memory
-) -> None:
-    @server.tool()
-    def ask(context: ToolContext) -> str:
-        context.list_roots()
-        return "done"
-
-    line.start(roots={})
-    line.ask("tools/call", {"name": "ask", "arguments": {}})
-    question = line.next()
-    told = {"progressToken": question["id"], "progress": 1}
-    line.notify("notifications/progress", told)
-    line.send({"jsonrpc": "2.0", "id": question["id"], "result": ROOTS})
-    assert text_of(line.next()) == "done"
-    line.notify("notifications/progress", told)
-    line.notify("notifications/progress", {"progressToken": "t", "progress": 1})
-    assert len(server.stats.violations) == 3
 
 
 # Urls

@@ -20,9 +20,7 @@ from tests.testing.talks import (
     CAPABILITIES,
     EVERYTHING,
     FORM,
-    NEWEST_STATEFUL,
     ROOTS,
-    Open,
     Talk,
     text_of,
 )
@@ -65,6 +63,34 @@ def test_a_round_names_its_question_and_an_unguessable_state(server: Server, lin
     assert first["requestState"] != second["requestState"]
     assert text_of(_retry(line, second["requestState"], {"question": ACCEPT})) == "hello Ada"
     assert server.stats.paused == 1
+    # A retry with the id of the request before is noticed.
+    params = {"name": "name", "arguments": {}}
+    line.ask("tools/call", modern(params, **{CAPABILITIES: EVERYTHING}), 5)
+    state = line.next()["result"]["requestState"]
+    again = {**params, "requestState": state, "inputResponses": {"question": ACCEPT}}
+    line.ask("tools/call", modern(again, **{CAPABILITIES: EVERYTHING}), 5)
+    assert text_of(line.next()) == "hello Ada"
+    assert server.stats.violations == ["tools/call: the retry has the id of the request before"]
+
+
+def test_a_round_may_ask_nothing_or_again_what_was_not_answered(
+    server: Server, line: Memory
+) -> None:
+    @server.tool()
+    def survey(context: ToolContext) -> str:
+        context.pause_round()
+        found = context.ask_all({"a": ("roots/list", None), "b": ("roots/list", None)})
+        return ",".join(found)
+
+    first = _open_round(line, "survey")
+    assert "inputRequests" not in first
+    second = _retry(line, first["requestState"], None, "survey")["result"]
+    assert set(second["inputRequests"]) == {"a", "b"}
+    third = _retry(line, second["requestState"], {"b": ROOTS}, "survey")["result"]
+    assert set(third["inputRequests"]) == {"a"}
+    assert third["requestState"] != second["requestState"]
+    assert text_of(_retry(line, third["requestState"], {"a": ROOTS}, "survey")) == "a,b"
+    assert server.stats.violations == ["inputResponses lacks 'a'"]
 
 
 def test_progress_goes_on_under_the_token_of_the_retry(server: Server, line: Memory) -> None:
@@ -91,85 +117,29 @@ def test_progress_goes_on_under_the_token_of_the_retry(server: Server, line: Mem
     assert text_of(line.next()) == str(number)
 
 
-def test_what_a_retry_does_not_answer_is_asked_again(server: Server, line: Memory) -> None:
-    @server.tool()
-    def survey(context: ToolContext) -> str:
-        found = context.ask_all({"a": ("roots/list", None), "b": ("roots/list", None)})
-        return ",".join(found)
-
-    first = _open_round(line, "survey")
-    assert set(first["inputRequests"]) == {"a", "b"}
-    second = _retry(line, first["requestState"], {"b": ROOTS}, "survey")["result"]
-    assert set(second["inputRequests"]) == {"a"}
-    assert second["requestState"] != first["requestState"]
-    assert text_of(_retry(line, second["requestState"], {"a": ROOTS}, "survey")) == "a,b"
-    assert server.stats.violations == ["inputResponses lacks 'a'"]
-
-
-def test_a_round_may_ask_nothing(server: Server, talk: Open) -> None:
-    @server.tool()
-    def patience(context: ToolContext) -> str:
-        for _ in range(3):
-            context.pause_round()
-        return context.revision
-
-    assert text_of(talk(NEWEST_STATEFUL).tool("patience")) == NEWEST_STATEFUL
-    client = talk(MODERN)
-    assert text_of(client.tool("patience")) == MODERN
-    assert client.rounds == 3
-    assert server.stats.violations == []
-
-
-def _altered(state: str) -> str:
-    return state[:-1] + ("a" if state[-1] != "a" else "b")
-
-
-def test_a_state_that_is_not_the_servers_own_is_refused(server: Server, line: Memory) -> None:
-    _offer_name(server)
-    state = _open_round(line)["requestState"]
-    for wrong in (_altered(state), "", 7, None):
-        answer = _retry(line, wrong, {"question": ACCEPT})
-        assert answer["error"]["code"] == -32602
-    assert len(server.stats.violations) == 4
-    assert server.stats.paused == 1
-    assert text_of(_retry(line, state, {"question": ACCEPT})) == "hello Ada"
-    assert _retry(line, state, {"question": ACCEPT})["error"]["code"] == -32602
-    assert server.stats.violations[4:] == ["tools/call: requestState is used before"]
-
-
-def test_a_state_serves_no_other_request(server: Server, line: Memory) -> None:
+def test_a_state_that_is_not_the_servers_own_or_of_another_request_is_refused(
+    server: Server, line: Memory
+) -> None:
     _offer_name(server)
     server.add_tool(lambda: "other", name="other")
     state = _open_round(line)["requestState"]
+    altered = state[:-1] + ("a" if state[-1] != "a" else "b")
+    other = Memory(server)
     answers = [
+        *(_retry(line, wrong, {"question": ACCEPT}) for wrong in (altered, "", 7, None)),
         _retry(line, state, {"question": ACCEPT}, "other"),
         _retry(line, state, {"question": ACCEPT}, greeting="bye"),
         line.call("tools/list", modern({"requestState": state})),
         line.call("prompts/get", modern({"name": "name", "requestState": state})),
+        _retry(other, state, {"question": ACCEPT}),
     ]
-    assert [answer["error"]["code"] for answer in answers] == [-32602] * 4
-    assert len(server.stats.violations) == 4
-    assert server.stats.paused == 1
-
-
-def test_a_state_serves_no_other_connection(server: Server, line: Memory) -> None:
-    _offer_name(server)
-    state = _open_round(line)["requestState"]
-    other = Memory(server)
-    assert _retry(other, state, {"question": ACCEPT})["error"]["code"] == -32602
     other.close()
+    assert [answer["error"]["code"] for answer in answers] == [-32602] * 9
+    assert len(server.stats.violations) == 9
+    assert server.stats.paused == 1
     assert text_of(_retry(line, state, {"question": ACCEPT})) == "hello Ada"
-
-
-def test_a_retry_with_the_old_id_is_noticed(server: Server, line: Memory) -> None:
-    _offer_name(server)
-    params = {"name": "name", "arguments": {}}
-    line.ask("tools/call", modern(params, **{CAPABILITIES: EVERYTHING}), 5)
-    state = line.next()["result"]["requestState"]
-    again = {**params, "requestState": state, "inputResponses": {"question": ACCEPT}}
-    line.ask("tools/call", modern(again, **{CAPABILITIES: EVERYTHING}), 5)
-    assert text_of(line.next()) == "hello Ada"
-    assert server.stats.violations == ["tools/call: the retry has the id of the request before"]
+    assert _retry(line, state, {"question": ACCEPT})["error"]["code"] == -32602
+    assert server.stats.violations[9:] == ["tools/call: requestState is used before"]
 
 
 def test_a_retry_that_is_cancelled_cancels_the_tool(server: Server, line: Memory) -> None:
