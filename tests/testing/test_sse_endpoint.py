@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from http.client import HTTPResponse
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin
 
 import pytest
+import requests
 
 import syncmcp
 from syncmcp.testing import Server, SseEndpoint, serve_http
-from tests.testing.wires import PATIENCE, initialize, read_event, wsgi_served
+from tests.testing.wires import PATIENCE, Http, initialize, read_event, wsgi_served
 
 Serve = Callable[[Server], AbstractContextManager[str]]
 
@@ -32,119 +33,68 @@ def _wsgi(server: Server) -> Iterator[str]:
         yield f"{root}/sse"
 
 
-every_half = pytest.mark.parametrize("serve", [_http_server, _wsgi], ids=["http.server", "wsgiref"])
-
-
-def a_server() -> Server:
-    server = Server("old")
-
-    @server.tool()
-    def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
-
-    return server
-
-
-class Talk:
-    """A session, by hand: an open stream and the address that it named."""
-
-    def __init__(self, url: str) -> None:
-        self._parts = urlsplit(url)
-        self._stream = self._connection()
-        self._stream.request("GET", self._parts.path)
-        self.response = self._stream.getresponse()
-        self.address = ""
-        if self.response.status == 200:
-            first = self.next()
-            assert first["event"] == "endpoint"
-            self.address = first["data"]
-
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._parts.netloc, timeout=PATIENCE)
-
-    def next(self) -> dict[str, str]:
-        """The next event that is no comment."""
-        event = read_event(self.response)
-        while "data" not in event:
-            event = read_event(self.response)
-        return event
-
-    def post(self, message: Any, address: str = "", **headers: str) -> int:
-        connection = self._connection()
-        path = f"/{(address or self.address).lstrip('/')}"
-        given = {"Content-Type": "application/json"}
-        given.update({name.replace("_", "-"): value for name, value in headers.items()})
-        connection.request("POST", path, json.dumps(message).encode(), given)
-        status = connection.getresponse().status
-        connection.close()
-        return status
-
-    def close(self) -> None:
-        self.response.close()
-        self._stream.close()
-
-
 @contextmanager
-def talking(url: str) -> Iterator[Talk]:
-    talk = Talk(url)
-    try:
-        yield talk
-    finally:
-        talk.close()
+def talking(url: str) -> Iterator[tuple[HTTPResponse, str]]:
+    """A session by hand: its open stream and the address that this named."""
+    with Http(url) as client:
+        stream = client.request("GET")
+        first = read_event(stream)
+        assert first["event"] == "endpoint"
+        yield stream, urljoin(url, first["data"])
+        stream.close()
 
 
-def request(method: str, params: Any = None, id: int = 1) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+def told(stream: HTTPResponse) -> Any:
+    """The next message of a stream, past its comments."""
+    event = read_event(stream)
+    while "data" not in event:
+        event = read_event(stream)
+    return json.loads(event["data"])
 
 
-@every_half
+def post(
+    address: str, method: str = "ping", params: Any = None, id: int = 1, **options: Any
+) -> int:
+    body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+    return requests.post(address, json=body, timeout=PATIENCE, **options).status_code
+
+
+@pytest.mark.parametrize("serve", [_http_server, _wsgi], ids=["http.server", "wsgiref"])
 def test_a_stream_names_the_address_and_brings_the_answers_until_it_ends(serve: Serve) -> None:
-    server = a_server()
-    with serve(server) as url, talking(url) as other:
-        with talking(url) as talk:
-            assert talk.response.headers.get_content_type() == "text/event-stream"
-            assert talk.address.lstrip("/").startswith("messages?session=")
-            assert talk.address != other.address
-            assert talk.post(request("initialize", initialize("2024-11-05"))) == 202
-            answer = json.loads(talk.next()["data"])
-            assert answer["result"]["protocolVersion"] == "2024-11-05"
-            for number, one in enumerate((other, talk)):
-                assert one.post(request("ping", id=number)) == 202
-            ids = [json.loads(one.next()["data"])["id"] for one in (talk, other)]
-            assert ids == [1, 0]
-            assert server.stats.streams == server.stats.sessions == 2
-            assert talk.post(request("ping"), "/messages") == 404
-            assert talk.post(request("ping"), "/messages?session=unknown") == 404
-            assert talk.post(request("ping"), Content_Type="text/plain") == 415
-        assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 1)
-        assert other.post(request("ping"), talk.address) == 404
-
-
-@every_half
-def test_a_client_gets_along_with_it(serve: Serve) -> None:
-    server = a_server()
+    server = Server("old")
+    server.add_tool(lambda: "5", name="five")
     with serve(server) as url:
+        with talking(url) as (other, there):
+            with talking(url) as (stream, address):
+                assert stream.headers.get_content_type() == "text/event-stream"
+                assert address.startswith(urljoin(url, "/messages?session="))
+                assert address != there
+                assert post(address, "initialize", initialize("2024-11-05")) == 202
+                assert told(stream)["result"]["protocolVersion"] == "2024-11-05"
+                for number, one in enumerate((there, address)):
+                    assert post(one, id=number) == 202
+                assert [told(one)["id"] for one in (stream, other)] == [1, 0]
+                assert server.stats.streams == server.stats.sessions == 2
+                assert post(urljoin(url, "/messages")) == 404
+                assert post(urljoin(url, "/messages?session=unknown")) == 404
+                assert post(address, headers={"Content-Type": "text/plain"}) == 415
+            assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 1)
+            assert post(address) == 404
         with syncmcp.connect(syncmcp.Http(url, transport="sse")) as client:
-            assert client.call_tool("add", {"a": 2, "b": 3}).text == "5"
+            assert client.call_tool("five").text == "5"
             assert client.server.revision == "2025-11-25"
             assert server.stats.requests["server/discover"] == 0
         assert server.stats.wait_for(lambda stats: stats.streams == stats.sessions == 0)
 
 
-def test_a_post_to_the_stream_is_refused_so_that_clients_fall_back() -> None:
-    with serve_http(a_server()) as http, talking(http.sse_url) as talk:
-        assert talk.post(request("initialize"), "/sse") == 405
-        with syncmcp.connect(http.sse_url) as client:
-            assert client.call_tool("add", {"a": 2, "b": 3}).text == "5"
+def test_what_is_not_for_it_is_refused() -> None:
+    # So that clients fall back.
+    with serve_http(Server("old")) as http:
+        assert post(http.sse_url, "initialize") == 405
     # A server without sessions has no such stream.
-    server = Server("new", revisions=["2026-07-28"])
-    with serve_http(server) as http, talking(http.sse_url) as talk:
-        assert talk.response.status == 405
-
-
-def test_foreign_origins_are_refused() -> None:
-    endpoint = SseEndpoint(a_server(), allowed_hosts=["127.0.0.1"])
+    with serve_http(Server("new", revisions=["2026-07-28"])) as http:
+        assert requests.get(http.sse_url, timeout=PATIENCE).status_code == 405
+    endpoint = SseEndpoint(Server("old"), allowed_hosts=["127.0.0.1"])
     foreign = {"Host": "127.0.0.1", "Origin": "http://elsewhere.invalid"}
     assert endpoint.handle_get(foreign).status == 403
     assert endpoint.handle_post(foreign, b"{}", "session=1").status == 403

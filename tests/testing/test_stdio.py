@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from tests.testing.wires import PATIENCE, Child, Http, initialize, modern
 
 
@@ -23,37 +21,21 @@ def child(*arguments: str) -> Iterator[Child]:
             process.kill()
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25"])
-def test_it_speaks_the_stateful_revisions_and_ends_with_stdin(revision: str) -> None:
-    with child() as client:
-        assert (
-            client.call("initialize", initialize(revision))["result"]["protocolVersion"] == revision
-        )
-        assert client.tool("add", {"a": 1, "b": 2})["result"]["content"][0]["text"] == "3"
-        client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
-        assert client.close() == 0
-
-
-def test_it_speaks_the_new_era_and_its_options_are_heard() -> None:
-    with child("--name", "other", "--page-size", "2", "--revisions", "2026-07-28") as client:
-        result = client.call("tools/list", modern())["result"]
-        assert len(result["tools"]) == 2
-        assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "other"
-        assert client.close() == 0
-
-
-def test_it_survives_noise_and_empty_lines() -> None:
-    with child() as client:
-        client.write(b"\n{\r\n  \n")
+def test_it_speaks_both_eras_hears_its_options_and_ends_with_stdin() -> None:
+    with child("--name", "other", "--page-size", "2") as client:
+        client.write(b"\n{\r\n  \n")  # noise and empty lines
         client.ask("ping")
         assert client.next()["error"]["code"] == -32700
         assert client.next()["result"] == {}
+        result = client.call("tools/list", modern())["result"]
+        assert len(result["tools"]) == 2
+        assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "other"
+        assert client.start("2024-11-05")["protocolVersion"] == "2024-11-05"
+        assert client.tool("add", {"a": 1, "b": 2})["result"]["content"][0]["text"] == "3"
+        client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
         assert client.close() == 0
-
-
-def test_sigterm_ends_it() -> None:
-    with child() as client:
-        client.call("ping")
+    with child("--revisions", "2026-07-28") as client:
+        assert client.call("initialize", initialize())["error"]["code"] == -32022
         client.process.send_signal(signal.SIGTERM)
         assert client.process.wait(PATIENCE) == -signal.SIGTERM
 

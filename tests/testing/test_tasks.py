@@ -35,37 +35,61 @@ def server() -> Server:
 
 
 def test_tools_say_whether_they_run_as_tasks_where_that_is_asked() -> None:
-    for revision, support in ((STATEFUL, ["optional", "optional", "forbidden"]), (STATELESS, [])):
-        with syncmcp.connect(server(), mode=revision, **ON) as client:  # type: ignore[arg-type]
-            tools = client.list_tools().tools
-            assert [one.execution.task_support for one in tools if one.execution] == support
-
-
-def test_a_server_with_skills_and_tasks_declares_both_extensions() -> None:
     made = server()
     made.skill("skill://refunds", {"name": "refunds", "description": "Pays back."})
-    with syncmcp.connect(made, mode=STATELESS) as client:
-        assert sorted(client.server.capabilities.extensions or ()) == [
-            "io.modelcontextprotocol/skills",
-            "io.modelcontextprotocol/tasks",
-        ]
+    for revision, support in ((STATEFUL, ["optional", "optional", "forbidden"]), (STATELESS, [])):
+        with syncmcp.connect(made, mode=revision, **ON) as client:  # type: ignore[arg-type]
+            tools = client.list_tools().tools
+            assert [one.execution.task_support for one in tools if one.execution] == support
+            if revision == STATELESS:
+                assert sorted(client.server.capabilities.extensions or ()) == [
+                    "io.modelcontextprotocol/skills",
+                    "io.modelcontextprotocol/tasks",
+                ]
 
 
-def test_a_tool_that_forbids_tasks_is_not_run_as_one() -> None:
+def test_what_is_asked_of_tasks_in_the_wrong_way_is_blamed() -> None:
     made = server()
     with (
         syncmcp.connect(made, mode=STATEFUL) as client,
         pytest.raises(MethodNotFound, match="does not run as a task"),
     ):
         client.request("tools/call", {"name": "keep", "task": {}})
-    assert made.stats.violations == ["keep was called as a task"]
-
-
-def test_the_extension_has_no_parameter_that_asks_for_a_task() -> None:
-    made = server()
-    with syncmcp.connect(made, mode=STATELESS) as client:
+    with syncmcp.connect(made, mode=STATELESS, **ON) as client:
         client.request("tools/call", {"name": "draw", "task": {}})
-    assert made.stats.violations == ["tools/call: task, which the extension does not have"]
+        task = client.start_task("draw")
+        update: dict[str, Any] = {"taskId": task.id, "inputResponses": {"x": {}}}
+        client.request("tasks/update", update)
+        with pytest.raises(InvalidParams, match="inputResponses must be an object"):
+            client.request("tasks/update", {"taskId": task.id})
+    assert made.stats.violations == [
+        "keep was called as a task",
+        "tools/call: task, which the extension does not have",
+        "tasks/update answers 'x', which was not asked",
+    ]
+
+
+def test_requests_about_tasks_need_the_extension_each_time() -> None:
+    made = server()
+    made.tasks.notify = True
+    wanted = {"notifications": {"taskIds": ["any"]}}
+    with (
+        syncmcp.connect(made, mode=STATELESS, **ON) as client,
+        syncmcp.connect(made, mode=STATELESS) as other,
+    ):
+        task = client.start_task("draw")
+        # Past the gate of the client, which has not switched it on.
+        connection = other._core.live_connection()
+        assert connection is not None
+        connection.agreed.unavailable = {}
+        for method, params in (
+            ("tasks/get", {"taskId": task.id}),
+            ("subscriptions/listen", wanted),
+        ):
+            with pytest.raises(ServerError, match="did not declare") as caught:
+                other.request(method, params, timeout=PATIENCE)
+            assert caught.value.code == -32021
+    assert made.stats.listeners == 0
 
 
 @both_eras
@@ -86,17 +110,6 @@ def test_a_task_is_described_and_thrown_away(revision: Mode) -> None:
             task.refresh()
 
 
-def test_an_answer_that_nobody_asked_for_is_blamed() -> None:
-    made = server()
-    with syncmcp.connect(made, mode=STATELESS, **ON) as client:
-        task = client.start_task("draw")
-        update: dict[str, Any] = {"taskId": task.id, "inputResponses": {"x": {}}}
-        client.request("tasks/update", update)
-        with pytest.raises(InvalidParams, match="inputResponses must be an object"):
-            client.request("tasks/update", {"taskId": task.id})
-    assert made.stats.violations == ["tasks/update answers 'x', which was not asked"]
-
-
 def test_answers_that_belong_to_a_task_must_name_it() -> None:
     made = server()
     with (
@@ -108,33 +121,6 @@ def test_answers_that_belong_to_a_task_must_name_it() -> None:
         )
         assert client.start_task("ask").result(PATIENCE).text == "[]"
     assert made.stats.violations == ["roots/list: the answer does not name its task"]
-
-
-def test_requests_about_tasks_need_the_extension_each_time() -> None:
-    made = server()
-    with syncmcp.connect(made, mode=STATELESS, **ON) as client:
-        task = client.start_task("draw")
-        with syncmcp.connect(made, mode=STATELESS) as other:
-            # Past the gate of the client, which has not switched it on.
-            connection = other._core.live_connection()
-            assert connection is not None
-            connection.agreed.unavailable = {}
-            with pytest.raises(ServerError, match="did not declare") as caught:
-                other.request("tasks/get", {"taskId": task.id})
-    assert caught.value.code == -32021
-
-
-def test_listening_to_tasks_needs_the_extension_too() -> None:
-    made = server()
-    made.tasks.notify = True
-    wanted = {"notifications": {"taskIds": ["any"]}}
-    with (
-        syncmcp.connect(made, mode=STATELESS) as client,
-        pytest.raises(ServerError, match="did not declare") as caught,
-    ):
-        client.request("subscriptions/listen", wanted, timeout=PATIENCE)
-    assert caught.value.code == -32021
-    assert made.stats.listeners == 0
 
 
 def test_those_who_listen_to_a_task_are_told_of_it() -> None:
