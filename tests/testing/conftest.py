@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from syncmcp.testing import Server, serve_http
+from syncmcp.testing import Server
 from tests.testing.talks import EVERYTHING, Open, Talk
-from tests.testing.wires import Http, Memory
+from tests.testing.wires import Memory
 
 
 @pytest.fixture
@@ -21,24 +21,17 @@ def server() -> Iterator[Server]:
     assert server.stats.wait_for(lambda seen: (seen.running, seen.paused) == (0, 0))
 
 
-@pytest.fixture(params=["memory", "http"])
-def talk(request: pytest.FixtureRequest, server: Server) -> Iterator[Open]:
+@pytest.fixture
+def talk(server: Server) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def start(revision: str, capabilities: Any = EVERYTHING) -> Talk:
-            wire: Memory | Http
-            if request.param == "memory":
-                wire = Memory(server)
-            else:
-                wire = Http(stack.enter_context(serve_http(server)).url)
-            stack.callback(wire.close)
-            return Talk(wire, revision, capabilities)
+            return Talk(stack.enter_context(Memory(server)), revision, capabilities)
 
         yield start
 
 
 @pytest.fixture
 def line(server: Server) -> Iterator[Memory]:
-    line = Memory(server)
-    yield line
-    line.close()
+    with Memory(server) as line:
+        yield line

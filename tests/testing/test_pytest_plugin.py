@@ -60,47 +60,26 @@ def cassettes(pytester: pytest.Pytester) -> list[str]:
     return sorted(str(path.relative_to(pytester.path)) for path in found if path.is_file())
 
 
-def test_pytest_finds_the_plugin_and_loads_nothing_of_the_library_for_it(
+@pytest.mark.pitfall("33")
+def test_a_test_gets_a_server_of_its_own_and_may_leave_what_its_fixtures_end(
     pytester: pytest.Pytester,
 ) -> None:
     declared = r'\[project\.entry-points\.pytest11\]\npytest_syncmcp = "pytest_syncmcp"\n'
     assert re.search(declared, (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    pytester.makepyfile("import sys\ndef test_it(): assert 'syncmcp' not in sys.modules")
-    run(pytester).assert_outcomes(passed=1)
-
-
-@pytest.mark.pitfall("33")
-def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        import pytest
+        import pytest, socket, sys
+
+        LOADED = "syncmcp" in sys.modules  # by the plugin
 
         @pytest.fixture
         def mcp_client_options():
             return {"mode": "2025-11-25", "name": "mine"}
 
-        @pytest.mark.parametrize("number", [1, 2])
-        def test_it(mcp_client, mcp_server, number, mcp_no_leaks):
-            mcp_server.add_tool(lambda: str(number), name="number")
-            assert mcp_client.call_tool("number").text == str(number)
-            assert [tool.name for tool in mcp_client.list_tools().tools] == ["number"]
-            assert (mcp_client.server.revision, mcp_client.server.name) == ("2025-11-25", "mine")
-        """
-    )
-    run(pytester).assert_outcomes(passed=2)
-
-
-@pytest.mark.pitfall("33")
-def test_what_ends_with_a_fixture_of_the_test_is_not_left_behind(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile(
-        """
-        import pytest, socket, syncmcp
-        from syncmcp.testing import Server
-
         @pytest.fixture
         def client():
+            import syncmcp
+            from syncmcp.testing import Server
             server = Server("own")
             server.add_tool(lambda: "said", name="say")
             client = syncmcp.Client(server, lazy=True)
@@ -114,6 +93,14 @@ def test_what_ends_with_a_fixture_of_the_test_is_not_left_behind(
             yield one
             one.close()
             other.close()
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_it(mcp_client, mcp_server, number, mcp_no_leaks):
+            assert not LOADED
+            mcp_server.add_tool(lambda: str(number), name="number")
+            assert mcp_client.call_tool("number").text == str(number)
+            assert [tool.name for tool in mcp_client.list_tools().tools] == ["number"]
+            assert (mcp_client.server.revision, mcp_client.server.name) == ("2025-11-25", "mine")
 
         # Fixtures end in the other order.
         def test_begun_before(client, line, mcp_no_leaks):
@@ -132,28 +119,7 @@ def test_what_ends_with_a_fixture_of_the_test_is_not_left_behind(
                 assert self.client.call_tool("say").text == "said"
         """
     )
-    run(pytester).assert_outcomes(passed=3)
-
-
-@pytest.mark.pitfall("33")
-def test_a_fixture_that_fails_at_its_end_is_what_is_told(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import os, pytest
-
-        @pytest.fixture
-        def broken():
-            os.pipe()
-            yield
-            raise OSError("broken in the end")
-
-        def test_it(mcp_no_leaks, broken):
-            pass
-        """
-    )
-    result = run(pytester)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*OSError: broken in the end"])
+    run(pytester).assert_outcomes(passed=5)
 
 
 @pytest.mark.pitfall("33")
@@ -191,6 +157,15 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
             threading.Thread(target=gate.wait, name="syncmcp-mine", daemon=True).start()
             kept.append(gate)
 
+        @pytest.fixture
+        def broken():
+            kept.extend(os.pipe())
+            yield
+            raise OSError("broken in the end")  # is what is told
+
+        def test_broken(mcp_no_leaks, broken):
+            pass
+
         def test_future(mcp_no_leaks):
             gate = threading.Event()
             server = syncmcp.testing.Server("waiting")
@@ -199,11 +174,11 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
             kept.append((gate, server, client, client.call_tool.future("wait")))
 
         def test_last():
-            client, channel, child, *ends, waiting, (gate, server, other, future) = kept
+            client, channel, child, *ends, waiting, one, two, (gate, server, other, future) = kept
             client.close()
             channel.close()
             child.communicate(b"")
-            for end in ends:
+            for end in (*ends, one, two):
                 os.close(end)
             waiting.set()
             gate.set()
@@ -212,7 +187,7 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
         """
     )
     result = run(pytester)
-    result.assert_outcomes(passed=7, errors=6)
+    result.assert_outcomes(passed=8, errors=7)
     result.stdout.fnmatch_lines(
         [
             "left behind: thread syncmcp-*",
@@ -220,44 +195,38 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
             "left behind: child process *",
             "left behind: *pipe:*",
             "left behind: thread syncmcp-mine",
+            "*OSError: broken in the end",
             "left behind: thread syncmcp-*",
         ]
     )
 
 
 def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_weather=WEATHER)
-    first = run_here(pytester)
-    first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(["told: it is 1 in Bergen 1"])
-    assert cassettes(pytester) == ["cassettes/test_weather/test_weather.jsonl"]
-    again = run_here(pytester)
-    again.assert_outcomes(passed=1)
-    again.stdout.fnmatch_lines(["told: it is 1 in Bergen 0"])
+    def told(line: str, *options: str, **outcomes: int) -> None:
+        result = run_here(pytester, *options)
+        result.assert_outcomes(**outcomes)
+        result.stdout.fnmatch_lines([line])
 
-    pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
-    changed = run_here(pytester)
-    changed.assert_outcomes(failed=1)
-    changed.stdout.fnmatch_lines(['*arguments.city: recorded "Bergen", asked "Oslo"*'])
-    anew = run_here(pytester, "--mcp-record=all")
-    anew.assert_outcomes(passed=1)
-    anew.stdout.fnmatch_lines(["told: it is 1 in Oslo 1"])
-    replayed = run_here(pytester, "--mcp-record=none")
-    replayed.assert_outcomes(passed=1)
-    replayed.stdout.fnmatch_lines(["told: it is 1 in Oslo 0"])
-
-
-def test_a_recording_that_is_missing_fails_where_none_is_to_be_made(
-    pytester: pytest.Pytester,
-) -> None:
     pytester.makepyfile(test_weather=WEATHER)
     pytester.makeini("[pytest]\nmcp_record = none\n")
-    result = run_here(pytester)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*there is no recording *test_weather.jsonl*"])
-    run_here(pytester, "--mcp-record=once").assert_outcomes(passed=1)
+    told("*there is no recording *test_weather.jsonl*", failed=1)
     pytester.makeini("[pytest]\nmcp_record = sometimes\n")
     run_here(pytester).assert_outcomes(errors=1)
+    told("told: it is 1 in Bergen 1", "--mcp-record=once", passed=1)
+    assert cassettes(pytester) == ["cassettes/test_weather/test_weather.jsonl"]
+    pytester.makeini("[pytest]\n")
+    told("told: it is 1 in Bergen 0", passed=1)
+
+    hides = WEATHER.replace(
+        "        print",
+        "        import contextlib\n        with contextlib.suppress(Exception): print",
+    ).replace("Bergen", "Oslo")
+    pytester.makepyfile(test_weather=hides)
+    told("not recorded (--mcp-record=all records anew):", passed=1, errors=1)
+    pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
+    told('*arguments.city: recorded "Bergen", asked "Oslo"*', failed=1)
+    told("told: it is 1 in Oslo 1", "--mcp-record=all", passed=1)
+    told("told: it is 1 in Oslo 0", "--mcp-record=none", passed=1)
 
 
 def test_the_recording_of_a_test_that_failed_is_not_kept(pytester: pytest.Pytester) -> None:
@@ -273,21 +242,6 @@ def test_the_recording_of_a_test_that_failed_is_not_kept(pytester: pytest.Pytest
     run_here(pytester, "--mcp-record=all").assert_outcomes(failed=1)
     assert cassettes(pytester) == [kept]
     assert (pytester.path / kept).read_bytes() == before
-
-
-def test_a_program_that_hides_what_was_not_recorded_fails_all_the_same(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile(test_weather=WEATHER)
-    run_here(pytester).assert_outcomes(passed=1)
-    hides = WEATHER.replace(
-        "        print",
-        "        import contextlib\n        with contextlib.suppress(Exception): print",
-    ).replace("Bergen", "Oslo")
-    pytester.makepyfile(test_weather=hides)
-    result = run_here(pytester)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["not recorded (--mcp-record=all records anew):"])
 
 
 def test_each_test_and_each_server_has_a_file_of_its_own(pytester: pytest.Pytester) -> None:

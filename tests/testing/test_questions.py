@@ -30,7 +30,7 @@ from tests.testing.talks import (
     reply,
     text_of,
 )
-from tests.testing.wires import MODERN, PATIENCE, Http, Memory, read_event
+from tests.testing.wires import MODERN, PATIENCE, Memory
 
 # Several questions
 
@@ -337,7 +337,7 @@ def test_progress_that_does_not_grow_is_a_violation(
 # Urls
 
 
-def test_a_tool_may_demand_a_visit_first(server: Server, talk: Open) -> None:
+def test_a_tool_may_demand_a_visit_first(server: Server, line: Memory) -> None:
     told: queue.SimpleQueue[ToolContext] = queue.SimpleQueue()
 
     @server.tool()
@@ -345,20 +345,9 @@ def test_a_tool_may_demand_a_visit_first(server: Server, talk: Open) -> None:
         told.put(context)
         raise UrlElicitationRequired({"e1": ("Sign in", "https://example.com/in")})
 
-    client = talk(NEWEST_STATEFUL)
-    error = client.tool("inbox")["error"]
+    error = Talk(line, NEWEST_STATEFUL).tool("inbox")["error"]
     entry = {"mode": "url", "elicitationId": "e1", "message": "Sign in"}
     entry["url"] = "https://example.com/in"
     assert (error["code"], error["data"]) == (-32042, {"elicitations": [entry]})
-    context = told.get(timeout=PATIENCE)
-    if isinstance(client.wire, Http):
-        # The call's own stream has ended; what comes later goes to the session's.
-        with client.wire.beside() as stream:
-            response = stream.request("GET")
-            context.complete_elicitation("e1")
-            while "elicitation/complete" not in read_event(response).get("data", ""):
-                pass
-            response.close()
-    else:
-        context.complete_elicitation("e1")
-        assert client.wire.next()["params"] == {"elicitationId": "e1"}
+    told.get(timeout=PATIENCE).complete_elicitation("e1")
+    assert line.next()["params"] == {"elicitationId": "e1"}

@@ -81,7 +81,7 @@ def test_clients_and_threads_of_one_recording_share_its_file(server: Server, pat
             def calls() -> list[str | None]:
                 return [client.call_tool("price", {"item": item}).text for _ in range(20)]
 
-            told = in_threads(*[calls] * 2)
+            told: list[list[str | None]] = in_threads(*[calls] * 2)
             return told[0] + told[1]
 
     assert in_threads(lambda: call("apple"), lambda: call("pear")) == [["30"] * 40, ["45"] * 40]

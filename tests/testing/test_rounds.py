@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -21,10 +20,9 @@ from tests.testing.talks import (
     EVERYTHING,
     FORM,
     ROOTS,
-    Talk,
     text_of,
 )
-from tests.testing.wires import MODERN, PATIENCE, Http, Memory, modern
+from tests.testing.wires import PATIENCE, Http, Memory, modern
 
 
 def _offer_name(server: Server) -> None:
@@ -168,8 +166,8 @@ def test_a_retry_that_is_cancelled_cancels_the_tool(server: Server, line: Memory
     assert line.frames.empty()
 
 
-@pytest.mark.parametrize("how", ["timeout", "session", "server", "endpoint", "its server"])
-def test_a_tool_nobody_comes_back_to_ends(server: Server, how: str) -> None:
+@pytest.mark.parametrize("how", ["timeout", "session", "server", "endpoint"])
+def test_a_tool_nobody_comes_back_to_ends(server: Server, line: Memory, how: str) -> None:
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     @server.tool()
@@ -180,30 +178,28 @@ def test_a_tool_nobody_comes_back_to_ends(server: Server, how: str) -> None:
             ended.put((error, context.cancelled.is_set()))
             raise
 
-    with ExitStack() as stack:
-        wire: Memory | Http
-        if how in ("endpoint", "its server"):
-            http = stack.enter_context(serve_http(server))
-            wire = Http(http.url)
-            finish = http.endpoint.close if how == "endpoint" else server.close
-        else:
-            wire = line = Memory(server)
-            finish = line.close if how == "session" else server.close
-        stack.callback(wire.close)
-        body = {"name": "ask", "arguments": {}}
-        state = Talk(wire, MODERN).leg("tools/call", body)["result"]["requestState"]
+    with serve_http(server) as http, Http(http.url) as client:
+
+        def send(**more: Any) -> Any:
+            body = {"name": "ask", "arguments": {}, **more}
+            meta = {CAPABILITIES: EVERYTHING}
+            if how in ("timeout", "session"):
+                return line.call("tools/call", modern(body, **meta))
+            return client.modern("tools/call", body, **meta)[2]
+
+        state = send()["result"]["requestState"]
+        ending: dict[str, Any] = {"session": line, "server": server, "endpoint": http.endpoint}
         if how != "timeout":
-            finish()
+            ending[how].close()
         error, cancelled = ended.get(timeout=PATIENCE)
         assert cancelled
         assert isinstance(error, TimeoutError if how == "timeout" else Withdrawn)
         assert server.stats.wait_for(lambda seen: seen.paused == 0)
-        if how in ("timeout", "endpoint", "its server"):
-            again = {**body, "requestState": state, "inputResponses": {"question": ACCEPT}}
-            refused = Talk(wire, MODERN).leg("tools/call", again)
+        if how != "session":
+            refused = send(requestState=state, inputResponses={"question": ACCEPT})
             assert refused["error"]["code"] == -32602
         assert server.stats.violations == []
-    assert server.stats.errors == (how in ("timeout", "endpoint", "its server"))
+    assert server.stats.errors == (how != "session")
 
 
 def test_a_custom_handler_may_keep_a_state_of_its_own(server: Server, line: Memory) -> None:
