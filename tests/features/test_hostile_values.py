@@ -73,19 +73,22 @@ def test_a_number_beyond_all_numbers_is_the_problem_of_its_entry(entry: str, val
     assert isinstance(found["good"].target(), Stdio)
 
 
-@pytest.mark.parametrize("depth", [65, 200, 400])
+@pytest.mark.parametrize("depth", [60, 65, 400])
 def test_an_entry_that_is_nested_too_deeply_is_the_problem_of_its_entry(depth: int) -> None:
     found = servers('{"command": "x", "more": #}'.replace("#", "[" * depth + "]" * depth))
     problem = found["bad"].problem
-    assert problem is not None
-    assert "nested too deeply" in str(problem)
+    if depth == 60:
+        assert problem is None
+        found["bad"].review()
+    else:
+        assert "nested too deeply" in str(problem)
     assert isinstance(found["good"].target(), Stdio)
 
 
-def test_an_entry_may_be_nested_as_deeply_as_any_is() -> None:
-    found = servers('{"command": "x", "more": #}'.replace("#", "[" * 60 + "]" * 60))
-    assert found["bad"].problem is None
-    found["bad"].review()
+@pytest.mark.parametrize(("given", "seconds"), [("1e308", 1e305), ("9" * 300, 1e297)])
+def test_the_longest_time_limits_are_accepted(given: str, seconds: float) -> None:
+    entry = '{"command": "x", "timeout": #}'.replace("#", given)
+    assert servers(entry)["bad"].options["timeout"] == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
@@ -93,18 +96,6 @@ def test_a_file_that_is_nested_too_deeply_is_named(opening: str) -> None:
     with pytest.raises(ServersFileError, match="nested too deeply") as caught:
         servers(opening * 100_000)
     assert caught.value.file.endswith("mcp.json")
-
-
-def a_timeout_of(milliseconds: str) -> float:
-    entry = '{"command": "x", "timeout": #}'.replace("#", milliseconds)
-    timeout = servers(entry)["bad"].options["timeout"]
-    assert isinstance(timeout, float)
-    return timeout
-
-
-def test_the_longest_time_limits_are_accepted() -> None:
-    assert a_timeout_of("1e308") == 1e305
-    assert a_timeout_of("9" * 300) == pytest.approx(1e297)
 
 
 def _members(count: int) -> str:
@@ -144,23 +135,22 @@ def test_a_file_of_any_content_is_read_in_seconds(content: Callable[[], str]) ->
     assert len(str(caught.value)) < 1000
 
 
-def a_login(**token: Any) -> Login:
-    issuer = {"issuer": "https://example.com"}
-    server = {**issuer, "token_endpoint": "https://example.com/t", "response_types_supported": []}
-    return Login.from_json(
-        {
-            "token": {**issuer, "access_token": "t", **token},
-            "registration": {**issuer, "client_id": "c"},
-            "server": server,
-        }
-    )
+def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login() -> None:
+    def login(when: Any) -> Login:
+        issuer = {"issuer": "https://example.com"}
+        server = {"token_endpoint": "https://example.com/t", "response_types_supported": []}
+        return Login.from_json(
+            {
+                "token": {**issuer, "access_token": "t", "expires_at": when},
+                "registration": {**issuer, "client_id": "c"},
+                "server": {**issuer, **server},
+            }
+        )
 
-
-@pytest.mark.parametrize("when", [int(BIG), float("inf"), float("nan"), "soon", True, [1]])
-def test_a_stored_token_that_expires_at_no_time_is_an_invalid_login(when: Any) -> None:
-    assert a_login(expires_at=4e9).token.expires_at == 4e9
-    with pytest.raises(AuthError, match="invalid login"):
-        a_login(expires_at=when)
+    assert login(4e9).token.expires_at == 4e9
+    for when in (int(BIG), float("inf"), float("nan"), "soon", True, [1]):
+        with pytest.raises(AuthError, match="invalid login"):
+            login(when)
 
 
 @pytest.mark.parametrize("seconds", [1e300, -1e300, 1e15, 1.7e308])
@@ -197,9 +187,7 @@ def test_too_deep_nesting_is_a_typed_error(
 ) -> None:
     with pytest.raises(error):
         use()
-
-
-def test_the_key_of_an_operation_takes_any_body() -> None:
+    # The key of an operation takes any body.
     request = requests.Request("POST", "https://example.com/", data=DEEP).prepare()
     assert "https://example.com/" in _operation(request)
 

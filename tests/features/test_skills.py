@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import syncmcp
 from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported
 from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
 from syncmcp.skills.entry import MAX_BYTES, MAX_FILES
-from syncmcp.testing import Cut, FaultProxy, RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import Cut, FaultProxy, Server, ToolContext, serve_http
 from syncmcp.types import Skill
 from tests.support.stage import STATEFUL, STATELESS, Wire, in_threads, rotated_stateless
 
@@ -164,16 +164,6 @@ def test_a_file_is_read_when_it_is_wanted_and_once(wire: Wire) -> None:
         assert asked(server) == 4
 
 
-@pytest.mark.requirement("SKL-02")
-def test_a_client_that_opens_at_its_first_call_reads_nothing_either() -> None:
-    server = shop()
-    with closing(syncmcp.Client(server, mode=STATELESS, extensions=ON, lazy=True)) as client:
-        assert len(Skills(client).list()) == 3
-        assert asked(server) == 0
-    with pytest.raises(syncmcp.ClosedError):
-        Skills(client).list()
-
-
 WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
 
 
@@ -197,7 +187,7 @@ WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
 def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
     wire: Wire, served: Any, kind: str
 ) -> None:
-    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": served, "b.md": "second"})
+    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": served})
     with wire.connect(server, extensions=ON) as client:
         skills = Skills(client)
         loaded = skills.load(skills.list()[0])
@@ -206,7 +196,12 @@ def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
                 loaded.read(name)
             assert (caught.value.problem, caught.value.file) == (kind, f"{ROOT}/a.md")
         assert asked(server) == 2
-        assert skills.load(skills.list()[0]).read("b.md") == b"second"
+        # The skill is as it was where a server cannot answer now.
+        loaded = skills.load(skills.list()[0])
+        with pytest.raises(syncmcp.ResourceNotFound):
+            loaded.read("b.md")
+        server.resource(f"{ROOT}/b.md")(lambda: "second")
+        assert loaded.read("b.md") == b"second"
 
 
 @pytest.mark.requirement("SKL-03")
@@ -221,19 +216,6 @@ def test_a_skill_whose_first_file_is_another_is_not_loaded(served: Any, kind: st
     assert asked(server) == 1
     same = pickle.loads(pickle.dumps(error))
     assert (str(same), same.problem, same.file) == (str(error), kind, f"{ROOT}/SKILL.md")
-
-
-@pytest.mark.requirement("SKL-03")
-def test_a_server_that_cannot_answer_now_has_not_changed_the_skill() -> None:
-    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": "first"})
-
-    def use(loaded: LoadedSkill) -> None:
-        with pytest.raises(syncmcp.ResourceNotFound):
-            loaded.read("b.md")
-        server.resource(f"{ROOT}/b.md")(lambda: "second")
-        assert loaded.read("b.md") == b"second"
-
-    load(server, use)
 
 
 @pytest.mark.requirement("SKL-03")
@@ -348,6 +330,9 @@ HOSTILE = {
     "a text": ("just a text\n", "the whole differs"),
     "a list": ("[a, list]\n", "the whole differs"),
     "a long number": ("n: " + "9" * 60_000 + "\n", "only one of them has"),
+    "a program": ("a: !!python/object/apply:os.system [echo]\n", "has the YAML tag"),
+    "a tag": ("a: !!timestamp 2026-11-22\n", "has the YAML tag"),
+    "a tag of its own": ("a: !mine b\n", "has the YAML tag"),
 }
 
 
@@ -360,30 +345,13 @@ def test_hostile_frontmatter_ends_in_a_refusal(head: str, words: str) -> None:
 
 
 @pytest.mark.requirement("SKL-04")
-@pytest.mark.parametrize(
-    "value",
-    ["!!python/object/apply:os.system [echo]", "!!timestamp 2026-11-22", "!!set {b}", "!mine b"],
-)
-def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make(value: str) -> None:
-    stated = {**SAID, "a": "b"}
-    server = with_head(f"{BASE}a: {value}\n", stated)
-    assert refusal(server, "has the YAML tag").problem == "frontmatter"
-
-
-@pytest.mark.requirement("SKL-04")
-@pytest.mark.parametrize(
-    "whole", ["", "Body.", "--- \nname: refunds\n", "\n" + HEAD, "----\n" + HEAD, " " + HEAD]
-)
-def test_a_file_without_frontmatter_is_no_skill(whole: str) -> None:
-    server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
-    assert refusal(server).problem == "frontmatter"
-
-
-@pytest.mark.requirement("SKL-04")
-@pytest.mark.parametrize("whole", [HEAD.replace("\n", "\r\n"), "\ufeff" + HEAD, HEAD[:-1]])
-def test_line_ends_and_marks_of_other_editors_do_no_harm(whole: str) -> None:
-    server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
-    assert load(server, lambda loaded: loaded.text) == whole
+def test_a_file_without_frontmatter_is_no_skill_and_marks_of_editors_do_no_harm() -> None:
+    for whole in ("", "Body.", "--- \nname: refunds\n", "\n" + HEAD, "----\n" + HEAD, " " + HEAD):
+        server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
+        assert refusal(server).problem == "frontmatter"
+    for whole in (HEAD.replace("\n", "\r\n"), "\ufeff" + HEAD, HEAD[:-1]):
+        server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
+        assert load(server, lambda loaded: loaded.text) == whole
 
 
 @pytest.mark.requirement("SKL-05")
@@ -473,22 +441,17 @@ def many(count: int, size: int) -> dict[str, bytes]:
 
 
 @pytest.mark.requirement("SKL-06")
-def test_a_skill_of_512_files_and_16_mebibytes_can_be_loaded() -> None:
+def test_a_skill_of_512_files_and_16_mebibytes_can_be_loaded_and_none_larger() -> None:
     files = many(512, 16 * 1024 * 1024)
     server = telling(entry(files), files)
     length, names = load(server, lambda loaded: (len(loaded.read("last.bin")), loaded.names))
     assert length == 16 * 1024 * 1024 - len(HEAD)
     assert len(names) == 512 == MAX_FILES
     assert asked(server) == 2
-
-
-@pytest.mark.requirement("SKL-06")
-@pytest.mark.parametrize(("count", "size"), [(513, 1000), (3, MAX_BYTES + 1)])
-def test_a_larger_skill_is_refused_with_the_reason_unread(count: int, size: int) -> None:
-    server = telling(entry(many(count, size)), {})
-    error = refusal(server, "more than")
-    assert error.problem == "limit"
-    assert asked(server) == 0
+    for count, size in ((513, 1000), (3, MAX_BYTES + 1)):
+        server = telling(entry(many(count, size)), {})
+        assert refusal(server, "more than").problem == "limit"
+        assert asked(server) == 0
 
 
 @pytest.mark.requirement("SKL-06")
@@ -529,7 +492,7 @@ def test_what_is_generated_is_held_against_the_entry_and_the_limit_all_the_same(
 
 
 @pytest.mark.parametrize(
-    "uri", ["skill://bank/refunds/x.md", f"{ROOT}/../x.md", f"{ROOT}/deep/x.md", "file:///x"]
+    "uri", ["skill://bank/refunds/x.md", f"{ROOT}/../x.md", f"{ROOT}/deep/x.md"]
 )
 @pytest.mark.requirement("SKL-05")
 def test_a_directory_with_something_from_elsewhere_is_refused(uri: str) -> None:
@@ -589,33 +552,21 @@ def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
                     assert "_server" not in skill.to_wire()
     bodies = {f"{ROOT}/SKILL.md": "Be kind.\n", "skill://bank/refunds/SKILL.md": "Be quick.\n"}
     assert known == {(name, uri): body for name in servers for uri, body in bodies.items()}
-
-
-@pytest.mark.requirement("SKL-07")
-def test_an_entry_is_not_loaded_from_another_server() -> None:
-    ours, theirs = shop(), shop()
-    with syncmcp.connect(ours, mode=STATELESS, extensions=ON, name="ours") as client:
-        skill = Skills(client).list()[0]
-    with (
-        syncmcp.connect(theirs, mode=STATELESS, extensions=ON, name="theirs") as client,
-        pytest.raises(syncmcp.UsageError, match="is one of ours"),
-    ):
-        Skills(client).load(skill)
-    assert asked(theirs) == 0
-    with syncmcp.connect(theirs, mode=STATELESS, extensions=ON, name="theirs") as client:
-        kept = Skill.from_wire(skill.to_wire())  # as from a file of the program's
-        assert Skills(client).load(kept).body == "Be kind.\n"
-
-
-@pytest.mark.requirement("SKL-07")
-def test_the_entry_that_a_skill_was_loaded_by_is_held() -> None:
-    server = shop()
-    with skills_of(server) as skills:
+    with skills_of(shop(), name="ours") as skills:
         skill = skills.list()[0]
         loaded = skills.load(skill)
-        assert isinstance(skill.resources, list)
-        skill.resources[1].uri = "skill://bank/refunds/SKILL.md"
-        skill.frontmatter.clear()
+        kept = Skill.from_wire(skill.to_wire())  # as from a file of the program's
+    theirs = shop()
+    with skills_of(theirs, name="theirs") as skills:
+        with pytest.raises(syncmcp.UsageError, match="is one of ours"):
+            skills.load(skill)
+        assert asked(theirs) == 0
+        loaded = skills.load(kept)
+        assert loaded.body == "Be kind.\n"
+        # The entry that a skill was loaded by is held.
+        assert isinstance(kept.resources, list)
+        kept.resources[1].uri = "skill://bank/refunds/SKILL.md"
+        kept.frontmatter.clear()
         assert loaded.read_text("references/letter to send.md") == "Dear Ann,"
         assert loaded.skill.name == "refunds"
 
@@ -635,47 +586,19 @@ def test_a_skill_that_is_not_listed_is_found_by_its_uri_whatever_the_scheme(wire
 
 
 @pytest.mark.requirement("SKL-08")
-def test_an_answer_about_another_skill_is_refused() -> None:
+def test_an_answer_about_another_skill_or_about_none_is_refused() -> None:
+    entries: tuple[Any, ...] = ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None)
+    answers = iter(entries)
     server = telling(entry(WHOLE), {})
     server.on_request("skills/get", lambda params, context: {"skill": entry(WHOLE)})
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+    server.on_request("skills/list", lambda params, context: {"skills": [next(answers)]})
+    with skills_of(server) as skills:
         with pytest.raises(InvalidOutput, match="another skill"):
-            Skills(client).get("skill://shop/returns/SKILL.md")
-        assert Skills(client).get(f"{ROOT}/SKILL.md").server == "teller"
-
-
-@pytest.mark.requirement("CCH-07")
-def test_a_refused_cursor_discards_the_pages_that_are_kept() -> None:
-    server = telling(entry(WHOLE), {})
-    given: list[Any] = []
-
-    def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        given.append(params.get("cursor"))
-        if given[-1] is None:
-            return {"skills": [], "ttlMs": 60_000}
-        raise RpcError(-32602, "Invalid cursor")
-
-    server.on_request("skills/list", listed)
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        for _ in range(2):
-            client.request("skills/list")
-        assert given == [None]
-        with pytest.raises(InvalidParams):
-            client.request("skills/list", {"cursor": "of another time"})
-        client.request("skills/list")
-        assert given == [None, "of another time", None]
-
-
-def test_an_entry_without_uri_or_frontmatter_is_no_entry() -> None:
-    entries: tuple[Any, ...] = ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None)
-    for said in entries:
-        server = telling(entry(WHOLE), {})
-        server.on_request("skills/list", lambda *_, said=said: {"skills": [said]})
-        with (
-            syncmcp.connect(server, mode=STATELESS, extensions=ON) as client,
-            pytest.raises(InvalidOutput),
-        ):
-            Skills(client).list()
+            skills.get("skill://shop/returns/SKILL.md")
+        assert skills.get(f"{ROOT}/SKILL.md").server == "teller"
+        for _ in entries:
+            with pytest.raises(InvalidOutput):
+                skills.list()
 
 
 def test_what_only_asks_is_asked_again_after_a_failure() -> None:
@@ -722,15 +645,3 @@ def test_without_yaml_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
             skills.load(skill)
     assert asked(server) == 0
-
-
-@pytest.mark.parametrize(("ttl_ms", "scope"), [(None, None), (60_000, "public")])
-def test_lists_of_skills_have_the_cache_hints_of_the_server(ttl_ms: int | None, scope: Any) -> None:
-    expected = {} if ttl_ms is None else {"ttlMs": ttl_ms, "cacheScope": scope}
-    server = shop(ttl_ms=ttl_ms, cache_scope=scope)
-    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
-        for method, params in (("skills/list", {}), ("skills/get", {"uri": f"{ROOT}/SKILL.md"})):
-            result = client.request(method, params)
-            assert {name: result[name] for name in ("ttlMs", "cacheScope") if name in result} == (
-                expected
-            )

@@ -167,22 +167,9 @@ def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(tru
 
 
 @pytest.mark.requirement("M-05")
-def test_a_model_without_a_wish_is_asked_once() -> None:
-    model = Model(answer := says(text("well"), stop="toolUse"))  # though it names no tool
-    with syncmcp.connect(adder()) as client:
-        outcome = ToolLoop(model, client).run(
-            "hello", system_prompt="be brief", max_tokens=7, tools=["refuse", "add"]
-        )
-    assert outcome.iterations == 1
-    assert outcome.result is answer
-    (heard,) = model.heard
-    assert (heard.system_prompt, heard.max_tokens) == ("be brief", 7)
-    assert [tool.name for tool in heard.tools or []] == ["refuse", "add"]
-    assert model.threads == [threading.current_thread()]
-
-
-def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools() -> None:
-    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools_and_goes_on() -> None:
+    answer = says(text("well"), stop="toolUse")  # though it names no tool
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE, wants(use("u", "add", a=2, b=2)), answer)
     request = CreateMessageRequestParams.from_wire(
         {
             "messages": [{"role": "user", "content": text("hello")}],
@@ -195,27 +182,24 @@ def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools() -> None:
     )
     before = request.to_wire()
     with syncmcp.connect(adder()) as client:
-        ToolLoop(model, client).run(request, max_tokens=40, tools=["add"])
-    for heard in model.heard:
+        loop = ToolLoop(model, client, timeout=None)
+        first = loop.run(request, max_tokens=40, tools=["refuse", "add"], system_prompt="be brief")
+        again = SamplingMessage.from_wire({"role": "user", "content": text("two")})
+        second = loop.run([*first.messages, again])
+    assert request.to_wire() == before
+    for heard in model.heard[:2]:
         wire = heard.to_wire()
         assert wire["temperature"] == 0.5
         assert wire["modelPreferences"] == {"hints": [{"name": "double"}]}
-        assert wire["maxTokens"] == 40
+        assert (wire["maxTokens"], wire["systemPrompt"]) == (40, "be brief")
         assert wire["vendor"] == {"kept": True}
-        assert [tool["name"] for tool in wire["tools"]] == ["add"]
+        assert [tool["name"] for tool in wire["tools"]] == ["refuse", "add"]
         assert "toolChoice" not in wire
-    assert request.to_wire() == before
-
-
-def test_a_conversation_can_be_taken_up_again() -> None:
-    model = Model(wants(use("u1", "add", a=1, b=1)), DONE, wants(use("u1", "add", a=2, b=2)), DONE)
-    with syncmcp.connect(adder()) as client:
-        loop = ToolLoop(model, client)
-        first = loop.run("one")
-        again = SamplingMessage.from_wire({"role": "user", "content": text("two")})
-        second = loop.run([*first.messages, again])
+    assert model.threads == [threading.current_thread()] * 4
+    assert [context.time_left() for context in model.contexts] == [None] * 4
     assert len(first.messages) == 4
     assert second.messages[:5] == [*first.messages, again]
+    assert (second.iterations, second.result) == (2, answer)
     assert texts(model.told(3)) == ["4"]
 
 
@@ -261,11 +245,12 @@ def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) 
             assert second_done.wait(PATIENCE)
         return key
 
-    steps: list[tuple[str, str]] = []
+    steps: list[Step] = []
+    threads: set[threading.Thread] = set()
 
     def on_step(step: Step) -> None:
-        if not isinstance(step, ModelTurn):
-            steps.append((type(step).__name__, step.use.id))
+        steps.append(step)
+        threads.add(threading.current_thread())
         if isinstance(step, ToolFinished) and step.use.id == "b":
             second_done.set()
 
@@ -274,12 +259,19 @@ def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) 
         ToolLoop(model, client, on_step=on_step).run("go")
     assert [result.tool_use_id for result in model.told(1)] == ["a", "b"]
     assert texts(model.told(1)) == ["first", "second"]
-    assert steps == [
-        ("ToolStarted", "a"),
-        ("ToolStarted", "b"),
-        ("ToolFinished", "b"),
-        ("ToolFinished", "a"),
+    asked, *tools, answered = steps
+    assert isinstance(asked, ModelTurn)
+    assert isinstance(answered, ModelTurn)
+    assert (asked.iteration, asked.result.stop_reason, answered.iteration) == (1, "toolUse", 2)
+    assert [(type(step), step.use.id) for step in tools if not isinstance(step, ModelTurn)] == [
+        (ToolStarted, "a"),
+        (ToolStarted, "b"),
+        (ToolFinished, "b"),
+        (ToolFinished, "a"),
     ]
+    assert isinstance(tools[2], ToolFinished)
+    assert texts([tools[2].result]) == ["second"]
+    assert threads == {threading.current_thread()}
 
 
 def test_no_more_tools_run_at_one_time_than_allowed() -> None:
@@ -310,68 +302,37 @@ def test_no_more_tools_run_at_one_time_than_allowed() -> None:
 
 
 @pytest.mark.requirement("M-05")
-def test_each_step_is_reported_in_order_on_the_thread_of_the_caller() -> None:
-    reported: list[tuple[threading.Thread, Step]] = []
-    wish = wants(use("u", "add", a=1, b=2), use("v", "nothing"))
-    with syncmcp.connect(adder()) as client:
-        loop = ToolLoop(
-            Model(wish, DONE),
-            client,
-            on_step=lambda step: reported.append((threading.current_thread(), step)),
-        )
-        loop.run("go")
-    assert {thread for thread, _ in reported} == {threading.current_thread()}
-    asked, started, unknown, finished, answered = sorted((step for _, step in reported), key=_rank)
-    assert [type(step) for step in (reported[0][1], reported[-1][1])] == [ModelTurn, ModelTurn]
-    assert isinstance(asked, ModelTurn)
-    assert asked.result is wish
-    assert isinstance(started, ToolStarted)
-    assert (started.iteration, started.use.id) == (1, "u")
-    assert isinstance(finished, ToolFinished)
-    assert texts([finished.result]) == ["3"]
-    assert isinstance(unknown, ToolFinished)
-    assert (unknown.use.id, unknown.result.is_error) == ("v", True)
-    assert isinstance(answered, ModelTurn)
-    assert answered.iteration == 2
-
-
-def _rank(step: Step) -> tuple[int, int]:
-    if isinstance(step, ModelTurn):
-        return (step.iteration, 0)
-    return (1, 1 if isinstance(step, ToolStarted) else 2 + (step.use.id == "u"))
-
-
-@pytest.mark.requirement("M-05")
-@pytest.mark.parametrize(
-    ("wish", "words"),
-    [
-        (use("u", "fail"), "no luck today"),
-        (use("u", "refuse"), "the moon is in the wrong phase"),
-        (use("u", "add", a="two"), None),
-        (use("u", "divide", a=1), "there is no tool 'divide'"),
-        (use("u", ""), "there is no tool ''"),
-    ],
-    ids=["fails", "refuses", "wrong-arguments", "unknown", "nameless"],
-)
-def test_what_goes_wrong_is_told_to_the_model(wish: dict[str, Any], words: str | None) -> None:
-    model = Model(wants(wish, use("good", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder()) as client:
-        assert ToolLoop(model, client).run("go").text == "done"
-    bad, good = model.told(1)
-    assert bad.is_error
-    assert texts([bad])[0]
-    if words is not None:
-        assert words in texts([bad])[0]
-    assert not good.is_error
-
-
-def test_a_tool_that_was_not_offered_is_not_called() -> None:
+def test_what_goes_wrong_is_told_to_the_model_and_what_is_not_offered_or_whole_is_not_run() -> None:
+    rows = [
+        (use("fails", "fail"), "no luck today"),
+        (use("refuses", "refuse"), "the moon is in the wrong phase"),
+        (use("wrong", "add", a="two"), ""),
+        (use("unknown", "divide", a=1), "there is no tool 'divide'"),
+        (use("nameless", ""), "there is no tool ''"),
+    ]
+    model = Model(wants(*(wish for wish, _ in rows), use("good", "add", a=1, b=1)), DONE)
     server = adder()
-    model = Model(wants(use("u", "fail")), DONE)
     with syncmcp.connect(server) as client:
-        ToolLoop(model, client).run("go", tools=["add"])
-        assert server.stats.requests["tools/call"] == 0
-    assert texts(model.told(1)) == ["there is no tool 'fail'"]
+        assert ToolLoop(model, client).run("go").text == "done"
+        *bad, good = model.told(1)
+        assert [one.is_error for one in bad] == [True] * 5
+        assert not good.is_error
+        for told, (_, words) in zip(texts(bad), rows, strict=True):
+            assert told
+            assert words in told
+        called = server.stats.requests["tools/call"]
+        whole = use("u", "add", a=1, b=1)
+        for wish, words in (
+            (wants(use("u", "fail")), "there is no tool 'fail'"),
+            (wants(whole, stop="maxTokens"), "cut off"),
+        ):
+            model = Model(wish, DONE)
+            ToolLoop(model, client).run("go", tools=["add"])
+            assert model.told(1)[0].is_error
+            assert words in texts(model.told(1))[0]
+        with pytest.raises(UsageError, match="'u' stands for two"):
+            ToolLoop(Model(wants(whole, use("u", "fail"))), client).run("go")
+        assert server.stats.requests["tools/call"] == called
 
 
 @pytest.mark.requirement("M-05", "CAN-01")
@@ -384,16 +345,6 @@ def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told() -> None:
     (result,) = model.told(1)
     assert result.is_error
     assert texts([result]) == ["no answer within 1 s (whether it was done is unknown)"]
-
-
-def test_nothing_that_was_cut_off_is_run() -> None:
-    server = adder()
-    model = Model(wants(use("u", "add", a=1), stop="maxTokens"), DONE)
-    with syncmcp.connect(server) as client:
-        ToolLoop(model, client).run("go")
-        assert server.stats.requests["tools/call"] == 0
-    assert model.told(1)[0].is_error
-    assert "cut off" in texts(model.told(1))[0]
 
 
 class Reviewer:
@@ -566,13 +517,6 @@ def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() ->
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_without_a_limit_there_is_none() -> None:
-    model = Model(DONE)
-    with syncmcp.connect(adder()) as client:
-        ToolLoop(model, client, timeout=None).run("go")
-    assert model.contexts[0].time_left() is None
-
-
 @pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
 @rotated_with("end", ["token", "event", "time"])
 def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
@@ -609,32 +553,23 @@ def test_the_end_of_a_run_stops_the_loop_and_each_running_tool_once(
     assert [message.role for message in outcome.messages] == ["user", "assistant"]
 
 
-def test_a_token_that_is_cancelled_already_stops_before_anything_is_sent() -> None:
-    server = adder()
-    token = CancelToken()
-    token.cancel()
-    with syncmcp.connect(server) as client:
-        with pytest.raises(RequestCancelled):
-            ToolLoop(Model(), client).run("go", cancel=token)
-        assert server.stats.requests["tools/list"] == 0
-
-
-@pytest.mark.parametrize("cancelled", [True, False])
-def test_tools_that_cannot_be_listed_end_the_loop(cancelled: bool) -> None:
-    server = adder()
-    token = CancelToken()
+@pytest.mark.parametrize("when", ["before", "meanwhile", "never"])
+def test_tools_that_cannot_be_listed_end_the_loop(when: str) -> None:
+    server, token = adder(), CancelToken()
 
     def list_tools(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        if cancelled:
+        if when == "meanwhile":
             token.cancel()
             assert context.cancelled.wait(PATIENCE)
         raise RpcError(-32603, "out of order")
 
     server.on_request("tools/list", list_tools)
+    if when == "before":
+        token.cancel()
     with syncmcp.connect(server) as client:
-        wanted = RequestCancelled if cancelled else InternalError
-        with pytest.raises(wanted):
+        with pytest.raises(InternalError if when == "never" else RequestCancelled):
             ToolLoop(Model(), client).run("go", cancel=token)
+        assert server.stats.requests["tools/list"] == (when != "before")
 
 
 def test_a_model_that_answers_after_a_cancel_is_kept_in_the_conversation() -> None:
@@ -780,9 +715,16 @@ def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
     assert shown == ["half a sent"]
 
 
+@pytest.mark.requirement("SAMP-05")
 def test_a_loop_of_impossible_parts_is_refused() -> None:
     async def coroutine(request: Any, context: Any) -> Any: ...
 
+    unanswered = {"role": "assistant", "content": [use("u", "add")]}
+    conversations: list[tuple[list[dict[str, Any]], str]] = [
+        ([], "at least one message"),
+        ([unanswered, {"role": "user", "content": text("never mind")}], "Results are missing"),
+        ([{**unanswered, "role": "user"}], "assistant"),
+    ]
     with syncmcp.connect(adder()) as client:
         mistakes: list[dict[str, Any]] = [
             *({name: coroutine} for name in ("llm", "on_step", "on_text", "on_progress")),
@@ -798,34 +740,6 @@ def test_a_loop_of_impossible_parts_is_refused() -> None:
         odd: Any = lambda request, context: "done"  # noqa: E731
         with pytest.raises(UsageError, match="CreateMessageResult"):
             ToolLoop(odd, client).run("go")
-
-
-@pytest.mark.requirement("SAMP-05")
-@pytest.mark.parametrize(
-    ("messages", "problem"),
-    [
-        ([], "at least one message"),
-        (
-            [
-                {"role": "assistant", "content": [use("u", "add")]},
-                {"role": "user", "content": text("never mind")},
-            ],
-            "Results are missing",
-        ),
-        ([{"role": "user", "content": [use("u", "add")]}], "assistant"),
-    ],
-)
-def test_a_conversation_that_no_model_would_take_is_refused(
-    messages: list[dict[str, Any]], problem: str
-) -> None:
-    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match=problem):
-        ToolLoop(Model(), client).run([SamplingMessage.from_wire(one) for one in messages])
-
-
-def test_a_model_that_wants_two_tools_by_one_id_is_refused_and_neither_run() -> None:
-    server = adder()
-    wish = wants(use("u", "add", a=1, b=1), use("u", "fail"))
-    with syncmcp.connect(server) as client:
-        with pytest.raises(UsageError, match="'u' stands for two"):
-            ToolLoop(Model(wish), client).run("go")
-        assert server.stats.requests["tools/call"] == 0
+        for messages, problem in conversations:
+            with pytest.raises(UsageError, match=problem):
+                ToolLoop(Model(), client).run([SamplingMessage.from_wire(one) for one in messages])

@@ -55,9 +55,7 @@ def test_each_tool_is_called_at_the_server_that_has_it() -> None:
     names = [tool.name for tool in model.heard[0].tools or []]
     assert names == ["fish_price", "close_fish", "books_price", "close_books"]
     assert texts(model.told(1)) == ["eel at fish", "atlas at books", "books is closed"]
-
-
-def test_only_the_tools_that_are_named_are_offered_by_their_keys() -> None:
+    # Only the tools that are named are offered, by their keys.
     model = Model(wants(use("a", "close_fish")), DONE)
     with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
         ToolLoop(model, group).run("go", tools=["books_price"])
@@ -91,25 +89,53 @@ def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claim
     assert texts(model.told(1)) == ["eel at fish", "the call was not allowed: not there"]
 
 
-def test_where_the_loop_has_no_approval_that_of_each_server_decides() -> None:
-    model = Model(wants(use("a", "close_fish"), use("b", "close_books")), DONE)
-    own: dict[str, Any] = {"fish": {"approval": AllowAll()}, "books": {"approval": DenyAll()}}
-    with ClientGroup({"fish": shop("fish"), "books": shop("books")}, per_server=own) as group:
-        ToolLoop(model, group).run("go")
-    allowed, denied = texts(model.told(1))
-    assert allowed == "fish is closed"
-    assert denied.startswith("the call was not allowed")
-
-
-def test_nobody_is_asked_about_what_only_reads_at_the_trusted_one_of_two_servers() -> None:
-    servers = {name: shop(name, readOnlyHint=True) for name in ("known", "other")}
-    wish = wants(use("a", "known_price", thing="eel"), use("b", "other_price", thing="eel"))
+@pytest.mark.parametrize(
+    ("own", "approval", "denial"),
+    [
+        # Where the loop has no approval, that of each server decides.
+        (({"approval": AllowAll()}, {"approval": DenyAll()}), None, "the call was not allowed"),
+        # Nobody is asked about what only reads at a trusted server.
+        (({"trusted": True}, {}), Approval(), "there is nobody to ask"),
+    ],
+)
+def test_each_server_of_a_group_has_its_own_approval_and_trust(
+    own: tuple[dict[str, Any], ...], approval: Any, denial: str
+) -> None:
+    servers = {name: shop(name, readOnlyHint=True) for name in ("fish", "books")}
+    wish = wants(use("a", "fish_price", thing="eel"), use("b", "books_price", thing="eel"))
     model = Model(wish, DONE)
-    with ClientGroup(servers, per_server={"known": {"trusted": True}}) as group:
-        ToolLoop(model, group, approval=Approval()).run("go")
+    per_server = dict(zip(servers, own, strict=True))
+    with ClientGroup(servers, per_server=per_server) as group:
+        ToolLoop(model, group, approval=approval).run("go")
     allowed, denied = texts(model.told(1))
-    assert allowed == "eel at known"
-    assert "there is nobody to ask" in denied
+    assert allowed == "eel at fish"
+    assert denial in denied
+
+
+@pytest.mark.parametrize("what", ["remove", "close"])
+def test_a_group_that_is_closed_ends_the_loop_and_a_removed_server_does_not(what: str) -> None:
+    stage = Stage()
+    model = Model(wants(use("a", "hold", key="k")), DONE)
+    group = ClientGroup({"stage": stage.server, "books": shop("books")})
+    with pytest.raises(ClosedError, match="the group is not open"):
+        ToolLoop(model, group).run("go")
+    with group:
+
+        def end() -> None:
+            stage.inside("k")
+            if what == "close":
+                group.close()
+            else:
+                group.remove("stage")
+
+        outcome, ended = in_threads(lambda: ToolLoop(model, group).run("go"), end)
+    assert ended is None
+    if what == "close":
+        assert isinstance(outcome, ClosedError)
+    else:
+        assert outcome.text == "done"
+        (result,) = model.told(1)
+        assert result.is_error
 
 
 def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:
@@ -160,22 +186,6 @@ def test_no_server_gets_calls_of_a_tool_that_was_another_s() -> None:
     assert texts([told]) == ["the tool 'search' is another server's now"]
 
 
-def test_a_server_that_is_removed_while_its_tool_runs_does_not_end_the_loop() -> None:
-    stage = Stage()
-    model = Model(wants(use("a", "hold", key="k")), DONE)
-    with ClientGroup({"stage": stage.server, "books": shop("books")}) as group:
-
-        def remove() -> None:
-            stage.inside("k")
-            group.remove("stage")
-
-        outcome, removed = in_threads(lambda: ToolLoop(model, group).run("go"), remove)
-    assert removed is None
-    assert not isinstance(outcome, BaseException)
-    (result,) = model.told(1)
-    assert result.is_error
-
-
 def test_a_server_that_lets_nobody_in_any_more_does_not_end_the_loop() -> None:
     class Locked(Interceptor):
         def outgoing(self, message: Message) -> Message | None:
@@ -196,38 +206,6 @@ def test_a_server_that_lets_nobody_in_any_more_does_not_end_the_loop() -> None:
         ToolLoop(alone, client).run("go")
 
 
-def test_a_group_that_is_closed_ends_the_loop() -> None:
-    stage = Stage()
-    model = Model(wants(use("a", "hold", key="k")))
-    group = ClientGroup({"stage": stage.server, "books": shop("books")})
-    with pytest.raises(ClosedError, match="the group is not open"):
-        ToolLoop(model, group).run("go")
-    with group:
-
-        def close() -> None:
-            stage.inside("k")
-            group.close()
-
-        outcome, closed = in_threads(lambda: ToolLoop(model, group).run("go"), close)
-    assert closed is None
-    assert isinstance(outcome, ClosedError)
-
-
-def test_a_model_that_works_for_a_group_has_no_single_client() -> None:
-    def curious(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
-        assert repr(context) == "<HandlerContext sampling/createMessage from a group>"
-        with pytest.raises(UsageError, match="works for a group"):
-            _ = context.client
-        with pytest.raises(UsageError, match="not for one server"):
-            _ = context.server
-        return DONE
-
-    with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
-        assert ToolLoop(Model(curious), group).run("go").text == "done"
-
-
 def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_server_s() -> None:
     asking = Server("asking")
 
@@ -235,12 +213,27 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
     def ask(context: ToolContext) -> str:
         return str(context.sample("what is it?", max_tokens=9)["content"])
 
-    seen: list[str] = []
+    seen: list[Any] = []
 
     def named(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
         seen.append(context.server.name)
         context.show("so far")
         return says(text("an eel"))
+
+    def unnamed(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        assert repr(context) == "<HandlerContext sampling/createMessage from a group>"
+        with pytest.raises(UsageError, match="works for a group"):
+            _ = context.client
+        with pytest.raises(UsageError, match="not for one server"):
+            _ = context.server
+        context.show("It")
+        context.show("It is")
+        return within.run("and what do you say?", context=context).result
+
+    def written(so_far: str) -> None:
+        seen.append((threading.current_thread(), so_far))
 
     with ClientGroup({"fish": shop("fish")}) as group:
 
@@ -254,24 +247,12 @@ def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_serv
             asking, name="asker", sampling=answer, approval=Approval(AllowAll())
         ) as client:
             assert "an eel" in client.call_tool("ask").text
-    assert seen == ["asker", "so far"]
-
-
-def test_what_the_model_writes_is_told_while_it_is_written() -> None:
-    def writing(
-        request: CreateMessageRequestParams, context: HandlerContext
-    ) -> CreateMessageResult:
-        context.show("It")
-        context.show("It is")
-        return says(text("It is 3"))
-
-    told: list[tuple[threading.Thread, str]] = []
-    with ClientGroup({"fish": shop("fish")}) as group:
-        loop = ToolLoop(
-            writing, group, on_text=lambda so_far: told.append((threading.current_thread(), so_far))
-        )
-        loop.run("go")
-    assert told == [(threading.current_thread(), words) for words in ("It", "It is")]
+            assert seen == ["asker", "so far"]
+            # A model that works for a group has no single client; it may use a loop of its own.
+            within = ToolLoop(Model(then=DONE), client)
+            seen.clear()
+            assert ToolLoop(unnamed, group, on_text=written).run("go").text == "done"
+    assert seen == [(threading.current_thread(), words) for words in ("It", "It is")]
 
 
 def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
@@ -297,14 +278,3 @@ def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
     assert reports == {"a": [(1, 2, "step 1"), (2, 2, "step 2")], "b": [(1, 1, "step 1")]}
     assert [wish.name for wish in started] == ["one_count", "two_count"]
     assert finished == {"a": 2, "b": 1}  # all of it was told before the result
-
-
-def test_a_model_of_a_group_may_use_a_loop_of_its_own() -> None:
-    servers = {"fish": shop("fish"), "books": shop("books")}
-    with ClientGroup(servers) as group, syncmcp.connect(shop("atlas")) as client:
-        within = ToolLoop(Model(then=DONE), client)
-
-        def model(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
-            return within.run("and what do you say?", context=context).result
-
-        assert ToolLoop(model, group).run("go").text == within.run("go").text
