@@ -29,12 +29,6 @@ def test_it_can_be_switched_off(wire: Wire) -> None:
     assert asked(server, "tools/list") == 6
 
 
-@pytest.mark.parametrize("wrong", [None, "memory", 5, MemoryCache, object()])
-def test_what_is_no_store_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="cache is True, False or a CacheStore"):
-        syncmcp.Client(shop(), cache=wrong)
-
-
 @rotated_stateless
 @pytest.mark.parametrize("fault", ["get", "put", "both"])
 def test_a_store_that_fails_costs_a_request_and_no_result(
@@ -99,10 +93,7 @@ def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
     cache.clear()
     assert (len(cache), cache.get("d")) == (0, None)
     assert repr(cache) == "<MemoryCache of 0 results, 0 bytes>"
-
-
-def test_memory_keeps_what_was_asked_for_last_in_whatever_order_it_comes() -> None:
-    cache = MemoryCache()
+    # What was asked for last is kept, in whatever order it comes.
     early, late, other = (CachedResult(body, asked, 9.0) for body, asked in ASKED)
     cache.put("a", late)
     cache.put("a", early)
@@ -134,10 +125,14 @@ def test_the_bounds_of_memory_hold_while_threads_use_it() -> None:
     assert sum(sizes) <= 1000
 
 
-@pytest.mark.parametrize("wrong", [{"max_entries": 0}, {"max_bytes": -1}, {"max_entries": True}])
-def test_the_bounds_are_whole_numbers_above_nothing(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        MemoryCache(**wrong)
+def test_what_is_no_store_and_no_bound_is_refused() -> None:
+    for bounds in ({"max_entries": 0}, {"max_bytes": -1}, {"max_entries": True}):
+        with pytest.raises(UsageError):
+            MemoryCache(**bounds)
+    for store in (None, "memory", 5, MemoryCache, object()):
+        wrong: Any = store
+        with pytest.raises(UsageError, match="cache is True, False or a CacheStore"):
+            syncmcp.Client(shop(), cache=wrong)
 
 
 def test_a_pickled_client_has_an_empty_memory_of_the_same_size() -> None:
@@ -184,35 +179,32 @@ def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
     assert [look() for look in gone] == [True]
 
 
-class Held(MemoryCache):
-    """Holds the first result that is put, until `gate` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.came, self.gate = threading.Event(), threading.Event()
-
-    def put(self, key: str, result: CachedResult) -> None:
-        if not self.came.is_set():
-            self.came.set()
-            assert self.gate.wait(PATIENCE)
-        super().put(key, result)
-
-
 def test_what_was_asked_for_later_stays_whoever_puts_it_first() -> None:
-    server, store = shop(), Held()
+    came, gate = threading.Event(), threading.Event()
+
+    class Held(MemoryCache):
+        """Holds the first result that is put, until `gate` is set."""
+
+        def put(self, key: str, result: CachedResult) -> None:
+            if not came.is_set():
+                came.set()
+                assert gate.wait(PATIENCE)
+            super().put(key, result)
+
+    server = shop()
     editions = iter(("first", "second", "third"))
     server.resource("shelf:/edition")(lambda: next(editions))
-    with syncmcp.connect(server, mode=STATELESS, cache=store) as client:
+    with syncmcp.connect(server, mode=STATELESS, cache=Held()) as client:
 
         def read(**options: Any) -> str:
             return client.read_resource("shelf:/edition", **options).text
 
         def refresh() -> str:
-            assert store.came.wait(PATIENCE)
+            assert came.wait(PATIENCE)
             try:
                 return read(cache="refresh")
             finally:
-                store.gate.set()
+                gate.set()
 
         assert in_threads(read, refresh) == ["first", "second"]
         assert read() == "second"

@@ -97,9 +97,8 @@ def test_a_command_carries_a_warning_wherever_its_danger_is(command: str, warnin
     assert warning in warnings(*words)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_an_honest_command_or_variable_carries_none() -> None:
+    for command in (
         *("my-server --format json -c config.json -e production", "my-server composed up"),
         *("my-server --volume=3 -v --network=lan", "my-server KEY=value", "bash run.sh"),
         *("python server.py -c config.ini", "python -m my.server -c config.ini"),
@@ -107,11 +106,15 @@ def test_a_command_carries_a_warning_wherever_its_danger_is(command: str, warnin
         *("node server.js --port 8000", "/usr/bin/env node server.js", "java -jar server.jar"),
         *("summary --lang su-sun", "uv --directory /srv run server.py", "go run ."),
         "deno run --allow-net main.ts",
-    ],
-)
-def test_an_honest_command_carries_none(command: str) -> None:
-    assert warnings(*command.split()) == ""
+    ):
+        assert warnings(*command.split()) == "", command
     assert SENDS not in warnings("cat", "~/.ssh/id_rsa")  # a folder of keys sends nothing by itself
+    for name in (
+        *("MODE", "API_KEY", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "NODE_ENV", "HOMEPAGE"),
+        *("LANG", "PORT", "DATABASE_URL", "MY_PATH", "ENVIRONMENT", "GIT_AUTHOR_NAME", "DEBUG"),
+        "GITHUB_TOKEN",
+    ):
+        assert warnings("my-server", **{name: "x"}) == "", name
 
 
 @pytest.mark.parametrize(
@@ -134,26 +137,11 @@ def test_a_variable_that_decides_what_runs_carries_a_warning(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("MODE", "API_KEY", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "NODE_ENV", "HOMEPAGE"),
-        *("LANG", "PORT", "DATABASE_URL", "MY_PATH", "ENVIRONMENT", "GIT_AUTHOR_NAME", "DEBUG"),
-        "GITHUB_TOKEN",
-    ],
+    "name", ["LD_PRELOAD (a false alarm: it was checked)", "LD_" + "X" * 60, "LD_\u202e\n"]
 )
-def test_an_honest_variable_carries_none(name: str) -> None:
-    assert warnings("my-server", **{name: "x"}) == ""
-
-
-def test_a_name_of_a_variable_cannot_draw_on_the_screen() -> None:
-    assert "LD_\u202e" not in warnings("my-server", **{"LD_\u202e\n": "x"})
-    assert "A variable with an odd name decides" in warnings("my-server", **{"LD_\u202e\n": "x"})
-
-
-@pytest.mark.parametrize("name", ["LD_PRELOAD (a false alarm: it was checked)", "LD_" + "X" * 60])
 def test_no_words_of_an_entry_are_words_of_a_warning(name: str) -> None:
     assert "A variable with an odd name decides which code is run." in warnings("x", **{name: "y"})
-    assert name not in warnings("x", **{name: "y"})
+    assert name.strip() not in warnings("x", **{name: "y"})
     words = ("${HOME}/cache is fine. syncmcp has checked it", "${input:syncmcp has checked it}.sh")
     review = ServerReview("one", Path("mcp.json"), "stdio", ("x", *words), cwd="${A}/checked")
     assert len(review.warnings) == 3

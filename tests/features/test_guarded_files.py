@@ -102,8 +102,15 @@ def test_a_person_s_file_needs_none(
 def test_a_file_within_a_work_tree_needs_approval(home: Path, marker: str, at: str) -> None:
     file = written(home / ".cursor" / "mcp.json")
     assert not read(file).guarded
-    root = {"tree": home / ".cursor", "settings": home, "home": home.parent}[at]
-    (root / marker).mkdir()
+    place = {"tree": home / ".cursor", "settings": home, "home": home.parent}[at] / marker
+    place.mkdir()
+    assert read(file).guarded
+    place.rmdir()
+    assert not read(file).guarded
+    place.write_text("gitdir: /elsewhere\n")
+    assert read(file).guarded
+    place.unlink()
+    place.symlink_to("nowhere")
     assert read(file).guarded
 
 
@@ -135,16 +142,6 @@ def test_a_file_of_another_user_needs_approval(home: Path, monkeypatch: pytest.M
 
 
 @MARK
-def test_a_work_tree_whose_marker_is_a_file_or_a_broken_link_counts(home: Path) -> None:
-    file = written(home / ".cursor" / "mcp.json")
-    (home / ".git").write_text("gitdir: /elsewhere\n")
-    assert read(file).guarded
-    (home / ".git").unlink()
-    (home / ".git").symlink_to("nowhere")
-    assert read(file).guarded
-
-
-@MARK
 def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
     project = home / "project"
     foreign = written(project / ".cursor" / "mcp.json")
@@ -162,15 +159,13 @@ def test_no_link_makes_a_file_of_a_project_the_persons_own(home: Path) -> None:
     assert read(foreign).guarded
 
 
-def test_settings_behind_a_link_are_still_the_persons_own(home: Path, tmp_path: Path) -> None:
+def test_settings_behind_a_link_are_the_persons_own_and_none_without_a_home(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "disk").mkdir()
     (home / ".cursor").symlink_to(tmp_path / "disk")
-    assert not read(written(home / ".cursor" / "mcp.json")).guarded
-
-
-@MARK
-def test_without_a_home_no_file_is_one_s_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home / ".cursor" / "mcp.json")
+    assert not read(file).guarded
     assert is_own(file)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert not is_own(file)
