@@ -330,9 +330,6 @@ HOSTILE = {
     "a text": ("just a text\n", "the whole differs"),
     "a list": ("[a, list]\n", "the whole differs"),
     "a long number": ("n: " + "9" * 60_000 + "\n", "only one of them has"),
-    "a program": ("a: !!python/object/apply:os.system [echo]\n", "has the YAML tag"),
-    "a tag": ("a: !!timestamp 2026-11-22\n", "has the YAML tag"),
-    "a tag of its own": ("a: !mine b\n", "has the YAML tag"),
 }
 
 
@@ -342,6 +339,16 @@ def test_hostile_frontmatter_ends_in_a_refusal(head: str, words: str) -> None:
     server = with_head(head, SAID)
     error = refusal(server, words)
     assert error.problem == "frontmatter"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(
+    "value",
+    ["!!python/object/apply:os.system [echo]", "!!timestamp 2026-11-22", "!!set {b}", "!mine b"],
+)
+def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make(value: str) -> None:
+    server = with_head(f"{BASE}a: {value}\n", {**SAID, "a": "b"})
+    assert refusal(server, "has the YAML tag").problem == "frontmatter"
 
 
 @pytest.mark.requirement("SKL-04")
