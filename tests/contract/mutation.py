@@ -4,7 +4,8 @@
 <https://mutmut.readthedocs.io>`_ do so, part by part: a part is some modules and the tests that
 are there for them. Each part has a folder in ``build/mutation``, where verdicts stay: a run that
 was ended goes on where it was. mutmut tests a function again when its code has changed; this
-module has what survived tested again when a test of the part has.
+module has what survived tested again when a test of the part has. mutmut imports the modules once
+and forks then: functions that run while a module is imported are tested here, each in a process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -58,6 +60,16 @@ class Part:
     def verdicts(self, source: Path) -> Path:
         """The file in which mutmut keeps the verdicts on a module."""
         return self.folder / "mutants" / f"{source}.meta"
+
+    @property
+    def selection(self) -> list[str]:
+        """The arguments of pytest that choose the tests."""
+        return [f"tests/{name}" for name in self.tests]
+
+    @property
+    def arguments(self) -> list[str]:
+        """Its other arguments."""
+        return [*_PYTEST, *(f"--deselect=tests/{name}" for name in self.without)]
 
 
 PARTS: Final = (
@@ -147,6 +159,16 @@ ignore_missing_imports = True
 disable_error_code = comparison-overlap, has-type, no-any-return, no-redef, unused-ignore
 """
 
+# Prints the functions that run while these modules are imported.
+_IMPORTS: Final = """import importlib, sys
+from mutmut.state import state
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(*state()._stats, sep="\\n")
+"""
+_AFRESH: Final = 256  # survived in a process of its own, too
+_LONGEST: Final = 900.0  # seconds in such a process
+
 COLUMNS: Final = ("types", "killed", "timed out", "survived", "no tests")
 """The verdicts; "types": mypy refuses the mutant, so no test needs to notice it."""
 
@@ -159,7 +181,7 @@ def verdict(code: int | None) -> str:
         return "no tests"
     if code in {-24, -9, 24, 36, 152}:
         return "timed out"
-    return {0: "survived", 37: "types"}.get(code, "killed")
+    return {0: "survived", _AFRESH: "survived", 37: "types"}.get(code, "killed")
 
 
 def module_name(source: Path) -> str:
@@ -194,8 +216,8 @@ def set_up(part: Part) -> None:
         "source_paths": ("syncmcp",),
         "only_mutate": map(str, part.sources()),
         "also_copy": ("docs", "examples"),
-        "pytest_add_cli_args_test_selection": [f"tests/{name}" for name in part.tests],
-        "pytest_add_cli_args": (*_PYTEST, *(f"--deselect=tests/{name}" for name in part.without)),
+        "pytest_add_cli_args_test_selection": part.selection,
+        "pytest_add_cli_args": part.arguments,
         # mutmut reads the report as one of mypy's if it sees the name.
         "type_check_command": (sys.executable, __file__, "--types", "mypy", part.name),
     }
@@ -292,6 +314,53 @@ def run(part: Part, sources: Sequence[Path], *, again: bool, processes: int) -> 
     if wanted is not None:
         command = [*_MUTMUT, "run", f"--max-children={processes}", *wanted]
         subprocess.run(command, cwd=part.folder, check=True)
+    try_afresh(part, sources)
+
+
+def try_afresh(part: Part, sources: Sequence[Path]) -> None:
+    """Test what survived in functions that ran before mutmut could have chosen a mutant."""
+    folder = part.folder / "mutants"
+    left = {source: _with_code(part, source, {0, 33}) for source in sources}
+    if not any(left.values()):
+        return
+    modules = [f"syncmcp.{module_name(source)}" for source in sources]
+    told = _in_mutants(folder, "stats", ["-c", _IMPORTS, *modules], stdout=subprocess.PIPE)
+    early = set(told.stdout.decode().split())
+    tests = ["-m", "pytest", "-x", "-q", *part.selection, *part.arguments]
+    for source, names in left.items():
+        for name in names:
+            if name.rpartition("__mutmut_")[0] in early:
+                try:
+                    code = _in_mutants(folder, name, tests, stdout=subprocess.DEVNULL).returncode
+                except subprocess.TimeoutExpired:
+                    code = 36
+                _set_code(part, source, name, code or _AFRESH)
+
+
+def _with_code(part: Part, source: Path, wanted: set[int]) -> list[str]:
+    return [name for name, code in read_verdicts(part, source).items() if code in wanted]
+
+
+def _in_mutants(
+    folder: Path, mutant: str, command: Sequence[str], *, stdout: int
+) -> subprocess.CompletedProcess[bytes]:
+    """Run Python in the folder of mutants, with one of them active from its start on."""
+    environment = {**os.environ, "MUTANT_UNDER_TEST": mutant, "PY_IGNORE_IMPORTMISMATCH": "1"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        stdout=stdout,
+        timeout=_LONGEST,
+        check=False,
+    )
+
+
+def _set_code(part: Part, source: Path, name: str, code: int) -> None:
+    file = part.verdicts(source)
+    known = json.loads(file.read_text("utf-8"))
+    known["exit_code_by_key"][name] = code
+    file.write_text(json.dumps(known, indent=4), encoding="utf-8")
 
 
 def table(chosen: Iterable[tuple[Part, Path]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -61,6 +62,33 @@ def test_what_has_a_verdict_is_not_tested_again(part: Part) -> None:
     assert wanted_mutants(part, [tasks]) == ["syncmcp._protocol.tasks.x*"]
     mutation.forget(part, steps, ("survived", "no tests"))
     assert wanted_mutants(part, [steps]) == ["a", "e", "f"]
+
+
+def test_what_runs_at_import_is_tested_in_a_process_of_its_own(
+    part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"syncmcp._protocol.steps.x_{name}__mutmut_1" for name in ("a", "b", "c", "d")]
+    steps, tasks = part.sources()
+    file = part.verdicts(steps)
+    file.write_text(json.dumps({"exit_code_by_key": dict(zip(names, (0, 0, 1, 33), strict=True))}))
+    tested: list[str] = []
+
+    def run(
+        command: list[str], *, env: dict[str, str], **_: object
+    ) -> subprocess.CompletedProcess[bytes]:
+        mutant = env["MUTANT_UNDER_TEST"]
+        early = "".join(f"syncmcp._protocol.steps.x_{name}\n" for name in "acd").encode()
+        if mutant != "stats":
+            tested.append(mutant)
+        return subprocess.CompletedProcess(command, int(mutant == names[0]), early)
+
+    monkeypatch.setattr(mutation.subprocess, "run", run)
+    for _ in range(2):
+        mutation.try_afresh(part, [steps, tasks])
+        assert tested == [names[0], names[3]]
+    assert [verdict(code) for code in mutation.read_verdicts(part, steps).values()] == [
+        *("killed", "survived", "killed", "survived"),
+    ]
 
 
 def test_a_changed_test_is_seen_once(part: Part) -> None:

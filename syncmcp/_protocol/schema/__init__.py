@@ -115,7 +115,7 @@ def dialect_of(schema: Any) -> str:
     if not isinstance(said, str):
         raise UnsupportedSchema("'$schema' is not text")
     uri = said.removesuffix("#")
-    for known in (uri, uri.replace("https:", "http:", 1)):
+    for known in (uri, uri.replace("https:", "http:")):
         if known in DIALECTS:
             return known
     raise UnsupportedSchema(f"its dialect is {quoted(said)}, which is not known here")
@@ -180,9 +180,8 @@ class _Compiler:
         self._examined.add(id(schema))
         if len(self._examined) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(f"it consists of more than {MAX_SUBSCHEMAS:,} schemas")
-        for word in self._metaschema.keys() & schema.keys():
-            if word in _MAY_BE_EMPTY and schema[word] == []:
-                continue
+        empty = {word for word in _MAY_BE_EMPTY if schema.get(word) == []}
+        for word in (self._metaschema.keys() & schema.keys()) - empty:
             shape = self._shapes.get(word)
             if shape is None:
                 shape = Place(*self._metaschema[word], self._shallow, self._run)

@@ -63,7 +63,7 @@ class Pattern:
                 raise UnsupportedSchema(
                     "a pattern cannot be matched without backtracking", backtracking=True
                 ) from error
-            raise UnsupportedSchema("a pattern is none") from error
+            raise UnsupportedSchema("a pattern is not a regular expression") from error
 
     def cost(self, text: str) -> float:
         """How many steps it takes to search `text`."""
@@ -129,8 +129,6 @@ class _Reader:
                 self._brace()
             case ".":
                 self._atom(char, _ANY_CHARACTER, _WIDE)
-            case "}":
-                self._atom(char, r"\}", _PLAIN)
             case "*" | "+" | "?" | "|":
                 self._take(char, char)
             case _:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.schema import compile_schema
-from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS, Run
+from syncmcp._protocol.schema.place import MAX_NESTING, MAX_STEPS
 from syncmcp.errors import UnsupportedSchema
 
 pytestmark = pytest.mark.requirement("SCHM-08")
@@ -46,11 +46,10 @@ def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
     ("schema", "part"),
     [
         (nested(10_000, "not"), "levels deep"),
-        (nested(201, "items"), "levels deep"),
         ({"enum": [[number] for number in range(300_000)]}, "values in it"),
         ({"anyOf": [{} for _ in range(20_001)]}, "20,000 schemas"),
     ],
-    ids=["deep", "just-too-deep", "large", "many"],
+    ids=["deep", "large", "many"],
 )
 def test_a_schema_that_is_too_much_is_refused(schema: Any, part: str) -> None:
     with pytest.raises(UnsupportedSchema, match=part):
@@ -97,10 +96,6 @@ def test_a_schema_that_refers_to_itself_for_ever_comes_to_an_end(schema: dict[st
 def test_a_fan_of_references_runs_out_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
         compile_schema(fan_out("allOf", 60, {})).problem(1)
-    run = Run(lambda: None)
-    run.spend(MAX_STEPS)
-    with pytest.raises(UnsupportedSchema, match="steps"):
-        run.spend(1)
     monkeypatch.setattr("syncmcp._protocol.schema.place.MAX_STEPS", 50_000)
     seen = fan_out("anyOf", 60, {"properties": {"a": {}}})
     for schema in (

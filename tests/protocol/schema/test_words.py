@@ -304,6 +304,7 @@ def test_a_tenth_is_a_tenth() -> None:
     # Where numbers are stored in halves of halves, 0.3 is no multiple of 0.1.
     tenths = compile_schema({"multipleOf": 0.1})
     assert tenths.problem(0.3) is None
+    assert tenths.problem(1) is None
     assert tenths.problem(0.35) is not None
     assert tenths.problem(float("inf")) is not None
 
@@ -321,6 +322,42 @@ def test_a_tenth_is_a_tenth() -> None:
         ({"prefixItems": [{}, False]}, [1, 2], (1,), "[1] must not be there"),
         ({"uniqueItems": True}, ["a", "b", "a"], (2,), "[2] is there twice"),
         ({"maxLength": 3}, "a secret", (), "has more than 3 characters"),
+        ({"minLength": 3}, "a", (), "has fewer than 3 characters"),
+        ({"maxItems": 1}, [1, 2], (), "has more than 1 items"),
+        ({"minItems": 2}, [1], (), "has fewer than 2 items"),
+        ({"maxProperties": 1}, {"a": 1, "b": 2}, (), "has more than 1 members"),
+        ({"minProperties": 2}, {"a": 1}, (), "has fewer than 2 members"),
+        ({"maximum": 1}, 2, (), "is above 1"),
+        ({"minimum": 1}, 0, (), "is below 1"),
+        ({"exclusiveMaximum": 1.5}, 2, (), "is not below 1.5"),
+        ({"exclusiveMinimum": 1}, 1, (), "is not above 1"),
+        ({"multipleOf": 3}, 7, (), "is not a multiple of 3"),
+        ({"pattern": "^a"}, "b", (), "does not match the pattern '^a'"),
+        ({"enum": [1, 2]}, 3, (), "is none of the values that it may be"),
+        ({"const": 1}, 3, (), "is none of the values that it may be"),
+        ({"anyOf": [False, False]}, 3, (), "fits none of the alternatives"),
+        ({"oneOf": [False, False]}, 3, (), "fits none of the alternatives"),
+        ({"oneOf": [True, True]}, 3, (), "fits more than one of the alternatives"),
+        ({"not": {}}, 3, (), "is what it must not be"),
+        (
+            {"contains": {"const": 1}, "minContains": 2},
+            [1],
+            (),
+            "has 1 of the items of which it wants at least 2",
+        ),
+        (
+            {"contains": {"const": 1}, "maxContains": 1},
+            [1, 1],
+            (),
+            "has 2 of the items of which it wants at most 1",
+        ),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, (), "lacks 'b', wanted beside 'a'"),
+        (
+            {"propertyNames": {"maxLength": 1}},
+            {"ab": 1},
+            ("ab",),
+            "['ab'] has a name that it may not have",
+        ),
         ({"additionalProperties": False}, {"x" * 99: 1}, ("x" * 99,), None),
     ],
 )
