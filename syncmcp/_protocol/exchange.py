@@ -57,6 +57,9 @@ _MAX_VISIT_DELAY = 15.0
 # A part of a URL that is taken for a random value if it has a digit. Shorter parts are names.
 _PERHAPS_RANDOM = re.compile(r"[A-Za-z0-9_-]{16,}")
 
+# Scheme and host of a URL.
+_ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
+
 # The answer to a form or a link whose question was withdrawn.
 _CANCEL_ANSWER = {"action": "cancel"}
 
@@ -248,7 +251,8 @@ def _link_keys(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     if type(url) is str:
         keys.append(("url", url))
         if type(message) is str:
-            path = max(url.find("/", url.find("//") + 2), 0)  # random hosts are different pages
+            origin = _ORIGIN.match(url)
+            path = 0 if origin is None else origin.end()  # random hosts are different pages
             rest = _PERHAPS_RANDOM.sub(_without_random, url[path:])
             keys.append(("page", url[:path], rest, message))
     return tuple(keys)
@@ -269,9 +273,7 @@ def error_of_started_call(error: McpError, method: str) -> McpError:
     if hasattr(facts, "delivery"):
         facts.method, facts.delivery = method, "unknown"
     if method == _NOT_REPEATABLE and isinstance(error, (ConnectFailed, ConnectionLost)):
-        lost = OutcomeUnknown(*error.args, **error.__dict__)
-        lost.__cause__ = error.__cause__
-        return lost
+        return OutcomeUnknown(*error.args, **error.__dict__)
     return error
 
 

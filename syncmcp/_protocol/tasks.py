@@ -112,7 +112,6 @@ def cancelled_error(state: TaskState) -> RequestCancelled:
         "the task was cancelled",
         reason=quote(reason) if isinstance(reason, str) else None,
         method=AUGMENTED,
-        delivery="unknown",
     )
 
 

@@ -159,4 +159,4 @@ def _shown(url: str) -> str:
     origin = _ORIGIN.match(text)
     if origin is None or origin.end() > _MOST_SHOWN:
         return "(too long to be shown)"
-    return f"{origin[0]}… ({len(text) - origin.end():,} more characters)"
+    return f"{origin[0]}... ({len(text) - origin.end():,} more characters)"

@@ -17,7 +17,7 @@ from syncmcp.auth import (
     PasteReceiver,
     SignInRequest,
 )
-from syncmcp.auth.agreement import Allowed
+from syncmcp.auth.agreement import Allowed, not_agreed
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import (
@@ -118,6 +118,7 @@ def test_a_resource_that_is_more_than_the_server_has_to_be_agreed_to(
         ("https://google.com@evil.example", "a user name before its host"),
         ("https://google.com\\.evil.example", "characters that no URL contains"),
         ("http://127.0.0.1:1", "a program on this computer"),
+        ("https://a.7.b.7.example", "ends with b.7.example"),
     ],
 )
 def test_what_is_odd_about_an_address_is_said_before_it_is_agreed_to(
@@ -131,6 +132,54 @@ def test_what_is_odd_about_an_address_is_said_before_it_is_agreed_to(
         assert ("Warning: " in text) is (warning is not None)
         assert (warning or "") in text
         assert text.isascii()
+
+
+def test_each_oddity_is_a_line_of_its_own() -> None:
+    odd = "https://a.b.c.example:8443"
+    text = SignInRequest(SERVER, odd).text
+    assert text.splitlines() == [
+        f"The server {SERVER}",
+        f"wants you to sign in at {odd}",
+        "Warning: It leads to an unusual port: 8443.",
+        "Warning: Its host ends with b.c.example: the end says whose it is.",
+    ]
+    assert text.endswith("is.\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"https://mcp.example/{'x' * 280}", f"https://mcp.example/{'x' * 280}"),
+        (f"https://mcp.example/{'x' * 281}", "https://mcp.example... (282 more characters)"),
+        (f"https://{'a' * 292}/x", f"https://{'a' * 292}... (2 more characters)"),
+        (f"https://{'a' * 293}/", "(too long to be shown)"),
+        ("x" * 301, "(too long to be shown)"),
+    ],
+    ids=["whole", "cut", "host", "long-host", "no-host"],
+)
+def test_of_a_long_url_a_person_sees_whose_it_is(url: str, shown: str) -> None:
+    text = SignInRequest(url, ISSUER).text
+    assert text == f"The server {shown}\nwants you to sign in at {ISSUER}\n"
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("page", "resource", "what", "option"),
+    [
+        (None, None, "", "allow"),
+        ("https://p", None, " on a page of https://p", "issuer"),
+        (None, "https://r", " for a token for https://r", "allow"),
+        ("https://p", "https://r", " on a page of https://p for a token for https://r", "issuer"),
+    ],
+)
+def test_an_error_names_all_that_nobody_agreed_to_and_the_option_for_it(
+    page: str | None, resource: str | None, what: str, option: str
+) -> None:
+    error = not_agreed(SignInRequest(SERVER, ISSUER, page, resource), "nobody agreed")
+    assert error.message == (
+        f"nobody agreed to sign in at '{ISSUER}'{what}, which {SERVER} names; {option}= of OAuth"
+        " agrees to an issuer that you trust"
+    )
 
 
 @pytest.mark.parametrize("wider", ["{origin}", "{origin}/", "{origin}/tenants"])
@@ -204,10 +253,24 @@ def test_a_program_allows_issuers_letter_by_letter(given: Any, included: bool) -
     assert Allowed(given).includes(SignInRequest(SERVER, ISSUER)) is included
 
 
-@pytest.mark.parametrize("given", [True, 7, b"https://as.example", ["as.example"], "as.example"])
-def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any) -> None:
-    with pytest.raises(UsageError, match="allow"):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(
+            (given, f"allow is an issuer, several issuers or a function, not {given}")
+            for given in (True, 7)
+        ),
+        *(
+            (given, "allow names issuers, which are URLs, not 'as.example'")
+            for given in ("as.example", [ISSUER, "as.example"])
+        ),
+        (b"h", "allow names issuers, which are URLs, not '104'"),
+    ],
+)
+def test_what_names_no_issuer_is_refused_when_it_is_given(given: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
         OAuth(allow=given)
+    assert caught.value.message == message
 
 
 # Before anybody has agreed

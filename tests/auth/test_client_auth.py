@@ -96,10 +96,16 @@ def test_the_method_follows_from_what_the_client_has_and_the_server_lists(
 
 
 def test_a_client_that_cannot_prove_itself_sends_nothing() -> None:
-    with pytest.raises(RegistrationFailed, match="takes none of private_key_jwt"):
-        choose_method(server(["client_secret_basic"]), secret=False, assertion=True)
-    with pytest.raises(RegistrationFailed, match="only none"):
-        choose_method(server(["none"]), secret=True, assertion=False)
+    for methods, secret, able, listed in (
+        (["client_secret_basic"], False, "private_key_jwt", "client_secret_basic"),
+        (["none", "x"], True, "client_secret_basic, client_secret_post", "none, x"),
+        ([], True, "client_secret_basic, client_secret_post", "nothing"),
+    ):
+        with pytest.raises(RegistrationFailed) as caught:
+            choose_method(server(methods), secret=secret, assertion=not secret)
+        assert caught.value.message == (
+            f"the authorization server '{ISSUER}' takes none of {able} at its token endpoint, only {listed}"
+        )
     for method in ("client_secret_basic", "client_secret_post", "private_key_jwt", "other"):
         with pytest.raises(RegistrationFailed, match="cannot prove itself"):
             token_request(server(), Registration("id", None, method, ISSUER), {})

@@ -20,7 +20,7 @@ from syncmcp.auth.flow import (
     refresh,
     revoke,
 )
-from syncmcp.auth.steps import AuthChallenge, HttpRequest, HttpResponse
+from syncmcp.auth.steps import AuthChallenge, HttpRequest, HttpResponse, error_code, printable
 from syncmcp.auth.tokens import Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -176,7 +176,7 @@ def test_a_person_who_says_no_is_an_error_with_its_code_and_words() -> None:
         authorization_code(
             one, {"state": one.state, "error": "access_denied", "error_description": words}
         )
-    assert caught.value.error == "access_denied"
+    assert (caught.value.error, caught.value.status) == ("access_denied", 0)
     assert "no [2J thanks" in str(caught.value)
     assert "canary" not in str(caught.value)
 
@@ -244,20 +244,55 @@ def test_a_scope_that_was_granted_replaces_the_one_that_was_asked_for() -> None:
     assert read_token(told(ANSWER), base, 0.0).scope == "a b"
 
 
+@pytest.mark.requirement("FLW-04")
+def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
+    client = Registration("client", None, "private_key_jwt", ISSUER)
+    token = Token("access", refresh_token="refresh", issuer=ISSUER)
+    walk = Walk({f"{ISSUER}/token": told(ANSWER), f"{ISSUER}/revoke": told(None)})
+    one = PendingAuthorization(AuthServer(RESOURCE, None, server()), client, REDIRECT, None)
+    signed = iter("abcd")
+    assertion = lambda metadata: next(signed)  # noqa: E731
+    walk.run(redeem(one, back(one), 0.0, assertion))
+    walk.run(refresh(token, client, server(), 0.0, assertion))
+    walk.run(revoke(token, client, server(), assertion))
+    assert [form(fetch)["client_assertion"] for fetch in walk.asked] == [*"abcd"]
+
+
+@pytest.mark.parametrize("kind", ["bearer", "Bearer", "DPoP"])
+def test_a_token_of_a_known_kind_and_of_visible_ascii_is_taken(kind: str) -> None:
+    token = read_token(told({"access_token": "!~", "token_type": kind}), Token(""), 0.0)
+    assert (token.access_token, token.token_type) == ("!~", kind)
+
+
+NO_TOKEN = "the token endpoint answered without a token or without its type"
+UNKNOWN = "the token endpoint issued a token of the unknown type"
+
+
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
-        (told({"token_type": "bearer"}), "without a token"),
-        (told({"access_token": "x"}), "without a token or without its type"),
-        (told({"access_token": "x", "token_type": "mac"}), "unknown type 'mac'"),
-        (told(["x"]), "without a token"),
-        (HttpResponse(200, {}, b"<html>"), "without a token"),
+        (told({"token_type": "bearer"}), NO_TOKEN),
+        (told({"access_token": "x"}), NO_TOKEN),
+        (told({"access_token": 5, "token_type": "bearer"}), NO_TOKEN),
+        (told(["x"]), NO_TOKEN),
+        (HttpResponse(200, {}, b"<html>"), NO_TOKEN),
+        (told({"access_token": "x", "token_type": "mac"}), f"{UNKNOWN} 'mac'"),
+        (told({"access_token": "x", "token_type": "m" * 40}), f"{UNKNOWN} {'m' * 40!r}"),
+        (told({"access_token": "x", "token_type": "m" * 41}), f"{UNKNOWN} (too long to be shown)"),
+        *(
+            (
+                told({"access_token": access, "token_type": "bearer"}),
+                "the token endpoint issued a token that no request can carry",
+            )
+            for access in ("a b", "a\x7f", "tök")
+        ),
     ],
 )
-def test_an_answer_that_is_no_token_is_an_error(answer: HttpResponse, words: str) -> None:
-    with pytest.raises(AuthError, match=words) as caught:
+def test_an_answer_that_is_no_token_is_an_error(answer: HttpResponse, message: str) -> None:
+    with pytest.raises(AuthError) as caught:
         read_token(answer, Token(""), 0.0)
     assert not isinstance(caught.value, TokenRefused)
+    assert caught.value.message == message
 
 
 def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
@@ -268,8 +303,9 @@ def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
     assert (caught.value.error, caught.value.status) == ("invalid_grant", 400)
     assert "is gone" in str(caught.value)
     assert "canary" not in str(caught.value)
-    with pytest.raises(TokenRefused, match="no reason") as bare:
+    with pytest.raises(TokenRefused) as bare:
         read_token(HttpResponse(502, {}, b"<html>"), Token(""), 0.0)
+    assert bare.value.message == "there is no token: the authorization server gave no reason"
     assert (bare.value.error, bare.value.status) == (None, 502)
 
 
@@ -291,8 +327,12 @@ def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> 
     assert not any(fetch.token for fetch in walk.asked)
     unsupported = Walk({url: [told({"error": "unsupported_token_type"}, 400)]})
     unsupported.run(revoke(Token("access"), CLIENT, server()))
-    with pytest.raises(TokenRefused, match="could not be revoked"):
+    assert [form(fetch)["token"] for fetch in unsupported.asked] == ["access"]
+    with pytest.raises(TokenRefused) as caught:
         Walk({url: told({"error": "server_error"}, 503)}).run(revoke(token, CLIENT, server()))
+    assert caught.value.message == (
+        "the token could not be revoked: the authorization server gave no reason"
+    )
     nowhere = Walk()
     nowhere.run(revoke(token, CLIENT, server(revocation_endpoint=None)))
     assert not nowhere.asked
@@ -302,6 +342,31 @@ def test_a_server_is_asked_what_it_demands() -> None:
     challenge = 'Bearer scope="a"'
     walk = Walk({RESOURCE: told({}, 401, **{"www-authenticate": challenge})})
     assert walk.run(probe(RESOURCE)) == AuthChallenge(scope="a")
-    assert json.loads(walk.asked[0].body or b"")["jsonrpc"] == "2.0"
-    assert Walk({RESOURCE: told({}, 400)}).run(probe(RESOURCE)) is None
+    (fetch,) = walk.asked
+    assert json.loads(fetch.body or b"")["jsonrpc"] == "2.0"
+    assert (fetch.method, fetch.headers) == (
+        "POST",
+        {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"},
+    )
+    other = told({}, 403, **{"www-authenticate": challenge})
+    assert Walk({RESOURCE: other}).run(probe(RESOURCE)) is None
     assert Walk({RESOURCE: told({}, 401)}).run(probe(RESOURCE)) is None
+
+
+def test_what_a_server_says_is_shown_up_to_a_limit_and_by_whole_words() -> None:
+    assert [error_code(code) for code in ("a" * 80, "a" * 81, "", 5)] == [
+        "a" * 80,
+        None,
+        None,
+        None,
+    ]
+    long = f"a word and {'x' * 400}"
+    assert printable(long, "nothing") == "a word and"
+    assert printable("x" * 400, "nothing") == "nothing"
+    most = "a word " + "x" * 293
+    assert (printable(most, ""), printable(f"{most}x", "")) == (most, "a word")
+    assert [printable(words, "nothing") for words in (" ", 5)] == ["nothing"] * 2
+
+
+def test_a_redirect_is_shown_without_what_is_in_it() -> None:
+    assert repr(attempt().redirect) == "<Redirect>"

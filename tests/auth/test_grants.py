@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from joserfc import jwt
 from joserfc.jwk import import_key
 
@@ -482,28 +481,3 @@ def test_a_token_is_given_back_by_whoever_got_it(desk: TokenDesk) -> None:
     assert [one.form["token"] for one in revoked] == ["access-1-very-secret"]
     assert basic(revoked[0]).startswith("a-client:secret-canary")
     assert again.token is None
-
-
-# -- bearer -----------------------------------------------------------------------------------
-
-
-def test_a_token_from_elsewhere_goes_into_each_request(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    with Site() as site:
-        tokens = iter(["second", "third"])
-        for source in ("first", lambda: next(tokens), lambda: next(tokens)):
-            requests.get(site.origin, auth=Bearer(source), timeout=10).close()
-        file.write_text("fourth\n")
-        auth = Bearer(file)
-        requests.get(site.origin, auth=auth, timeout=10).close()
-        file.write_text("fifth\n")
-        requests.get(site.origin, auth=auth, timeout=10).close()
-        words = [one.headers["authorization"] for one in site.seen]
-    assert words == [f"Bearer {one}" for one in ("first", "second", "third", "fourth", "fifth")]
-
-
-@pytest.mark.parametrize("token", ["", " ", "two words", "tök", "a\nb", None, 5])
-def test_what_can_be_no_token_is_refused(token: Any) -> None:
-    with pytest.raises(UsageError) as caught:
-        Bearer(token)
-    assert "words" not in str(caught.value)

@@ -115,12 +115,14 @@ PARTS: Final = (
             f"auth/test_{name}.py"
             for name in (
                 "agreement",
+                "bearer",
                 "challenge",
                 "client_auth",
                 "discovery",
                 "flow",
                 "registration",
                 "scope",
+                "tokens",
             )
         ),
     ),

@@ -13,7 +13,7 @@ from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
 from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, dialect_for
-from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send
+from syncmcp._protocol.steps import AnswerInput, InputQuestion, InputRound, Send, SessionPin
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -87,6 +87,10 @@ def test_a_request_is_sent_once_and_its_result_returned_as_it_came(revision: str
     assert "not an object" in str(played.fail(ProtocolError))
     assert len(played.effects) == 1
     assert next(exchange("ping")) == Send("ping", None, None)
+    session = SessionPin()
+    sent = next(exchange("ping", session=session))
+    assert isinstance(sent, Send)
+    assert sent.session is session
 
 
 @pytest.mark.requirement("RPC-16")
@@ -402,6 +406,11 @@ AGAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         minted(1, "https://example.com/approve/{id}"),
         minted(2, "https://example.com/approve/{id}"),
     ),
+    "ids in several parts": (
+        minted(1, "https://example.com/{id}//confirm/{id}#now"),
+        minted(2, "https://example.com/{id}//confirm/{id}#now"),
+    ),
+    "no host": (minted(1, "/approve/{id}"), minted(2, "/approve/{id}")),
     "a state": (
         page(1, url="https://example.com/authorize?client=a&state=0123456789abcdef-_ghij"),
         page(2, url="https://example.com/authorize?client=a&state=fedcba9876543210-_jihg"),
@@ -425,6 +434,10 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "another host": (
         page(1, url="https://tenant-0000-0000-0001.example.com/in"),
         page(2, url="https://tenant-0000-0000-0002.example.com/in"),
+    ),
+    "another host without a path": (
+        page(1, url="https://tenant-0000-0000-0001.example.com?in"),
+        page(2, url="https://tenant-0000-0000-0002.example.com?in"),
     ),
     "another query": (
         page(1, url="https://a.example/?to=b"),
@@ -523,8 +536,9 @@ def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
     played = play(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
     error = played.fail()
     assert isinstance(error, TooManyRounds)
-    assert "nobody agreed" in error.message
+    assert error.message == "the server asks again for a link that nobody agreed to"
     assert vars(error.__cause__)["questions"] == {"k": link()}
+    assert str(error.__cause__) == "tools/call: the server asked for 1 more answers"
     assert len(played.asked) == 1
     assert len(played.sent) == 2
 

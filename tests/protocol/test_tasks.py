@@ -138,7 +138,8 @@ def test_a_task_that_was_cancelled_has_no_result() -> None:
     said = told("cancelled", statusMessage="no paper")
     error = core(begun(CORE), said).fail(RequestCancelled)
     assert (error.reason, error.delivery, error.method) == ("no paper", "unknown", "tools/call")
-    assert core(begun(CORE), told("cancelled")).fail(RequestCancelled).reason is None
+    for more in ({}, {"statusMessage": 5}):
+        assert core(begun(CORE), told("cancelled", **more)).fail(RequestCancelled).reason is None
     # So it is while the result is waited for.
     played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
     assert played.fail(RequestCancelled).__cause__ is REFUSED
@@ -180,9 +181,16 @@ def test_in_older_revisions_nothing_becomes_a_task(revision: str) -> None:
 
 @pytest.mark.parametrize("said", [None, 5, {}, {"taskId": "t1"}, {"taskId": "", "status": "x"}])
 def test_a_task_that_is_none_is_a_mistake_of_the_server(said: Any) -> None:
-    if isinstance(said, dict):
-        core({"task": said}).fail(ProtocolError)
-    extension(begun(NEWEST), said if isinstance(said, dict) else {}).fail(ProtocolError)
+    state = said if isinstance(said, dict) else {}
+    for played, method in (
+        (core({"task": said}), "tools/call"),
+        (extension(begun(NEWEST), state), "tasks/get"),
+    ):
+        error = played.fail(ProtocolError)
+        assert (error.message, error.method) == (
+            "the task object has no id or no status",
+            method,
+        )
 
 
 @pytest.mark.parametrize(
@@ -379,6 +387,25 @@ def test_a_task_that_cannot_be_looked_at_any_more_was_started_all_the_same(
     assert played.posted == []
 
 
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (
+            told("failed", error={"code": "x"}),
+            "the task failed, and the server does not say how",
+        ),
+        (
+            told("completed", result=begun(NEWEST)),
+            "the result of a task is not a final result",
+        ),
+    ],
+)
+def test_an_end_that_says_nothing_is_an_error_of_the_look(state: Any, message: str) -> None:
+    course = TaskPoller("t1", PARAMS, None, 10)
+    error = playing(course.poll_until_done(), state).fail(ProtocolError)
+    assert (error.message, error.method) == (message, "tasks/get")
+
+
 # -- questions that are withdrawn ------------------------------------------------------------
 
 
@@ -441,6 +468,20 @@ def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it(
     steps.close()
 
 
+@pytest.mark.parametrize(
+    ("revision", "outcomes", "count"),
+    [(CORE, [ASKS, REFUSED, ASKS], 2), (NEWEST, [ASKS, ASKS, ASKS, REFUSED, ASKS], 4)],
+)
+def test_every_look_has_the_limit_that_was_given(
+    revision: str, outcomes: list[Any], count: int
+) -> None:
+    steps = TaskPoller("t1", PARAMS, None, 10).poll_until_done(5.0)
+    played = playing(steps, *outcomes, answer=lambda ask: None, revision=revision)
+    played.fail(InvalidParams)
+    looks = [one for one in played.effects if isinstance(one, Send) and one.method == "tasks/get"]
+    assert [look.timeout for look in looks] == [5.0] * count
+
+
 def test_an_answer_that_comes_when_the_task_has_ended_is_no_error() -> None:
     refused = InvalidParams("no such colour", code=-32602)
     played = withdrawn(refused, DONE, DONE, withdraws=0)
@@ -460,6 +501,13 @@ def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
     steps = exchange("tools/call", PARAMS, polls_task=False)
     state: Any = playing(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
     assert (state.id, state.status, state.interval) == ("t1", "working", 0.01)
+
+
+def test_by_hand_the_first_look_comes_after_the_pause_that_the_server_wants() -> None:
+    steps = single_exchange("tools/call", PARAMS, NO_OFFER)
+    played = playing(steps, begun(NEWEST, pollIntervalMs=20), told("completed", result=RESULT))
+    assert played.run() is RESULT
+    assert played.pauses == [0.02]
 
 
 def test_between_two_looks_there_is_a_pause_as_long_as_the_server_wants() -> None:

@@ -1,0 +1,107 @@
+"""Tokens that the program has from elsewhere: where they are read, and which are none."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from syncmcp.auth import Bearer
+from syncmcp.auth.bearer import SecretSource, has_fixed_token
+from syncmcp.errors import AuthError, LoginRequired, UsageError
+
+
+def sent(auth: Bearer) -> str:
+    """The header of a request with this authentication."""
+    return auth(requests.Request("POST", "https://x.example").prepare()).headers["Authorization"]
+
+
+def test_a_token_from_elsewhere_goes_into_each_request(tmp_path: Path) -> None:
+    tokens = iter(["first", "second"])
+    auth = Bearer(lambda: next(tokens))
+    assert [sent(Bearer(" fixed ")), sent(auth), sent(auth)] == [
+        *("Bearer fixed", "Bearer first", "Bearer second"),
+    ]
+    file = tmp_path / "token"
+    auth = Bearer(file)
+    for word in ("third", "!~"):
+        file.write_text(f" {word}\n")
+        assert sent(auth) == f"Bearer {word}"
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "tök", "a\nb", "a\x7f"])
+def test_a_text_that_can_be_no_token_is_refused_when_it_is_given_or_read(
+    token: str, tmp_path: Path
+) -> None:
+    message = "the token is not one word of visible ASCII"
+    with pytest.raises(UsageError) as refused:
+        Bearer(token)
+    assert refused.value.message == message
+    file = tmp_path / "token"
+    file.write_text(token, encoding="utf-8")
+    for auth in (Bearer(lambda: token), Bearer(file)):
+        with pytest.raises(AuthError) as caught:
+            sent(auth)
+        assert caught.value.message == message
+
+
+@pytest.mark.parametrize("token", [None, 5, b"token"])
+def test_what_is_no_token_and_leads_to_none_is_refused(token: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        Bearer(token)
+    kind = type(token).__name__
+    assert caught.value.message == f"the token is a str, a Path or a callable, not {kind}"
+    with pytest.raises(AuthError, match="one word"):
+        sent(Bearer(lambda: token))
+
+
+def raiser(error: Exception) -> Callable[[], str]:
+    def read() -> str:
+        raise error
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(2, "No such file"), "the token cannot be read: No such file"),
+        (OSError("canary"), "the token cannot be read: OSError"),
+        (RuntimeError("canary"), "the token cannot be obtained: RuntimeError"),
+    ],
+)
+def test_a_token_that_cannot_be_read_is_an_error_without_what_was_said(
+    error: Exception, message: str
+) -> None:
+    with pytest.raises(AuthError) as caught:
+        sent(Bearer(raiser(error)))
+    assert caught.value.message == message
+    assert caught.value.__cause__ is error
+
+
+def test_an_error_of_this_library_is_passed_on() -> None:
+    error = LoginRequired("nobody is there")
+    with pytest.raises(LoginRequired) as caught:
+        sent(Bearer(raiser(error)))
+    assert caught.value is error
+
+
+def test_a_token_is_neither_shown_nor_pickled() -> None:
+    source = SecretSource("canary", "the assertion")
+    assert repr(source) == "<SecretSource of the assertion>"
+    assert repr(Bearer("canary")) == "<Bearer>"
+    with pytest.raises(TypeError) as caught:
+        pickle.dumps(source)
+    assert str(caught.value) == "a secret is not pickled: hand it over where it is needed"
+
+
+def test_only_a_token_that_was_given_as_text_stays_the_same(tmp_path: Path) -> None:
+    class Own(Bearer):
+        pass
+
+    given: list[Any] = [Bearer("a"), Bearer(lambda: "a"), Bearer(tmp_path), Own("a"), None]
+    assert [has_fixed_token(auth) for auth in given] == [True, False, False, False, False]
