@@ -244,7 +244,6 @@ def test_a_scope_that_was_granted_replaces_the_one_that_was_asked_for() -> None:
     assert read_token(told(ANSWER), base, 0.0).scope == "a b"
 
 
-@pytest.mark.requirement("FLW-04")
 def test_a_client_with_a_key_signs_each_request_for_a_token() -> None:
     client = Registration("client", None, "private_key_jwt", ISSUER)
     token = Token("access", refresh_token="refresh", issuer=ISSUER)
