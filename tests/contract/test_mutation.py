@@ -82,7 +82,7 @@ def test_what_runs_at_import_is_tested_in_a_process_of_its_own(
             tested.append(mutant)
         return subprocess.CompletedProcess(command, int(mutant == names[0]), early)
 
-    monkeypatch.setattr(mutation.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     for _ in range(2):
         mutation.try_afresh(part, [steps, tasks])
         assert tested == [names[0], names[3]]

@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import socket
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,6 +61,7 @@ LINK_ADDRESSES = [
     "64:ff9b:1:a9:fe:a9fe::",
     "64:ff9b:1:0:a9:fea9:fe00:0",
     "64:ff9b:1::a9fe:a9fe",
+    "64:ff9b:1:6464:64:c800::",
     # What clouds have elsewhere.
     "100.100.100.200",
     "::ffff:100.100.100.200",
@@ -316,6 +318,40 @@ def test_nobody_may_name_or_allow_an_address_that_is_nobodys() -> None:
             hidden(judge, "reserved")
 
 
+@pytest.mark.parametrize(
+    ("way", "url", "reason"),
+    [
+        ("check", "http://x.example/", "it is not encrypted: http is for this computer only"),
+        ("check", "https://10.0.0.1/", "an address of a private network"),
+        ("allowed", "http://93.184.215.14/", "it is not encrypted, and leads to a public address"),
+        ("allowed", "https://169.254.1.2/", "an address of the local link or of cloud metadata"),
+        ("page", "http://unknown.example/", "it is not encrypted, and its address is not known"),
+        ("page", "http://as.example.com/", "it is not encrypted, and leads to a public address"),
+        ("pin", "http://localhost/", "the name of this computer leads to a public address"),
+        ("pin", "http://as.example.com/", "it is not encrypted, and leads to a public address"),
+    ],
+)
+def test_the_error_names_the_url_and_what_is_wrong_with_it(way: str, url: str, reason: str) -> None:
+    judge = guard(allow_private=way != "check", localhost=["93.184.215.14"])
+    ways: dict[str, Callable[[str], object]] = {
+        "page": judge.check_page,
+        "pin": lambda url: addresses(judge, url, urlsplit(url).hostname or ""),
+    }
+    if reason.startswith("an address"):
+        reason = f"it leads to {reason}"
+        reason += " (allow_private would allow that)" if way == "check" else ""
+    with pytest.raises(UnsafeUrl) as caught:
+        ways.get(way, judge.check)(url)
+    assert caught.value.reason == reason
+    assert str(caught.value) == f"the server named a URL that is not used: {reason}: '{url}'"
+
+
+def test_a_long_url_is_left_out_of_the_error() -> None:
+    url = f"https://10.0.0.1/{'x' * 183}"
+    assert str(refused(guard(), url)).endswith(f": '{url}'")
+    assert str(refused(guard(), f"{url}x")).endswith("): (too long to be shown)")
+
+
 def test_the_error_is_one_of_signing_in_and_keeps_its_facts() -> None:
     error = refused(guard(PUBLIC), "https://10.0.0.1/x?code=canary-58ac21\u202e")
     assert isinstance(error, AuthError)
@@ -364,6 +400,19 @@ def test_a_server_whose_name_led_to_a_public_address_once_stays_public() -> None
     judge = guard("https://AS.example.com/mcp", hidden_example=["10.0.0.5"])
     assert addresses(judge, "https://as.example.com/mcp", "as.example.com")
     hidden(judge, "private network")
+
+
+def test_only_its_own_name_makes_a_server_public() -> None:
+    judge = guard(HOME, mcp_home_example=["93.184.215.14"], hidden_example=["10.0.0.5"])
+    assert addresses(judge, "https://as.example.com/", "as.example.com")
+    assert addresses(judge, "https://hidden.example/", "hidden.example") == ["10.0.0.5"]
+    assert addresses(judge, HOME, "mcp.home.example") == ["93.184.215.14"]
+    hidden(judge, "private network")
+
+
+def test_a_dot_at_the_end_of_a_host_makes_no_other_server() -> None:
+    assert guard("https://mcp.example.com./mcp").is_own(PUBLIC)
+    assert not guard(PUBLIC).is_own("https://mcp.example.com:8443/mcp")
 
 
 def test_the_name_of_this_computer_must_lead_to_it() -> None:
