@@ -154,6 +154,19 @@ def press(tab: Page, name: str) -> None:
     tab.get_by_role("button", name=name, exact=True).click()
 
 
+def hold_timers(tab: Page) -> None:
+    """Have the next page do what it puts off, until after its next look, when `let_go` says so."""
+    tab.add_init_script("""(() => {
+        const soon = window.setTimeout;
+        window.held = [];
+        window.setTimeout = (job, ms) => ms > 500 ? window.held.push(job) : soon(job, ms);
+    })()""")
+
+
+def let_go(tab: Page) -> None:
+    tab.evaluate("window.held.forEach(job => job())")
+
+
 def outcome(tab: Page, words: str) -> None:
     expect(tab.locator("#outcome")).to_contain_text(words)
 
@@ -341,16 +354,11 @@ class TestSampling:
         within = context()
         browser.update(question("sampling", within=within), "Once upon a")
         open_only(tab)
-        # What the next page puts off for longer than until its next look is done when we say so.
-        tab.add_init_script("""(() => {
-            const soon = window.setTimeout;
-            window.held = [];
-            window.setTimeout = (job, ms) => ms > 500 ? window.held.push(job) : soon(job, ms);
-        })()""")
+        hold_timers(tab)
         asked = Asked(browser.review, question("sampling", answer=written(), within=within))
         send = tab.get_by_role("button", name="Send this answer")
         expect(send).to_be_disabled()
-        tab.evaluate("window.held.forEach(job => job())")
+        let_go(tab)
         send.click()
         outcome(tab, "The answer was sent.")
         assert asked.answer().allowed
@@ -582,11 +590,13 @@ class TestQueue:
             asked = Asked(browser.review, question("sampling", answer=written()))
         else:
             asked = Asked(browser.review, question(kind))
+        hold_timers(tab)
         open_only(tab)
         safe = tab.locator("main button.safe")
         expect(safe).to_be_disabled()
         tab.keyboard.press("Enter")
         assert asked.open
+        let_go(tab)
         expect(safe).to_be_focused()
         tab.keyboard.type("yes")
         tab.keyboard.press("Enter")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from syncmcp.approval import Question, ToolCall
+from syncmcp.approval import ToolCall
 from syncmcp.errors import UsageError
 from syncmcp.handlers import CausingCall
 from syncmcp.handlers.roots import Roots
-from syncmcp.types import Tool, ToolAnnotations
+from syncmcp.types import CreateMessageResult, Tool, ToolAnnotations
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.everything import MOST_SHOWN, check_length
 from tests.support.stage import Clock
@@ -203,17 +203,17 @@ class TestAModelThatWrites:
 
 class TestTheStrongestGrant:
     @pytest.mark.parametrize(
-        ("about", "words"),
-        [(question("tool"), "this tool may then be called with any arguments"),
-         (question("roots"), "this server then learns your directories whenever it asks"),
-         (question("form"), "this program then answers all forms of this server for you"),
-         (question("sampling"), "this server may then use your model for anything"),
-         (question("sampling", answer=written()), "all that your model writes for it, unseen")],
+        ("kind", "answer", "words"),
+        [("tool", None, "this tool may then be called with any arguments"),
+         ("roots", None, "this server then learns your directories whenever it asks"),
+         ("form", None, "this program then answers all forms of this server for you"),
+         ("sampling", None, "this server may then use your model for anything"),
+         ("sampling", written(), "all that your model writes for it, unseen")],
     )  # fmt: skip
     def test_it_stands_apart_and_says_what_it_gives(
-        self, about: Question, words: str, visitor: Visitor
+        self, kind: Any, answer: CreateMessageResult | None, words: str, visitor: Visitor
     ) -> None:
-        asked, page = visitor.ask("review", about)
+        asked, page = visitor.ask("review", question(kind, answer=answer))
         assert page.one("button", value="remember")["class"] == "always"
         source = page.source
         assert source.index('value="deny"') < source.index('value="approve"')
