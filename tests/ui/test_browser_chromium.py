@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 import syncmcp
 from syncmcp import CancelToken
@@ -278,6 +286,31 @@ class TestForms:
         press(tab, button)
         outcome(tab, "no answers were sent")
         assert asked.answer().action == action
+
+    def test_what_a_page_hears_after_its_form_was_sent_does_not_stop_the_form(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        asked = Asked(browser.form, form({"name": {"type": "string"}}), context())
+        open_only(tab)
+        tab.get_by_label("name").fill("Ada")
+        looks: list[Route] = []
+        posts: list[Route] = []
+        tab.route("**/state?*", lambda route: looks.append(route))
+        tab.route("**/heard", lambda route: route.fulfill(body=""))
+        with tab.expect_request("**/state?*"):
+            tab.evaluate("""() => {
+                const soon = window.setTimeout;
+                window.setTimeout = (job, ms) => { if (ms === 500) fetch("heard"); soon(job, ms); };
+            }""")
+        tab.route(lambda url: url == tab.url, lambda route: posts.append(route))
+        with tab.expect_request(tab.url):
+            tab.get_by_role("button", name="Send these answers").click(no_wait_after=True)
+        with tab.expect_request("**/heard"):
+            looks[-1].fulfill(json={"state": "another one", "waiting": []})
+        assert [route.request.method for route in posts] == ["POST"]
+        posts[0].continue_()
+        outcome(tab, "Your answers were sent.")
+        assert asked.answer().content == {"name": "Ada"}
 
 
 class TestSampling:
