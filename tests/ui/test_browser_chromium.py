@@ -175,6 +175,15 @@ def let_go(tab: Page) -> None:
     tab.evaluate("window.held.forEach(job => job())")
 
 
+def holding(held: list[Route]) -> Callable[[Route], None]:
+    """A handler that holds each request. Playwright takes no method of a list."""
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    return hold
+
+
 def outcome(tab: Page, words: str) -> None:
     expect(tab.locator("#outcome")).to_contain_text(words)
 
@@ -295,14 +304,14 @@ class TestForms:
         tab.get_by_label("name").fill("Ada")
         looks: list[Route] = []
         posts: list[Route] = []
-        tab.route("**/state?*", lambda route: looks.append(route))
+        tab.route("**/state?*", holding(looks))
         tab.route("**/heard", lambda route: route.fulfill(body=""))
         with tab.expect_request("**/state?*"):
             tab.evaluate("""() => {
                 const soon = window.setTimeout;
                 window.setTimeout = (job, ms) => { if (ms === 500) fetch("heard"); soon(job, ms); };
             }""")
-        tab.route(lambda url: url == tab.url, lambda route: posts.append(route))
+        tab.route(lambda url: url == tab.url, holding(posts))
         with tab.expect_request(tab.url):
             tab.get_by_role("button", name="Send these answers").click(no_wait_after=True)
         with tab.expect_request("**/heard"):
