@@ -67,17 +67,6 @@ def test_the_call_that_opens_ends_at_its_cancel(wire: str, way: str) -> None:
             assert outcome.reason == "not needed any more"
 
 
-def test_a_call_that_is_cancelled_before_it_opens_starts_nothing() -> None:
-    token = CancelToken()
-    token.cancel()
-    with Scripted([]) as peer, closing(syncmcp.Client(peer, lazy=True)) as client:
-        with pytest.raises(RequestCancelled) as caught:
-            client.call_tool("buy", cancel=token)
-        assert caught.value.delivery == "not_sent"
-        assert caught.value.method == "tools/call"
-        assert not peer.transcript.methods()
-
-
 def test_a_call_that_waits_opens_anew_when_the_one_that_opened_is_cancelled() -> None:
     token = CancelToken()
     listed = s.reply({"resultType": "complete", "tools": []})

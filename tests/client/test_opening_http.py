@@ -135,17 +135,3 @@ def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
         held.release()
         with opening.result(PATIENCE):
             client.ping()
-
-
-@pytest.mark.requirement("HTL-08")
-@pytest.mark.parametrize("asked", [False, True], ids=["nobody to ask", "not for ever"])
-def test_a_server_that_holds_its_stream_back_holds_nobody(
-    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch, asked: bool
-) -> None:
-    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", 0.01 if asked else 10 * PATIENCE)
-    held = behind.queue(Hold("head"), verb="GET")
-    handler = answer_nothing if asked else None
-    with syncmcp.connect(behind.url, mode=OLD, elicitation=handler) as client:
-        client.ping()
-        held.wait()
-        held.release()

@@ -41,7 +41,6 @@ class Office(Server):
         self.add_tool(self.sign, task_support="optional")
         self.add_tool(self.sign, name="sign_here", task_support="required")
         self.add_tool(self.sign_again, task_support="optional")
-        self.add_tool(self.think, task_support="optional")
 
     def sign(self, context: ToolContext) -> str:
         answer = context.elicit("Who signs?", FORM)
@@ -49,9 +48,6 @@ class Office(Server):
 
     def sign_again(self, context: ToolContext) -> str:
         return f"{self.sign(context)}, {self.sign(context)}"
-
-    def think(self, context: ToolContext) -> str:
-        return str(context.sample("?", max_tokens=5)["content"]["text"])
 
     def does_instead_of_cancelling(self, action: Any) -> None:
         """Have `action(task)` done for a `tasks/cancel`, and the end of a task told if it has."""
@@ -124,6 +120,7 @@ def test_what_a_task_asks_is_withdrawn_when_the_call_behind_it_is_given_up(
 
 
 @rotated
+@pytest.mark.requirement("CAN-03", "TSX-05")
 def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled_and_whoever_waits_is_told(
     wire: Wire, office: Office, person: Held
 ) -> None:
@@ -141,6 +138,7 @@ def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled_and_whoever_waits_is
         assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
         withdrawn(person)
     assert office.stats.requests["tasks/update"] == 0
+    assert office.stats.cancels == []
     assert office.stats.violations == []
 
 
@@ -184,11 +182,10 @@ def test_a_question_not_seen_before_the_cancel_is_shown_to_nobody(
     assert person.requests == []
 
 
-@pytest.mark.parametrize("tool", ["sign", "think"])
 @pytest.mark.parametrize("meanwhile", ["done", "answered", "refused"])
 @both_eras
 def test_what_happens_before_the_cancel_counts(
-    revision: Any, meanwhile: str, tool: str, office: Office, person: Held
+    revision: Any, meanwhile: str, office: Office, person: Held
 ) -> None:
     def happen(task: Any) -> None:
         if meanwhile == "done":
@@ -200,16 +197,15 @@ def test_what_happens_before_the_cancel_counts(
             raise RpcError(-32050, "not now")
 
     office.does_instead_of_cancelling(happen)
-    with office.client(revision, elicitation=person, sampling=person) as client:
-        task = asking(client, person, tool)
+    with office.client(revision, elicitation=person) as client:
+        task = asking(client, person)
         if meanwhile == "refused":
             with pytest.raises(ServerError, match="not now"):
                 task.cancel()
             person.gate.set()  # the question is still there
         else:
             task.cancel()
-        answered = "signed by Ann" if tool == "sign" else "hello"
-        expected = "done all the same" if meanwhile == "done" else answered
+        expected = "done all the same" if meanwhile == "done" else "signed by Ann"
         assert (task.result(PATIENCE).text, task.status) == (expected, "completed")
         if meanwhile == "done":
             withdrawn(person)
@@ -253,8 +249,7 @@ def test_whoever_sees_the_end_of_a_task_has_its_question_withdrawn(
         withdrawn(person)
 
 
-@pytest.mark.parametrize("wire", ["memory", "stdio"])
-def test_a_question_is_refused_where_a_server_forgets_it(wire: str, person: Held) -> None:
+def test_a_question_is_refused_where_a_server_forgets_it(person: Held) -> None:
     task = {"taskId": "t1", "ttl": None, "createdAt": "x", "lastUpdatedAt": "x"}
     tool = {"name": "sign", "inputSchema": {}, "execution": {"taskSupport": "optional"}}
     form = {"message": "?", "requestedSchema": FORM}
@@ -280,7 +275,7 @@ def test_a_question_is_refused_where_a_server_forgets_it(wire: str, person: Held
         s.error(INVALID_PARAMS, "the task was cancelled", to="result"),
     ]
     with Scripted(script) as peer:
-        with syncmcp.connect(peer.on(wire), mode=STATEFUL, elicitation=person) as client:
+        with syncmcp.connect(peer, mode=STATEFUL, elicitation=person) as client:
             handle = asking(client, person)
             handle.cancel()
             peer.open("cancelled")
