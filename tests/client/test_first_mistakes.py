@@ -18,7 +18,6 @@ from syncmcp.auth import OAuth
 from syncmcp.errors import MissingCapability
 from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, demo_server
-from tests.transports.http_peer import Request, serving
 
 SHOP = Server("shop")
 
@@ -29,101 +28,80 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+URL = "https://example.com/mcp"
+connect: Any = syncmcp.connect
+Http: Any = syncmcp.Http
+Stdio: Any = syncmcp.Stdio
+server: Any = Server("x")
+
+# What is done with an open client of the shop, the error, and what it says.
+MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
+    (
+        lambda _: connect(URL, headers={"X-Key": "1"}),
+        UsageError,
+        "write connect(Http(URL, headers=...))",
+    ),
+    (
+        lambda _: connect(URL, token="t", verify=False),
+        UsageError,
+        "write connect(Http(URL, token=..., verify=...))",
+    ),
+    (
+        lambda _: connect(URL, args=["server.py"], env={}),
+        UsageError,
+        "write connect(Stdio(COMMAND, *ARGUMENTS, env=...))",
+    ),
+    (lambda _: connect(["python", "a.py"]), UsageError, "a command is Stdio(*words)"),
+    (lambda _: connect({"command": "python"}), UsageError, "servers_file.read"),
+    (lambda _: Stdio(["python", "a.py"]), UsageError, "Stdio(*words)"),
+    (lambda _: Stdio("python", args=["a.py"]), TypeError, "Stdio(command, *args)"),
+    (lambda _: Http(URL, auth=OAuth), UsageError, "auth is the class OAuth: write OAuth("),
+    (lambda _: Http(URL, params={}), TypeError, "Http() has no params=: "),
+    (lambda _: Http(URL, proxy="x"), TypeError, "proxies="),
+    (lambda _: Http(URL, timeout=3), TypeError, "timeout="),
+    (lambda client: client.tool("ad"), UsageError, "no tool 'ad': did you mean 'add'?"),
+    (lambda client: client.tool("zzz"), UsageError, "no tool 'zzz'"),
+    (lambda _: server.tool(add), TypeError, "write @server.tool() with parentheses"),
+    (lambda _: server.prompt(add), TypeError, "write @server.prompt() with parentheses"),
+    (lambda client: client.call_tool("add", a=1, b=2), TypeError, "client.tool(name)"),
+    (lambda client: client.call_tool("add", {}, timeut=3), TypeError, "did you mean 'timeout'"),
+    (lambda client: client.call_tool("a", progress_callback=1), TypeError, "write on_progress="),
+    (lambda client: client.call_tool("a", read_timeout_seconds=1), TypeError, "write timeout="),
+    (
+        lambda client: client.call_tool("add", on_progress=lambda done: None),
+        UsageError,
+        "called with (progress, total, message)",
+    ),
+    (lambda _: connect(SHOP, samplin=1), TypeError, "did you mean 'sampling'?"),
+    (lambda _: connect(SHOP, zzz=1), TypeError, "unexpected keyword argument 'zzz'"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "error", "advice"), MISTAKES, ids=[row[2] for row in MISTAKES])
+def test_a_mistake_is_told_what_to_write(
+    mistake: Callable[[Any], object], error: type[Exception], advice: str
+) -> None:
+    with syncmcp.connect(SHOP) as client, pytest.raises(error) as raised:
+        mistake(client)
+    assert advice in str(raised.value)
+
+
 @pytest.mark.parametrize(
-    ("options", "advice"),
+    ("word", "option"),
     [
-        ({"headers": {"X-Key": "1"}}, "connect(Http(URL, headers=...))"),
-        ({"token": "t", "verify": False}, "connect(Http(URL, token=..., verify=...))"),
-        ({"args": ["server.py"], "env": {}}, "connect(Stdio(COMMAND, *ARGUMENTS, env=...))"),
+        ("sampling_callback", "sampling"),
+        ("elicitation_callback", "elicitation"),
+        ("list_roots_callback", "roots"),
+        ("logging_callback", "on_log"),
+        ("message_handler", "on_notification"),
+        ("read_timeout_seconds", "timeout"),
     ],
 )
-def test_an_option_of_the_target_names_the_target(options: dict[str, Any], advice: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        syncmcp.connect("https://example.com/mcp", **options)
-    assert str(raised.value).endswith(f"write {advice}")
-
-
-def test_a_command_as_a_list_is_told_how_to_become_one() -> None:
-    words: Any = ["python", "server.py"]
-    with pytest.raises(UsageError, match=r"a command is Stdio\(\*words\)"):
-        syncmcp.connect(words)
-    with pytest.raises(UsageError, match=r"Stdio\(\*words\)"):
-        syncmcp.Stdio(words)
-
-
-def test_arguments_of_a_tool_as_keywords_are_told_where_they_belong() -> None:
-    with syncmcp.connect(SHOP) as client:
-        call: Any = client.call_tool
-        with pytest.raises(TypeError, match=r"'a': .* client\.tool\(name\)"):
-            call("add", a=1, b=2)
-        with pytest.raises(TypeError, match="did you mean 'timeout'"):
-            call("add", {}, timeut=3)
-
-
-@pytest.mark.parametrize(
-    ("word", "advice"),
-    [
-        ("progress_callback", "write on_progress="),
-        ("read_timeout_seconds", "write timeout="),
-    ],
-)
-def test_a_keyword_of_the_official_sdk_names_the_option_of_a_call(word: str, advice: str) -> None:
-    with syncmcp.connect(SHOP) as client:
-        call: Any = client.call_tool
-        with pytest.raises(TypeError) as raised:
-            call("add", {"a": 1, "b": 2}, **{word: None})
-    assert str(raised.value).endswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("word", "advice"),
-    [
-        ("sampling_callback", "write sampling="),
-        ("elicitation_callback", "write elicitation="),
-        ("list_roots_callback", "write roots="),
-        ("logging_callback", "write on_log="),
-        ("message_handler", "write on_notification="),
-        ("read_timeout_seconds", "write timeout="),
-        ("samplin", "did you mean 'sampling'?"),
-        ("zzz", "unexpected keyword argument 'zzz'"),
-    ],
-)
-def test_a_keyword_that_a_client_lacks_names_the_one_it_has(word: str, advice: str) -> None:
-    connect: Any = syncmcp.connect
+def test_a_keyword_of_the_official_sdk_names_the_one_of_a_client(word: str, option: str) -> None:
     with pytest.raises(TypeError) as raised:
         connect(SHOP, **{word: None})
-    assert str(raised.value).endswith(advice)
-    if advice.startswith("write"):
-        assert advice[6:-1] in inspect.signature(syncmcp.Client).parameters
-
-
-def test_a_keyword_that_a_target_lacks_says_what_to_write() -> None:
-    targets: Any = syncmcp
-    with pytest.raises(TypeError, match=r"Stdio\(\) has no args=: .* Stdio\(command, \*args\)"):
-        targets.Stdio("python", args=["server.py"])
-    for word, advice in {"params": "URL", "proxy": "proxies=", "timeout": "timeout="}.items():
-        with pytest.raises(TypeError, match=rf"Http\(\) has no {word}=: .*{advice}"):
-            targets.Http("https://example.com/mcp", **{word: 3})
-
-
-def test_a_class_instead_of_its_object_is_refused_at_once() -> None:
-    auth: Any = OAuth
-    with pytest.raises(UsageError, match=r"auth is the class OAuth: write OAuth\("):
-        syncmcp.Http("https://example.com/mcp", auth=auth)
-
-
-def test_an_entry_of_a_file_is_told_how_files_are_read() -> None:
-    entry: Any = {"command": "python", "args": ["server.py"]}
-    with pytest.raises(UsageError, match=r"servers_file\.read"):
-        syncmcp.connect(entry)
-
-
-def test_a_tool_that_is_not_there_is_likened_to_those_that_are() -> None:
-    with syncmcp.connect(SHOP) as client:
-        with pytest.raises(UsageError, match=r"no tool 'ad': did you mean 'add'\?"):
-            client.tool("ad")
-        with pytest.raises(UsageError, match=r"no tool 'zzz'$"):
-            client.tool("zzz")
+    assert str(raised.value).endswith(f"write {option}=")
+    assert option in inspect.signature(syncmcp.Client).parameters
 
 
 def test_a_question_without_a_handler_names_the_option() -> None:
@@ -134,13 +112,6 @@ def test_a_question_without_a_handler_names_the_option() -> None:
         client.call_tool("ask_user_preferences")
     assert MissingCapability("no", data={"requiredCapabilities": {"other": {}}}).hint is None
     assert MissingCapability("no", data="nothing").hint is None
-
-
-def test_a_decorator_of_the_test_server_needs_parentheses() -> None:
-    server: Any = Server("x")
-    for name in ("tool", "prompt"):
-        with pytest.raises(TypeError, match=rf"write @server\.{name}\(\) with parentheses"):
-            getattr(server, name)(add)
 
 
 def test_results_print_as_one_line() -> None:
@@ -211,26 +182,28 @@ def test_a_call_on_a_client_that_is_not_open_says_why() -> None:
 DIES = "import sys; sys.exit('there is no ' + 'SHOP' + '_API_KEY')"
 
 
-def test_a_server_that_lacks_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = syncmcp.Stdio(sys.executable, "-c", DIES)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "it names SHOP_API_KEY, which it was not given: env= passes on what it may"),
+        (
+            {"env": {"SHOP_API_KEY": "x"}, "inherit_env": "none"},
+            "given the variables SHOP_API_KEY: pass others",
+        ),
+        ({"inherit_env": "all"}, None),
+    ],
+)
+def test_a_server_that_dies_at_its_start_is_told_which_variables_it_lacked_or_had(
+    options: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "secret")
     with pytest.raises(ConnectFailed) as raised:
-        syncmcp.connect(server)
-    assert "it names SHOP_API_KEY, which it was not given: env= passes on what it may" in str(
-        raised.value
-    )
+        syncmcp.connect(syncmcp.Stdio(sys.executable, "-c", DIES, **options))
+    if said is None:
+        assert "variables" not in str(raised.value)
+    else:
+        assert said in str(raised.value)
     assert "secret" not in str(raised.value)
-
-
-def test_a_server_that_dies_at_its_start_is_told_which_variables_it_had() -> None:
-    server = syncmcp.Stdio(
-        sys.executable, "-c", DIES, env={"SHOP_API_KEY": "x"}, inherit_env="none"
-    )
-    with pytest.raises(ConnectFailed, match="given the variables SHOP_API_KEY: pass others"):
-        syncmcp.connect(server)
-    with pytest.raises(ConnectFailed) as raised:
-        syncmcp.connect(syncmcp.Stdio(sys.executable, "-c", DIES, inherit_env="all"))
-    assert "variables" not in str(raised.value)
 
 
 def test_errors_of_opening_speak_of_no_request() -> None:
@@ -285,13 +258,6 @@ def test_a_callback_that_does_not_take_its_arguments_is_refused_when_it_is_given
     GIVERS[name](right)
 
 
-def test_a_callback_of_one_call_is_refused_when_it_is_given() -> None:
-    with syncmcp.connect(SHOP) as client:
-        with pytest.raises(UsageError, match=r"called with \(progress, total, message\)"):
-            client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda done: None)  # type: ignore[arg-type]
-        assert client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda *all: None).ok
-
-
 def signed_in_session() -> requests.Session:
     """It would replace the header of each request."""
     session = requests.Session()
@@ -324,15 +290,3 @@ def test_a_token_that_cannot_be_one_is_refused_without_being_quoted(options: Any
     with pytest.raises(UsageError) as raised:
         syncmcp.Http("https://example.com/mcp", **options)
     assert "two words" not in str(raised.value)
-
-
-def test_a_token_is_sent_with_each_request() -> None:
-    seen: list[str | None] = []
-
-    def answer(request: Request) -> None:
-        seen.append(request.headers.get("authorization"))
-        request.connection.respond(404)
-
-    with serving(answer) as server, pytest.raises(syncmcp.McpError):
-        syncmcp.connect(syncmcp.Http(server.url, token="abc123"), retry=None)
-    assert set(seen) == {"Bearer abc123"}

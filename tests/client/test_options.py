@@ -6,6 +6,7 @@ import concurrent.futures
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ def sent(server: Server) -> int:
     return sum(server.stats.requests.values())
 
 
+def in_a_batch(call: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Collect a call, of which the batch is to raise what is wrong."""
+
+    def collect(client: Any) -> None:
+        with client.batch() as batch:
+            call(batch)
+
+    return collect
+
+
 TYPOS: list[Callable[[Any], object]] = [
     lambda client: client.call_tool("echo", {"text": "a"}, timout=3),
     lambda client: client.call_tool.future("echo", {"text": "a"}, timout=3),
@@ -45,69 +56,129 @@ TYPOS: list[Callable[[Any], object]] = [
     lambda client: client.request.future("tools/list", timout=3),
     lambda client: client.notify("notifications/acme", timout=3),
     lambda client: client.iter_tools(timout=3),
+    in_a_batch(lambda batch: batch.call_tool("echo", timout=3)),
 ]
 
 
-@pytest.mark.parametrize("typo", TYPOS, ids=map(str, range(len(TYPOS))))
-def test_an_unknown_option_is_a_type_error(
-    typo: Callable[[Any], object], client: Any, server: Server
-) -> None:
+def test_an_unknown_option_is_a_type_error(client: Any, server: Server) -> None:
     before = sent(server)
-    with pytest.raises(TypeError, match="timout"):
-        typo(client)
-    assert sent(server) == before
+    for typo in TYPOS:
+        with pytest.raises(TypeError, match="timout"):
+            typo(client)
+        assert sent(server) == before
 
 
-WRONG: dict[str, Callable[[Any], object]] = {
-    "name": lambda client: client.call_tool(None),
-    "arguments": lambda client: client.call_tool("echo", "a"),
-    "uri": lambda client: client.read_resource(5),
-    "method": lambda client: client.notify(None),
-    "params": lambda client: client.request("acme/do", [1]),
-    "result": lambda client: client.request("acme/do", result=str),
-    "ref": lambda client: client.complete({"type": "ref/prompt", "name": "a"}, "b", "c"),
-    "cancel": lambda client: client.ping(cancel=5),
-    "meta": lambda client: client.ping(meta=5),
-    "headers": lambda client: client.ping(headers="a: b"),
-    "timeout": lambda client: client.ping(timeout=-1),
-    "idle_timeout": lambda client: client.ping(idle_timeout=math.nan),
-    "on_progress": lambda client: client.ping(on_progress=5),
-    "max_pages": lambda client: client.list_tools(max_pages=0),
-    "undeclared": lambda client: client.list_prompts(undeclared="maybe"),
-    "undeclared is": lambda client: client.listen(uris=["a:1"], undeclared=True),
-    "loud": lambda client: client.set_log_level("loud"),
-    "INFO": lambda client: client.list_tools(log_level="INFO"),
-    "idempotent": lambda client: client.call_tool("echo", idempotent="yes"),
-    "JSON": lambda client: client.call_tool("echo", {"text": math.nan}),
-    "sent as JSON": lambda client: client.call_tool("echo", {"text": object()}),
-    "surrogate|UTF": lambda client: client.call_tool("echo", {"text": "\ud800"}),
-}
+async def coroutine(*_: Any) -> None: ...
 
 
-@pytest.mark.parametrize("named", WRONG)
-def test_a_wrong_value_is_named_by_the_error(named: str, client: Any, server: Server) -> None:
+# What is said of a call, and the call.
+WRONG: list[tuple[str, Callable[[Any], object]]] = [
+    ("name", lambda client: client.call_tool(None)),
+    ("arguments", lambda client: client.call_tool("echo", "a")),
+    ("uri is a", lambda client: client.read_resource("")),
+    ("uri is a", lambda client: client.read_resource(5)),
+    ("uri is a", lambda client: client.begin_read(b"acme:a")),
+    ("name", lambda client: client.get_prompt("")),
+    ("arguments", lambda client: client.get_prompt("greet", {"to": 1})),
+    ("arguments", lambda client: client.get_prompt("greet", {1: "Ann"})),
+    ("arguments", lambda client: client.get_prompt("greet", {"to": None})),
+    ("arguments", lambda client: client.begin_prompt("greet", "to")),
+    ("method", lambda client: client.notify(None)),
+    ("params", lambda client: client.request("acme/do", [1])),
+    ("result", lambda client: client.request("acme/do", result=str)),
+    ("ref", lambda client: client.complete({"type": "ref/prompt", "name": "a"}, "b", "c")),
+    ("cancel", lambda client: client.ping(cancel=5)),
+    ("meta", lambda client: client.ping(meta=5)),
+    ("headers", lambda client: client.ping(headers="a: b")),
+    ("timeout", lambda client: client.ping(timeout=-1)),
+    ("idle_timeout", lambda client: client.ping(idle_timeout=math.nan)),
+    ("on_progress", lambda client: client.ping(on_progress=5)),
+    ("max_pages", lambda client: client.list_tools(max_pages=0)),
+    ("undeclared", lambda client: client.list_prompts(undeclared="maybe")),
+    ("undeclared is", lambda client: client.listen(uris=["a:1"], undeclared=True)),
+    ("loud", lambda client: client.set_log_level("loud")),
+    ("INFO", lambda client: client.list_tools(log_level="INFO")),
+    ("idempotent", lambda client: client.call_tool("echo", idempotent="yes")),
+    ("JSON", lambda client: client.call_tool("echo", {"text": math.nan})),
+    ("sent as JSON", lambda client: client.call_tool("echo", {"text": object()})),
+    ("surrogate|UTF", lambda client: client.call_tool("echo", {"text": "\ud800"})),
+    ("say what to listen to", lambda client: client.listen()),
+    ("say what to listen to", lambda client: client.listen(uris=[])),
+    ("uris is a list of URIs", lambda client: client.listen(uris="a:1")),
+    ("uri is a string", lambda client: client.listen(uris=[5])),
+    ("timeout cannot be", lambda client: client.listen(tools=True, timeout=-1)),
+    ("stop_after is a whole number", lambda client: client.listen(tools=True, stop_after=0)),
+    ("handler is a coroutine", lambda client: client.on_tools_changed(coroutine)),
+    ("on_error is a cor", lambda client: client.on_tools_changed(print, on_error=coroutine)),
+    ("debounce is a number", lambda client: client.on_tools_changed(print, debounce=None)),
+    ("debounce cannot be -1", lambda client: client.on_tools_changed(print, debounce=-1)),
+    ("uri is a string", lambda client: client.on_resource_updated("", print)),
+    ("handler is not callable", lambda client: client.on_prompts_changed(5)),
+    ("name", lambda client: client.start_task("")),
+    ("ttl", lambda client: client.start_task("echo", ttl=-1)),
+    ("arguments", lambda client: client.start_task("echo", 5)),
+    ("id", lambda client: client.task("")),
+    ("tool", lambda client: client.task("x", "")),
+    ("timeout", lambda client: client.task("x").wait(-1)),
+    ("max_size", lambda client: client.batch(max_size=0)),
+    ("timeout", lambda client: client.batch(timeout=-1)),
+    ("oversize", lambda client: client.batch(oversize="what")),
+    ("name", in_a_batch(lambda batch: batch.call_tool(""))),
+    ("timeout", in_a_batch(lambda batch: batch.call_tool("echo", timeout=-1))),
+    ("result", in_a_batch(lambda batch: batch.request("a", result=7))),
+]
+
+
+@pytest.mark.requirement("PMT-01")
+def test_a_wrong_value_is_named_by_the_error(client: Any, server: Server) -> None:
     before = sent(server)
-    with pytest.raises(syncmcp.UsageError, match=named):
-        WRONG[named](client)
-    assert sent(server) == before
+    for named, call in WRONG:
+        with pytest.raises(syncmcp.UsageError, match=named):
+            call(client)
+        assert sent(server) == before, named
+    with client.listen(tools=True) as events:
+        with pytest.raises(syncmcp.UsageError, match="is a coroutine function"):
+            events.run_in_thread(coroutine)
+        with pytest.raises(syncmcp.UsageError, match="on_error is a coroutine"):
+            events.run_in_thread(print, on_error=coroutine)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("max_in_flight", 0),
-        ("max_in_flight", "a"),
-        ("max_pages", True),
-        ("client_info", "me"),
-        ("timeout", "soon"),
-        ("on_log", 5),
-        ("undeclared", "maybe"),
-    ],
-)
-def test_a_client_refuses_settings_that_make_no_sense(option: str, value: object) -> None:
-    settings: Any = {option: value}
-    with pytest.raises(syncmcp.UsageError, match=option):
-        Client("https://example.com/mcp", **settings)
+SENSELESS: list[tuple[str, Callable[..., object], Any]] = [
+    *(
+        (option, partial(Client, "https://example.com/mcp"), value)
+        for option, value in (
+            ("max_in_flight", 0),
+            ("max_in_flight", "a"),
+            ("max_pages", True),
+            ("client_info", "me"),
+            ("timeout", "soon"),
+            ("on_log", 5),
+            ("undeclared", "maybe"),
+            ("validate_output", "yes"),
+            ("validate_output", None),
+            ("validate_input", 1),
+            ("retry", 3),
+            ("ping_interval", 0),
+            ("ping_interval", -1),
+        )
+    ),
+    *(
+        (option, syncmcp.Retry, value)
+        for option, value in (
+            ("attempts", 0),
+            ("attempts", 2.5),
+            ("budget", -1),
+            ("pause", None),
+            ("longest_pause", "1"),
+        )
+    ),
+]
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for option, make, value in SENSELESS:
+        with pytest.raises(syncmcp.UsageError, match=option):
+            make(**{option: value})
 
 
 def test_a_cancelled_future_raises_the_librarys_own_error_with_its_facts() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import syncmcp
 from syncmcp import InvalidOutput, LimitExceeded, ResourceNotFound, UsageError
 from syncmcp.saving import save
 from syncmcp.testing import Server
@@ -101,16 +100,6 @@ def test_a_link_from_a_tool_is_followed_when_it_is_read(wire: Wire) -> None:
                 client.read_resource(missing)
 
 
-@pytest.mark.parametrize("wrong", ["", None, 1, TextContent(text="acme:a"), b"acme:a"])
-def test_what_names_no_resource_is_not_sent(wrong: Any) -> None:
-    server = library()
-    with syncmcp.connect(server) as client:
-        for read in (client.read_resource, client.begin_read):
-            with pytest.raises(UsageError, match="uri is a"):
-                read(wrong)
-        assert server.stats.requests["resources/read"] == 0
-
-
 # -- text and bytes ------------------------------------------------------------------------------
 def read_result(*contents: TextResourceContents | BlobResourceContents) -> ReadResourceResult:
     return ReadResourceResult(contents=list(contents))
@@ -151,15 +140,6 @@ def test_bytes_that_are_missing_are_not_made_up(result: ReadResourceResult, tmp_
 
 
 # -- into a file ---------------------------------------------------------------------------------
-@rotated
-def test_a_resource_is_saved(wire: Wire, tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    with wire.connect(library()) as client:
-        assert save(client.read_resource("acme:data"), path) == path
-    assert path.read_bytes() == DATA
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -312,26 +292,3 @@ def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
 def test_the_test_server_offers_no_template_it_cannot_read(template: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Server("library").resource_template(template)(book)
-
-
-APP = "ui://charts/view.html"
-
-
-@rotated
-def test_the_interface_that_a_tool_brings_along_is_named_and_readable(wire: Wire) -> None:
-    server = Server("charts")
-    shown = {"resourceUri": APP, "visibility": ["model", "app"]}
-    server.add_tool(lambda: "drawn", name="draw", meta={"ui": shown})
-    page = {"uri": APP, "mimeType": "text/html;profile=mcp-app", "text": "<p>chart</p>"}
-    policy = {"ui": {"csp": {"connectDomains": ["https://charts.example"]}}}
-    server.on_request(
-        "resources/read", lambda params, context: {"contents": [{**page, "_meta": policy}]}
-    )
-    server.resource(APP, name="view")(lambda: "")
-    with wire.connect(server) as client:
-        (tool,) = client.list_tools().tools
-        assert tool.meta == {"ui": shown}
-        (content,) = client.read_resource(APP).contents
-        assert (content.uri, content.mime_type) == (APP, "text/html;profile=mcp-app")
-        assert content.meta == policy
-        assert client.read_resource(APP).text == "<p>chart</p>"

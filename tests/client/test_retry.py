@@ -13,9 +13,14 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken, Client, ConnectFailed, HttpError, OutcomeUnknown, Retry, Stdio
+from syncmcp._client import retrying
 from syncmcp._client.lifetime import Pools
+from syncmcp._client.retrying import RetryRules
 from syncmcp._concurrency.timing import Backoff
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp._protocol.steps import Send
 from syncmcp.testing import Cut, FaultProxy, serve_http
+from syncmcp.types import Tool, ToolAnnotations
 from tests.support import programs
 from tests.support.session_server import SessionServer, session_server
 from tests.support.shops import Shop
@@ -154,6 +159,30 @@ def test_what_a_list_said_is_forgotten_with_its_session() -> None:
         client.ping()
         with pytest.raises(OutcomeUnknown):
             client.call_tool("look")
+
+
+@pytest.mark.parametrize(("bound", "most"), [("_MOST_TOOLS", 10), ("_MOST_CHARACTERS", 1000)])
+def test_of_ever_new_tools_few_are_remembered(
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(name: str) -> Tool:
+        hints = ToolAnnotations(read_only_hint=True)
+        return Tool(name=name, input_schema={"type": "object"}, annotations=hints)
+
+    def known(name: str) -> bool:
+        call = Send("tools/call", {"name": name})
+        return rules.is_idempotent(call, ResolvedOptions(None, None))
+
+    monkeypatch.setattr(retrying, bound, most)
+    rules = RetryRules(Retry(), trusted=True, reopens=True)
+    names = [f"{number:03}{'x' * 97}" for number in range(100)]
+    for _ in range(5):  # those that are listed again count once
+        rules.learn(map(listed, names[:10]))
+    assert all(map(known, names[:10]))
+    for name in names:
+        rules.learn([listed(name)])
+        assert known(name)
+        assert sum(map(known, names)) <= 11
 
 
 # -- what was turned away --------------------------------------------------------------------------
@@ -315,22 +344,6 @@ def test_pauses_are_parts_of_a_bound_that_doubles(
 
 
 @KINDS
-@pytest.mark.parametrize(
-    "limits", [{"retry": Retry(budget=20)}, {"retry": Retry(budget=90), "timeout": 20}], ids=str
-)
-def test_a_wish_that_does_not_fit_ends_the_call(
-    limits: Any, kind: str, pauses: list[float]
-) -> None:
-    with session_server() as server, connect(server, **limits) as client:
-        server.before = refusing(server, 1, 429, Retry_After="30")
-        with pytest.raises(HttpError) as caught:
-            make(client, kind, "list_tools")
-        assert caught.value.retry_after == 30
-        assert caught.value.attempts == 1
-    assert pauses == []
-
-
-@KINDS
 @pytest.mark.parametrize("end", ["cancel", "close"])
 def test_a_pause_ends_with_the_call_or_the_client(end: str, kind: str) -> None:
     token = CancelToken()
@@ -452,21 +465,3 @@ def test_a_policy_is_a_value() -> None:
     copy = pickle.loads(pickle.dumps(client))
     assert copy._configuration()[1]["retry"] == policy
     assert copy._configuration()[1]["ping_interval"] == 3
-
-
-SENSELESS: dict[str, Callable[[], object]] = {
-    "no attempt": lambda: Retry(0),
-    "half an attempt": lambda: Retry(2.5),  # type: ignore[arg-type]
-    "a budget below zero": lambda: Retry(budget=-1),
-    "no pause": lambda: Retry(pause=None),  # type: ignore[arg-type]
-    "a pause in words": lambda: Retry(longest_pause="1"),  # type: ignore[arg-type]
-    "a number for a policy": lambda: Client("http://127.0.0.1:1/", retry=3),  # type: ignore[arg-type]
-    "pings without end": lambda: Client("http://127.0.0.1:1/", ping_interval=0),
-    "pings in the past": lambda: Client("http://127.0.0.1:1/", ping_interval=-1),
-}
-
-
-@pytest.mark.parametrize("case", SENSELESS)
-def test_numbers_that_make_no_sense_are_refused(case: str) -> None:
-    with pytest.raises(syncmcp.UsageError):
-        SENSELESS[case]()
