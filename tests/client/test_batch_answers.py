@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,46 +107,6 @@ def test_the_refusal_of_one_call_is_nobody_elses(wire: str) -> None:
         found = batch.by_id()
         assert isinstance(found[3].exception(PATIENCE), syncmcp.InvalidParams)
         assert [found[id].result(PATIENCE).text for id in (2, 4)] == ["2", "4"]
-
-
-@every_wire
-@pytest.mark.requirement("RPC-12")
-def test_questions_and_notices_among_the_answers_belong_to_no_certain_call(wire: str) -> None:
-    asked: list[object] = []
-    heard: list[object] = []
-    was_heard = threading.Event()
-    question = {"jsonrpc": "2.0", "id": 11, "method": "acme/question"}
-    notice = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": 1}}
-    progress = {
-        "jsonrpc": "2.0",
-        "method": "notifications/progress",
-        "params": {"progressToken": 3, "progress": 5},
-    }
-    first = s.message([question, notice, progress], final=False)
-    steps = [first, s.expect("response", label="answer"), s.message([*map(result, IDS)], to="sent")]
-
-    def answer(params: object, context: syncmcp.HandlerContext) -> dict[str, Any]:
-        asked.append(context.call)
-        return {"yes": True}
-
-    def hear(params: object) -> None:
-        heard.append(params)
-        was_heard.set()
-
-    script = [*opening(BATCHING), s.expect("batch", label="sent"), *steps]
-    with Scripted(script) as peer:
-        client = Client(peer.url if wire == "http" else peer.on(wire), mode=BATCHING)
-        client.on_request("acme/question", answer)
-        client.on_notification("acme/news", hear)
-        with client:
-            batch = Sent(peer, client)
-            (answered,) = peer.requests("response")
-            assert (answered["id"], answered["result"]) == (11, {"yes": True})
-            batch.answers()
-            assert asked == [None]
-            assert [step.progress for step in batch.by_id()[3].progress(PATIENCE)] == [5]
-            assert was_heard.wait(PATIENCE)  # it has no order with what belongs to a call
-        assert heard == [{"n": 1}]
 
 
 # -- too few answers -------------------------------------------------------------------------------

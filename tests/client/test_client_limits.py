@@ -242,19 +242,22 @@ def test_stopping_a_listener_waits_for_its_function_until_the_limit(moved: Moved
         gate.set()
 
 
-@rotated
-def test_a_list_is_fetched_after_the_pause_after_a_change(wire: Wire, moved: MovedTime) -> None:
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_a_list_is_fetched_once_after_the_pause_after_a_change(mode: Any, moved: MovedTime) -> None:
     server = Server("events")
     server.add_tool(lambda: "", name="one")
     heard = threading.Event()
-    with wire.connect(server, timeout=None, idle_timeout=None) as client:
+    with syncmcp.connect(server, mode=mode, timeout=None, idle_timeout=None) as client:
         client.on_tools_changed(lambda _: heard.set(), debounce=LIMIT)
-        server.list_changed("tools")
+        for _ in range(20):
+            server.list_changed("tools")
+        client.call_tool("one")  # all of them have come before its answer
         moved.waits_for(LIMIT)
         moved.advance(LIMIT - 0.5)
         assert not heard.is_set()
         moved.advance(0.5)
         assert heard.wait(PATIENCE)
+        assert server.stats.requests["tools/list"] == 1
 
 
 # -- questions

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ChangeEvent, SubscriptionLost, UsageError
-from syncmcp._concurrency.timing import timer
+from syncmcp import ChangeEvent, SubscriptionLost
 from syncmcp.testing import RpcError
 from tests.client.test_listening import TOOLS, held, let_go, shop, updated
-from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, is_gone, logged, rotated
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, is_gone, logged, rotated
 
 
 class Heard:
@@ -154,40 +153,6 @@ def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
         assert heard.threads[0].startswith("syncmcp-worker[")
 
 
-@rotated
-def test_many_changes_in_a_short_time_are_one(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = shop()
-    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
-    heard = Heard()
-    after, waits = timer.after, threading.Event()
-
-    def begin(seconds: float, action: Any) -> Any:
-        entry = after(seconds, action)
-        if seconds == 3600:
-            waits.set()
-        return entry
-
-    monkeypatch.setattr(timer, "after", begin)
-    with wire.connect(server, timeout=None, idle_timeout=None) as client:
-        arrived = threading.Event()
-        client.on_notification("notifications/prompts/list_changed", lambda _: arrived.set())
-        listener = client.on_tools_changed(heard, debounce=3600)
-        with client.listen(prompts=True, tools=True):
-            for _ in range(20):
-                server.list_changed("tools")
-            server.list_changed("prompts")
-            assert arrived.wait(PATIENCE)
-            # Its own stream may be behind the other one.
-            assert waits.wait(PATIENCE)
-        assert server.stats.requests["tools/list"] == 0
-        clock.advance(3601)
-        timer.at(0.0, lambda: None)  # the timer looks at the clock when something is new
-        heard.wait(1)
-        assert listener.stop(PATIENCE)
-        assert server.stats.requests["tools/list"] == 1
-        assert len(heard.values) == 1
-
-
 def test_what_changes_during_a_call_leads_to_another_one_after_it() -> None:
     server = shop()
     inside, go_on = threading.Event(), threading.Event()
@@ -239,29 +204,3 @@ def test_a_client_that_nobody_has_is_not_kept_by_what_it_fetches(revision: syncm
     del client
     assert gone()
     assert server.stats.wait_for(lambda stats: stats.sessions == 0 and held(server) == 0)
-
-
-async def _coroutine(value: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda client: client.on_tools_changed(_coroutine), "handler is a coroutine"),
-        (lambda client: client.on_tools_changed(print, on_error=_coroutine), "on_error is a cor"),
-        (lambda client: client.on_tools_changed(print, debounce=None), "debounce is a number"),
-        (lambda client: client.on_tools_changed(print, debounce=-1), "debounce cannot be -1"),
-        (lambda client: client.on_resource_updated("", print), "uri is a string"),
-        (lambda client: client.on_prompts_changed(5), "handler is not callable"),
-        (lambda client: run(client, _coroutine), "is a coroutine function"),
-        (lambda client: run(client, print, on_error=_coroutine), "on_error is a coroutine"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(call: Any, text: str) -> None:
-    with syncmcp.connect(shop()) as client, pytest.raises(UsageError, match=text):
-        call(client)
-
-
-def run(client: syncmcp.Client, *args: Any, **options: Any) -> None:
-    with client.listen(tools=True) as events:
-        events.run_in_thread(*args, **options)

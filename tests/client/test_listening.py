@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
+from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
 from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscriptions
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.errors import ConnectionLost, RequestTimeout, ResourceNotFound
+from syncmcp.errors import ConnectionLost, ResourceNotFound
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http import HttpEndpoint
@@ -95,17 +95,6 @@ def test_what_changes_after_the_server_has_agreed_is_told(wire: Wire) -> None:
 
 
 @rotated
-def test_what_nobody_wants_is_not_told(wire: Wire) -> None:
-    with listening(wire, prompts=True, uris=["a:2"]) as (server, events):
-        server.list_changed("tools")
-        server.list_changed("resources")
-        server.resource_updated("a:1")
-        server.list_changed("prompts")
-        server.resource_updated("a:2")
-        assert [next(events), next(events)] == [PROMPTS, updated("a:2")]
-
-
-@rotated
 def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> None:
     server = shop()
     arrived = threading.Event()
@@ -177,22 +166,6 @@ def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire, what: str) -
         assert client._core.session_state.listeners == []
 
 
-@rotated
-def test_nothing_within_the_timeout_is_an_error_and_no_end(wire: Wire) -> None:
-    server = shop()
-    with wire.connect(server) as client, client.listen(tools=True, timeout=0) as events:
-        with pytest.raises(TimeoutError, match="nothing changed within 0 s"):
-            next(events)
-        server.list_changed("tools")
-        seen = None
-        while seen is None:
-            try:
-                seen = next(events)
-            except TimeoutError:
-                continue
-        assert seen == TOOLS
-
-
 @pytest.mark.requirement("M-12")
 @rotated_stateful
 def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
@@ -217,38 +190,6 @@ def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
         client.unsubscribe_resource("a:1")
         assert asked["resources/unsubscribe"] == 2
         assert held(server) == 0
-
-
-@rotated
-def test_a_server_that_does_not_declare_it_is_not_asked(wire: Wire) -> None:
-    server = shop(capabilities={"tools": {}, "resources": {"listChanged": True}})
-    with wire.connect(server) as client:
-        before = server.stats.requests.copy()
-        with pytest.raises(NotSupported, match=r"does not declare the capability tools\.listC"):
-            client.listen(tools=True, prompts=True)
-        with pytest.raises(NotSupported, match=r"the capability resources\.subscribe"):
-            client.listen(uris=["a:1"])
-        with pytest.raises(NotSupported, match=r"the capability tools\.listChanged"):
-            client.on_tools_changed(print)
-        assert server.stats.requests == before
-        with client.listen(prompts=True, resources=True):
-            pass
-
-
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ({}, "say what to listen to"),
-        ({"uris": []}, "say what to listen to"),
-        ({"uris": "a:1"}, "uris is a list of URIs"),
-        ({"uris": [5]}, "uri is a string"),
-        ({"tools": True, "timeout": -1}, "timeout cannot be"),
-        ({"tools": True, "stop_after": 0}, "stop_after is a whole number of at least 1"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(wanted: dict[str, Any], text: str) -> None:
-    with syncmcp.connect(shop()) as client, pytest.raises(UsageError, match=text):
-        client.listen(**wanted)
 
 
 @rotated
@@ -406,20 +347,6 @@ class Asked:
             happening()
 
 
-def test_the_first_asks_and_the_last_gives_back() -> None:
-    uris, ask = ResourceSubscriptions(), Asked()
-    uris.acquire("a:1", ask, Deadline(None))
-    uris.acquire("a:1", ask, Deadline(None))
-    assert uris.needed_uris() == [("a:1", "refuse")]
-    uris.release("a:1", ask)
-    assert ask.methods == [SUBSCRIBE]
-    uris.release("a:1", ask)
-    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
-    assert len(uris) == 0
-    uris.release("a:1", ask)
-    assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE]
-
-
 @pytest.mark.parametrize("how", ["acquired", "claimed"])
 def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> None:
     uris, ask = ResourceSubscriptions(), Asked()
@@ -436,21 +363,6 @@ def test_what_is_wanted_while_it_is_given_back_is_asked_for_again(how: str) -> N
     assert uris.needed_uris() == [("a:1", "refuse")]
 
 
-def test_nobody_waits_for_another_one_s_request_longer_than_he_wants() -> None:
-    uris, ask = ResourceSubscriptions(), Asked()
-
-    def impatient() -> None:
-        with pytest.raises(RequestTimeout, match="not subscribed to a:1 in time"):
-            uris.acquire("a:1", ask, Deadline(0.01))
-        uris.release("a:1", ask)
-
-    ask.meanwhile = [lambda: in_threads(impatient)]
-    uris.acquire("a:1", ask, Deadline(None))
-    assert ask.methods == [SUBSCRIBE]
-    uris.release("a:1", ask)
-    assert len(uris) == 0
-
-
 def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:
     uris, ask = ResourceSubscriptions(), Asked()
     for failure in (ResourceNotFound("no"), ConnectionLost("gone")):
@@ -460,32 +372,3 @@ def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> Non
         uris.release("a:1", ask)
         assert len(uris) == 0
     assert ask.methods == [SUBSCRIBE, SUBSCRIBE, UNSUBSCRIBE]
-
-
-def test_who_began_to_listen_while_a_resource_is_given_back_still_listens() -> None:
-    server = shop()
-    listening: list[syncmcp.Subscription] = []
-    asked = threading.Event()
-
-    def unsubscribe(params: dict[str, object], context: ToolContext) -> dict[str, object]:
-        asked.set()
-        assert server.stats.wait_for(lambda stats: stats.requests["resources/subscribe"] == 2)
-        assert context.session is not None
-        context.session.subscriptions.discard(str(params["uri"]))
-        return {}
-
-    with syncmcp.connect(server, mode=STATEFUL) as client:
-        client.subscribe_resource("a:1")
-        server.on_request("resources/unsubscribe", unsubscribe)
-
-        def listen() -> None:
-            assert asked.wait(PATIENCE)
-            listening.append(client.listen(uris=["a:1"], timeout=PATIENCE))
-
-        assert in_threads(lambda: client.unsubscribe_resource("a:1"), listen) == [None, None]
-        assert server.stats.requests["resources/subscribe"] == 3
-        server.resource_updated("a:1")
-        assert next(listening[0]) == updated("a:1")
-        del server.handlers["resources/unsubscribe"]
-        listening[0].close()
-        assert held(server) == 0

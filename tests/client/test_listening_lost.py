@@ -20,14 +20,13 @@ from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.connection import Connection
 from syncmcp.testing import FaultProxy, script, serve_http
-from tests.client.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
+from tests.client.test_listening import TOOLS, held, let_go, shop, updated
 from tests.support.parts import without_pauses
 from tests.support.programs import server_processes
 from tests.support.scripts import NEW, OLD, WIRES, Scripted
 from tests.support.session_server import session_server
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, InterruptedLatch, in_threads, relayed
-from tests.transports.http_peer import Request, serving
-from tests.transports.old_peer import OldServer, connected
+from tests.transports.http_peer import Request
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 CHANGED = "notifications/tools/list_changed"
@@ -349,26 +348,6 @@ def test_a_server_that_is_gone_takes_the_subscription_with_it(revision: syncmcp.
             events.close()
 
 
-def test_a_missed_event_becomes_a_certain_one() -> None:
-    server = shop()
-    with (
-        serve_http(server) as http,
-        syncmcp.connect(http.url, mode=STATEFUL) as client,
-        client.listen(tools=True, prompts=True, timeout=PATIENCE) as events,
-    ):
-        http.endpoint.forget_sessions()
-        client.list_tools()
-        client.ping()
-        server.list_changed("tools")
-        seen = threading.Event()
-        client.on_notification("notifications/resources/list_changed", lambda _: seen.set())
-        server.list_changed("resources")
-        assert seen.wait(PATIENCE)
-        assert [next(events), next(events)] == [TOOLS, missed("prompts")]
-        server.list_changed("prompts")
-        assert next(events) == PROMPTS
-
-
 def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     server = shop()
     with syncmcp.connect(server) as client:
@@ -423,14 +402,6 @@ def test_a_subscription_the_server_breaks_is_lost(
             next(events)
         assert lost(caught.value) == (by, ("tools",), ())
         assert len(peer.requests(LISTEN)) == 1 + (AGAIN in answer)
-
-
-def test_a_server_that_has_no_such_thing_says_so_in_its_own_way() -> None:
-    answer = [script.head(501), script.chunk(b"not here"), script.end()]
-    with scripted("http", script.expect(LISTEN), *answer, retry=None) as (_, client):
-        with pytest.raises(syncmcp.HttpError) as caught:
-            client.listen(tools=True)
-        assert caught.value.status == 501
 
 
 def test_on_its_own_stream_an_event_needs_no_id_but_must_not_have_another_one() -> None:
@@ -527,31 +498,6 @@ def test_a_subscription_that_is_accepted_and_broken_off(pauses: Pauses) -> None:
     steps = [*opening(), *accepted * (ENOUGH + 2)]
     with Scripted(steps) as peer, syncmcp.connect(peer.url, mode=NEW) as client:
         with client.listen(tools=True):
-            assert pauses.enough.wait(PATIENCE)
-        pauses.over.set()
-    pauses.assert_grow()
-
-
-def test_a_stream_that_ends_after_its_start(
-    pauses: Pauses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """HTTP+SSE."""
-
-    class Old(OldServer):
-        def take(self, request: Request) -> None:
-            super().take(request)
-            if request.message.get("method") == "ping":
-                self.tell({"id": request.id, "result": {}})
-
-    def reopen(core: ClientCore, pause: float) -> None:
-        reopened(core, pause)
-        old.streams[-1].close()
-
-    reopened, old = ClientCore._reopen, Old()
-    monkeypatch.setattr(ClientCore, "_reopen", reopen)
-    with serving(old) as old.server, connected(old, undeclared="try") as client:
-        with client.listen(tools=True):
-            old.streams[-1].close()
             assert pauses.enough.wait(PATIENCE)
         pauses.over.set()
     pauses.assert_grow()
