@@ -69,19 +69,6 @@ def names(client: Any, **options: Any) -> list[str]:
 
 # -- kept, and for how long -----------------------------------------------------------------------
 @rotated_stateless
-@every_fetch
-@pytest.mark.requirement("CCH-04", "M-16")
-def test_what_is_fresh_is_not_asked_for_again(wire: Wire, method: str) -> None:
-    server = shop()
-    fetch = FETCHES[method]
-    with wire.connect(server) as client:
-        before = asked(server, method)
-        first = fetch(client)
-        assert [fetch(client) for _ in range(3)] == [first] * 3
-        assert asked(server, method) == before + 1
-
-
-@rotated_stateless
 def test_futures_and_iterators_take_what_is_kept_and_keep_what_they_get(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client:
@@ -279,33 +266,6 @@ def test_a_client_that_can_answer_more_is_told_what_that_makes_of_a_list() -> No
     assert asked(server, "tools/list") == 2
 
 
-@rotated_stateless
-@pytest.mark.requirement("CCH-02")
-def test_a_result_that_took_questions_is_not_kept(wire: Wire) -> None:
-    server, store = shop(), Recorder()
-
-    @server.resource("shelf:/secret")
-    def secret(context: ToolContext) -> str:
-        context.elicit("Who are you?", {"type": "object", "properties": {}})
-        return "Ada"
-
-    def answer(params: Any, context: Any) -> types.ElicitResult:
-        return types.ElicitResult.accept({})
-
-    with wire.connect(server, cache=store, elicitation=answer) as client:
-        for _ in range(2):
-            assert client.read_resource("shelf:/secret").text == "Ada"
-            assert client.read_resource.future("shelf:/secret").result(PATIENCE).text == "Ada"
-            pending = client.begin_read("shelf:/secret")
-            assert isinstance(pending, syncmcp.InputRequired)
-            client.resume(
-                pending, {key: {"action": "accept", "content": {}} for key in pending.questions}
-            )
-        assert not store.kept
-        assert client.read_resource("shelf:/new").text == "Moby-Dick"
-        assert len(store.kept) == 1
-
-
 # -- beside the rest of the library ---------------------------------------------------------------
 def test_a_schema_that_is_out_of_date_is_fetched_past_the_cache_and_into_it() -> None:
     server = shop()
@@ -326,13 +286,9 @@ def test_a_schema_that_is_out_of_date_is_fetched_past_the_cache_and_into_it() ->
 def test_a_kept_list_teaches_which_arguments_headers_repeat() -> None:
     server = Server("cloud", ttl_ms=60_000, cache_scope="public")
 
-    def schema(header: str) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {"region": {"type": "string", "x-mcp-header": header}},
-        }
-
-    server.add_tool(lambda region: region, name="start", input_schema=schema("Region"))
+    marked = {"region": {"type": "string", "x-mcp-header": "Region"}}
+    schema = {"type": "object", "properties": marked}
+    server.add_tool(lambda region: region, name="start", input_schema=schema)
     store = MemoryCache()
     with serve_http(server) as http:
         for _ in range(2):
@@ -341,10 +297,3 @@ def test_a_kept_list_teaches_which_arguments_headers_repeat() -> None:
                 assert client.call_tool("start", {"region": "eu"}).text == "eu"
         # No call was refused for want of its header, and none was listed for.
         assert (asked(server, "tools/list"), asked(server, "tools/call")) == (1, 2)
-        server.add_tool(lambda region: region, name="start", input_schema=schema("Place"))
-        with syncmcp.connect(http.url, mode=STATELESS, cache=store) as client:
-            client.list_tools()
-            assert client.call_tool("start", {"region": "eu"}).text == "eu"
-            assert (asked(server, "tools/list"), asked(server, "tools/call")) == (2, 4)
-            client.list_tools()
-            assert asked(server, "tools/list") == 2

@@ -194,6 +194,7 @@ EXAMPLES: dict[str, tuple[list[Any], int, int]] = {
 }
 
 
+@pytest.mark.requirement("CCH-06")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_is_outdated_is_asked_for_again(example: str) -> None:
     steps, hits, fetches = EXAMPLES[example]

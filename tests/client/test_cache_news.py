@@ -10,11 +10,9 @@ import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, InvalidParams
-from syncmcp.testing import Server, ToolContext, serve_http
-from tests.client.test_cache import FETCHES, MEMORY, asked, names, shop
-from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads, rotated_stateless
-
-NEW = "shelf:/new"
+from syncmcp.testing import Server, serve_http
+from tests.client.test_cache import FETCHES, asked, names, shop
+from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, rotated_stateless
 
 CHANGES: dict[str, Callable[[Server], object]] = {
     "tools/list": lambda server: server.list_changed("tools"),
@@ -45,65 +43,6 @@ def test_news_outdate_what_they_are_about_and_nothing_else(wire: Wire, method: s
         changed = related if method in related else {method}
         for other in FETCHES:
             assert asked(server, other) == before[other] + (other in changed), other
-
-
-@rotated_stateless
-@pytest.mark.parametrize("method", ["tools/list", "resources/read"])
-@pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("CCH-06")
-def test_a_result_on_its_way_during_a_change_is_not_kept(wire: Wire, method: str, way: str) -> None:
-    server = shop()
-    made, gate = threading.Event(), threading.Event()
-    lists = method == "tools/list"
-    feature = server.features.list_tools if lists else server.features.read_resource
-
-    def answer(params: Any, context: ToolContext) -> Any:
-        made_before = feature(params, context)
-        made.set()
-        assert gate.wait(PATIENCE)
-        return made_before
-
-    server.on_request(method, answer)
-    with (
-        wire.connect(server) as client,
-        client.listen(tools=True, uris=["shelf:/new"], timeout=PATIENCE) as events,
-    ):
-
-        def fetch() -> Any:
-            if way == "blocking":
-                return FETCHES[method](client)
-            future = client.list_tools.future() if lists else client.read_resource.future(NEW)
-            return future.result(PATIENCE)
-
-        def change() -> None:
-            assert made.wait(PATIENCE)
-            server.resource(NEW)(lambda: "Walden")
-            server.add_tool(lambda: "", name="more")
-            server.resource_updated(NEW)
-            assert {next(events).kind, next(events).kind} == {"tools", "resource"}
-            gate.set()
-
-        old, _ = in_threads(fetch, change)
-        assert ("more" if lists else "Walden") not in str(old)
-        assert ("more" if lists else "Walden") in str(FETCHES[method](client))
-    assert asked(server, method) == 2
-
-
-def test_a_change_below_a_resource_is_one_of_it() -> None:
-    server = shop()
-    with MEMORY.connect(server) as client:
-        client.read_resource("shelf:/new")
-        client.read_resource("shelf:/old")
-        with client.listen(uris=["shelf:/new"], timeout=PATIENCE) as events:
-            (session,) = server.sessions
-            assert client._core.connection is not None
-            tag = {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
-            below = {"uri": "shelf:/new/first", "_meta": tag}
-            session.notify("notifications/resources/updated", below)
-            assert next(events).uri == "shelf:/new/first"
-        client.read_resource("shelf:/new")
-        client.read_resource("shelf:/old")
-    assert asked(server, "resources/read") == 3
 
 
 @pytest.mark.requirement("CCH-06")
@@ -191,17 +130,3 @@ def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> No
         assert asked(server, "tools/list") == 9
         client.list_prompts()
         assert asked(server, "prompts/list") == 1
-
-
-def test_each_page_has_its_own_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, "syncmcp._client.caching")
-    server = crowd()
-    with MEMORY.connect(server) as client:
-        first = client.list_tools(cursor=None)
-        clock.advance(40.0)
-        client.list_tools(cursor=first.next_cursor)
-        clock.advance(40.0)
-        client.list_tools(cursor=first.next_cursor)
-        assert asked(server, "tools/list") == 2
-        client.list_tools(cursor=None)
-        assert asked(server, "tools/list") == 3

@@ -109,29 +109,6 @@ def test_nor_is_one_that_another_client_put_into_the_store(
 
 
 @rotated_stateless
-@pytest.mark.requirement("M-35")
-def test_after_a_new_first_page_those_behind_it_are_new_ones_too(wire: Wire) -> None:
-    library = Library()
-    with wire.connect(library.server) as client:
-
-        def by_cursors(**options: Any) -> list[str]:
-            """A list whose later pages may be kept ones."""
-            page = client.list_tools(cursor=None, **options)
-            names = [tool.name for tool in page.tools]
-            while page.next_cursor is not None:
-                page = client.list_tools(cursor=page.next_cursor)
-                names += [tool.name for tool in page.tools]
-            return names
-
-        assert blocking(client) == by_cursors() == OLD
-        assert library.asked == [0, 2, 4]
-        library.keys = NEW
-        assert by_cursors(cache="refresh") == NEW
-        assert by_cursors() == NEW
-        assert library.asked == [0, 2, 4, 0, 2, 4, 6]
-
-
-@rotated_stateless
 def test_an_iterator_over_a_kept_list_goes_on_with_it_whatever_is_fetched(wire: Wire) -> None:
     library = Library()
     with wire.connect(library.server) as client:

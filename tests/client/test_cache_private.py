@@ -17,11 +17,11 @@ import syncmcp
 from syncmcp import Http, Interceptor, Message
 from syncmcp.auth import Bearer, OAuth
 from syncmcp.cache import MemoryCache
-from syncmcp.testing import AuthorizationServer, Recording, Server, serve_http
+from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import Person
 from tests.client.test_cache import Recorder
-from tests.support.intercepting import Does, Seen
-from tests.support.stage import PATIENCE, STATELESS, Wire
+from tests.support.intercepting import Does
+from tests.support.stage import PATIENCE, STATELESS
 from tests.transports.http_peer import RawServer, Request, serving
 
 
@@ -196,18 +196,6 @@ def test_each_user_is_told_their_own_where_the_user_may_change(
         assert len(store.kept) == 1
 
 
-@pytest.mark.requirement("CCH-03")
-def test_a_recording_keeps_nothing_private_where_the_user_may_change(
-    mirror: Mirror, raw: RawServer, tmp_path: Path
-) -> None:
-    someone = Who(tmp_path)
-    recording = Recording(Http(raw.url, headers=someone.headers), tmp_path / "recorded")
-    with syncmcp.connect(recording, mode=STATELESS) as client:
-        for name in ("ada", "bob"):
-            someone.switch(name)
-            assert who(client) == name
-
-
 @ways
 @pytest.mark.requirement("CCH-03")
 def test_nothing_private_is_kept_for_a_person_who_signs_in(ask: Ask) -> None:
@@ -255,17 +243,6 @@ def test_clients_that_share_a_store_share_what_is_public_at_their_server() -> No
             with connected(server, cache, headers={"X-Who": name}) as client:
                 assert who(client) == shown
     assert (here.asked, elsewhere.asked) == (["ada", "eve"], ["dan"])
-
-
-@pytest.mark.parametrize("transport", ["memory", "stdio"])
-def test_servers_without_a_url_share_nothing(transport: str) -> None:
-    server, store = Server("a", ttl_ms=60_000, cache_scope="public"), MemoryCache()
-    server.add_tool(lambda: "", name="one")
-    for _ in range(2):
-        with Wire(transport, STATELESS).connect(server, cache=store) as client:
-            client.list_tools()
-            client.list_tools()
-    assert server.stats.requests["tools/list"] == 2
 
 
 # -- clients that reach a server in different ways ------------------------------------------------
@@ -347,16 +324,6 @@ def test_what_interceptors_have_changed_is_not_kept(
     with syncmcp.connect(raw.url, **options) as client:
         assert ask(client) == "nobody"
     assert len(mirror.asked) == 3
-
-
-@ways
-def test_interceptors_that_only_look_see_what_is_sent(
-    ask: Ask, mirror: Mirror, raw: RawServer
-) -> None:
-    seen = Seen()
-    with syncmcp.connect(raw.url, mode=STATELESS, interceptors=[seen]) as client:
-        assert ask(client) == ask(client) == "nobody"
-    assert seen.hooks("tools/list").count(("outgoing", "request")) == len(mirror.asked) == 1
 
 
 def test_what_is_kept_names_no_credential(mirror: Mirror, raw: RawServer) -> None:

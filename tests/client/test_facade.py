@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import gc
-import pickle
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import Client, ClientGroup
-from syncmcp.testing import Server, serve_http
+from syncmcp.testing import Server
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.tools import ToolLoop
-from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult, ListToolsResult
+from syncmcp.types import CallToolResult, ElicitResult, ListToolsResult
 from tests.support.stage import PATIENCE
 
 FORM = {"type": "object", "properties": {"n": {"type": "string"}}}
@@ -98,17 +94,6 @@ def test_a_handler_is_given_the_client_that_only_a_call_holds(mode: Any, way: st
     assert said == "file:///tmp"
 
 
-def test_what_a_client_makes_can_be_pickled_and_copied() -> None:
-    with serve_http(server()) as http, Client(http.url) as client:
-        for made in (client.tool("safe"), client.request, client.resume, client.start_task):
-            other: Any = pickle.loads(pickle.dumps(made))
-            assert type(other) is type(made)
-            assert type(copy.deepcopy(made)) is type(made)
-        assert pickle.loads(pickle.dumps(client.tool("safe")))().text == "done"
-        assert pickle.loads(pickle.dumps(client.request))("tools/list")["tools"]
-        pickle.loads(pickle.dumps(client)).close()  # all of these have the process's one
-
-
 def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
     made = server()
     changed = threading.Event()
@@ -131,21 +116,6 @@ def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:
         assert changed.wait(PATIENCE)
         listener.stop(PATIENCE)
     assert lists[-1] == ["safe", "ask", "third"]
-
-
-def test_callbacks_of_a_tool_loops_contexts_run_on_a_pool_thread() -> None:
-    told = Future[str]()
-
-    def model(request: Any, context: syncmcp.HandlerContext) -> CreateMessageResult:
-        context.on_completed(lambda done: told.set_result(threading.current_thread().name))
-        context.completed()
-        assert told.result(PATIENCE).startswith("syncmcp-worker")
-        said = {"type": "text", "text": "hi"}
-        return CreateMessageResult.from_wire({"role": "assistant", "model": "m", "content": said})
-
-    with syncmcp.connect(server()) as client:
-        ToolLoop(model, client).run("go")
-    assert told.done()
 
 
 def test_the_mode_is_looked_at_before_anything_that_may_ask_a_person() -> None:

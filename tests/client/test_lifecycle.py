@@ -14,7 +14,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -26,9 +25,8 @@ from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
-from tests.support.scripts import OLD, Scripted, opening
-from tests.support.shops import known
-from tests.support.stage import PATIENCE, Stage, in_threads, interrupted
+from tests.support.scripts import OLD, Scripted
+from tests.support.stage import PATIENCE, in_threads, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -113,21 +111,6 @@ def test_a_closed_client_can_be_opened_again(wire: str) -> None:
         assert client.open() is client
 
 
-@pytest.mark.requirement("RPC-02", "RPC-03", "RPC-04", "RPC-05")
-def test_ids_are_integers_that_grow_over_every_reconnect() -> None:
-    with Scripted(opening("2026-07-28")) as peer:
-        client = Client(peer)
-        for _ in range(2):
-            with client:
-                for _ in range(3):
-                    client.call_tool.future("x").cancel()
-        seen = peer.transcript.received
-        ids = [got.message["id"] for got in seen if "id" in got.message]
-    assert len(ids) >= 2  # each opening has one
-    assert {type(number) for number in ids} == {int}
-    assert ids == sorted(set(ids))
-
-
 def test_a_lazy_client_opens_once_for_all_threads() -> None:
     server = in_process()
     client = Client(server, lazy=True)
@@ -198,35 +181,6 @@ say(os.waitpid(child, 0)[1])
 """
     with programs.running(code) as program:
         assert [program.line() for _ in range(2)] == ["True []", "0"]
-
-
-@pytest.mark.parametrize("way", ["blocking", "future"])
-def test_closing_ends_a_call_that_was_answered_and_waits_for_its_callbacks(way: str) -> None:
-    stage = Stage()
-    stuck, gate = threading.Event(), threading.Event()
-
-    def on_progress(*_: object) -> None:
-        stuck.set()
-        gate.wait(2 * PATIENCE)
-
-    client = syncmcp.connect(stage.server)
-
-    def call() -> str:
-        given: Any = {"on_progress": on_progress, "timeout": None}
-        if way == "blocking":
-            return client.call_tool("count", {"steps": 1}, **given).text
-        return client.call_tool.future("count", {"steps": 1}, **given).result(PATIENCE).text
-
-    def close() -> None:
-        assert stuck.wait(PATIENCE)
-        connection = client._core.connection
-        assert connection is not None
-        known(lambda: len(connection._timeouts.finishing_calls) == 1)
-        client.close()
-
-    text, _ = in_threads(call, close)
-    gate.set()
-    assert text == "counted"
 
 
 def test_closing_ends_an_opening_that_is_under_way() -> None:

@@ -122,17 +122,6 @@ def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
         assert blocking(client) == WHOLE
 
 
-@pytest.mark.parametrize("method", [method for method in LISTINGS if method != "tools/list"])
-@every_way
-@pytest.mark.requirement("PAG-04")
-def test_so_does_every_list(method: str, way: Way) -> None:
-    library = Library()
-    with WIRES[f"json-{STATEFUL}"](library) as client:
-        library.losses = 1
-        assert way(client, method) == expected(way)
-        assert (library.asked.count(0), library.foreign) == (2, 0)
-
-
 @sessions
 @pytest.mark.parametrize("noticed", [False, True])
 @pytest.mark.requirement("PAG-04")
@@ -232,7 +221,9 @@ def test_without_sessions_a_cursor_goes_to_a_new_process_too() -> None:
 @every_wire
 @every_way
 @pytest.mark.requirement("CCH-07")
-def test_a_refused_cursor_begins_a_list_anew_once(wire: str, way: Way) -> None:
+def test_a_refused_cursor_begins_a_list_anew_once_and_a_second_refusal_is_the_end(
+    wire: str, way: Way
+) -> None:
     library = Library()
     with WIRES[wire](library) as client:
         library.end_sessions = None
@@ -240,18 +231,9 @@ def test_a_refused_cursor_begins_a_list_anew_once(wire: str, way: Way) -> None:
         assert way(client) == expected(way)
         assert (library.asked.count(0), library.foreign) == (2, 1)
         assert blocking(client) == WHOLE
-
-
-@every_wire
-@every_way
-@pytest.mark.requirement("CCH-07")
-def test_a_second_refusal_is_the_caller_s_error(wire: str, way: Way) -> None:
-    library = Library()
-    with WIRES[wire](library) as client:
-        library.end_sessions = None
-        library.losses = 2
+        library.asked, library.foreign, library.losses = [], 0, 2
         with pytest.raises(InvalidParams, match="Invalid cursor"):
-            way(client)
+            way(client, cache="refresh")
         assert (library.asked.count(0), library.foreign) == (2, 2)
 
 

@@ -9,12 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, ClosedError, Http, Interceptor, Message, Stdio, UsageError
+from syncmcp import Client, ClosedError, Http, Interceptor, Stdio, UsageError
 from syncmcp._client import settings
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.testing import Server, serve_http
@@ -54,21 +53,6 @@ class Locked(Interceptor):
         self.lock = threading.Lock()
 
 
-class Careful(Interceptor):
-    """One that makes its lock where it is used."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.seen: list[str] = []
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Careful, ()
-
-    def outgoing(self, message: Message) -> None:
-        with self.lock:
-            self.seen.append(message.method)
-
-
 UNFIT: dict[str, tuple[str, Callable[[], Client]]] = {
     "a lambda": ("on_log", lambda: Client(HERE, on_log=lambda log: None)),
     "a lock": ("interceptors", lambda: Client(HERE, interceptors=[Locked()])),
@@ -102,16 +86,6 @@ def test_handlers_set_one_by_one_travel_too() -> None:
     client.on_notification("acme/other", lambda params: None)
     with pytest.raises(UsageError, match="the handler of acme/other"):
         pickle.dumps(client)
-
-
-def test_interceptors_travel_if_they_know_how() -> None:
-    stage = Stage()
-    with serve_http(stage.server) as http:
-        copy = again(Client(http.url, interceptors=[Careful()]))
-        copy.call_tool("echo", {"text": "a"})
-        (careful,) = copy._core.settings.interceptors
-        assert isinstance(careful, Careful)
-        assert "tools/call" in careful.seen
 
 
 @pytest.mark.pitfall("32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,7 +15,7 @@ from syncmcp import ChangeEvent, Client, ClientGroup, NotSupported, ServerError
 from syncmcp.completion import Completer
 from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
-from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference
 from tests.support.session_server import on, refuse, session_server
 from tests.support.shops import known
@@ -114,6 +115,10 @@ def test_what_is_not_declared_is_refused_unless_the_call_says_to_try(wire: Wire)
             with pytest.raises(NotSupported):  # the next one is refused again
                 operation(client)
         assert server.asked() == set(operations(wire))
+        asked = server.stats.requests.copy()
+        for method in operations(wire):  # who names the method needs no option
+            client.request(method, PARAMS.get(method))
+            assert server.stats.requests[method] == asked[method] + 1
 
 
 @rotated
@@ -133,22 +138,6 @@ def test_a_client_that_says_so_tries_everything_but_where_a_call_says_otherwise(
         with client.batch() as batch:
             listed = batch.list_prompts()
         assert listed.result(PATIENCE).prompts[0].name == "letter"
-
-
-@rotated
-@pytest.mark.requirement("M-31")
-def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
-    server = Modest()
-    with wire.connect(server) as client:
-        for method in operations(wire):
-            client.request(method, PARAMS.get(method))
-        assert server.asked() == set(operations(wire))
-        asked = server.stats.requests["prompts/list"]
-        client.request.future("prompts/list").result(PATIENCE)
-        with client.batch() as batch:
-            listed = batch.request("prompts/list")
-        assert listed.result(PATIENCE)["prompts"][0]["name"] == "letter"
-        assert server.stats.requests["prompts/list"] == asked + 2
 
 
 @pytest.mark.parametrize("wire", MEMORY, ids=str)
@@ -173,21 +162,6 @@ def test_what_the_revision_lacks_is_refused_in_any_case(wire: Wire) -> None:
                 attempt(client)
             assert "undeclared" not in str(caught.value)
     assert server.asked() == set()
-
-
-def test_the_log_level_of_a_call_and_of_a_stateless_server_needs_nobody_to_declare_it() -> None:
-    server, levels = Modest(), []
-
-    def look(context: ToolContext) -> str:
-        levels.append(context.meta.get("io.modelcontextprotocol/logLevel"))
-        return ""
-
-    server.add_tool(look, name="look")
-    with syncmcp.connect(server, mode=STATELESS) as client:
-        client.set_log_level("info")
-        client.call_tool("look", undeclared="try")
-        client.call_tool("look", undeclared="try", log_level="error")
-    assert levels == ["info", "error"]
 
 
 # -- change events ---------------------------------------------------------------------------------
@@ -284,23 +258,6 @@ def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> No
                     client.unsubscribe_resource("a:1", undeclared="try")
 
 
-@pytest.mark.requirement("HTL-11", "VER-06")
-def test_a_new_session_that_declares_less_is_not_asked_where_nobody_said_to_try() -> None:
-    with session_server() as server:
-        server.listens = True
-        with syncmcp.connect(server.url, mode=STATEFUL) as client:
-            client.set_log_level("error")
-            client.subscribe_resource("a:1")
-            with client.listen(uris=["a:2"], timeout=PATIENCE) as events:
-                server.capabilities = {"tools": {}}
-                server.forget()
-                assert client.call_tool("pid").text == "session-2"
-                with pytest.raises(syncmcp.SubscriptionLost, match="undeclared"):
-                    next(events)
-            assert server.seen["session-2", "resources/subscribe"] == 0
-            assert server.seen["session-2", "logging/setLevel"] == 0
-
-
 # -- groups ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
 def test_a_group_offers_and_hears_what_its_servers_do_not_declare(mode: str) -> None:
@@ -365,12 +322,6 @@ def test_a_task_can_be_started_followed_and_cancelled_where_none_are_declared(wi
         task.cancel()
         assert task.wait(PATIENCE)
         assert task.status == "cancelled"
-        if wire.revision == STATEFUL:  # so is that of a call that is given up
-            looks = server.stats.requests["tasks/get"]
-            call = client.request.future("tools/call", {"name": "work", "task": {}})
-            assert server.stats.wait_for(lambda stats: stats.requests["tasks/get"] > looks)
-            assert call.cancel()
-            assert server.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 2)
     assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
 
 
@@ -379,23 +330,13 @@ def test_skills_that_are_not_declared_can_be_asked_for() -> None:
     server = Server("shop")
     said = {"uri": "skill://a/SKILL.md", "frontmatter": {"name": "a", "description": "b"}}
     server.on_request("skills/list", lambda params, context: {"skills": [said]})
-
-    def directory(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        raise RpcError(-32602, "no such directory")
-
-    server.on_request("resources/directory/read", directory)
+    server.on_request("resources/directory/read", lambda params, context: {"contents": 7})
     with syncmcp.connect(server, mode=STATELESS, extensions={SKILLS: {}}) as client:
         skills = Skills(client)
-        with pytest.raises(NotSupported, match='undeclared="try"'):
-            skills.list()
+        for attempt in (skills.list, partial(skills.read_directory, "skill://a")):
+            with pytest.raises(NotSupported, match='undeclared="try"'):
+                attempt()
         (skill,) = skills.list(undeclared="try")
         assert skill.name == "a"
-        with pytest.raises(NotSupported, match='undeclared="try"'):
-            skills.read_directory("skill://a")
-        with pytest.raises(syncmcp.InvalidParams):
+        with pytest.raises(syncmcp.InvalidOutput):
             skills.read_directory("skill://a", undeclared="try")
-    with (
-        syncmcp.connect(server, mode=STATELESS) as client,
-        pytest.raises(NotSupported, match="not switched on"),
-    ):
-        Skills(client).list(undeclared="try")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import ClosedError, ConnectionLost, Http, OutcomeUnknown, RequestTimeout
+from syncmcp import ClosedError, ConnectionLost, OutcomeUnknown, RequestTimeout
 from syncmcp.testing import Server
 from tests.support.moved_time import MovedTime
 from tests.support.session_server import SessionServer, on, refuse, session_server
@@ -176,22 +176,6 @@ def test_a_ping_waits_in_no_line_and_is_no_sign_of_life_of_a_call(moved: MovedTi
         error = future.exception(PATIENCE)
         assert isinstance(error, RequestTimeout)
         assert error.kind == "idle"
-
-
-def test_pings_run_on_threads_of_the_pool(moved: MovedTime) -> None:
-    names: list[str] = []
-
-    def headers() -> dict[str, str]:
-        names.append(threading.current_thread().name)
-        return {}
-
-    with session_server() as server:
-        target = Http(server.url, headers=headers)
-        with syncmcp.connect(target, mode=MODE, **PATIENT) as client:
-            server.wait_for(lambda: server.count("GET") == 1)
-            del names[:]
-            Pings(client, moved, lambda: server.count("ping")).answered()
-            assert names[0].startswith("syncmcp-worker[")
 
 
 def test_closing_ends_a_ping_under_way(moved: MovedTime, caplog: pytest.LogCaptureFixture) -> None:
