@@ -1,11 +1,10 @@
-"""A server with lists of several pages, with cursors for one session; and ways to read them."""
+"""A server with a list of several pages, with cursors for one session; and ways to read it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -18,39 +17,12 @@ SIZE = 2
 OLD, NEW = list("abcdef"), list("xbydzfg")
 
 
-class Listing(NamedTuple):
-    """One list of a server: the name of its items, one of them by its key, and what names it."""
-
-    items: str
-    describe: Callable[[str], dict[str, Any]]
-    name: str
-    key: str
-
-
-DAY = "2026-01-01T00:00:00Z"
-TASK = {"status": "working", "createdAt": DAY, "lastUpdatedAt": DAY, "ttl": None}
-LISTINGS: Mapping[str, Listing] = {
-    "tools/list": Listing("tools", lambda key: {"name": key, "inputSchema": {}}, "tools", "name"),
-    "resources/list": Listing(
-        "resources", lambda key: {"name": "same", "uri": key}, "resources", "uri"
-    ),
-    "resources/templates/list": Listing(
-        "resourceTemplates",
-        lambda key: {"name": "same", "uriTemplate": key},
-        "resource_templates",
-        "uri_template",
-    ),
-    "prompts/list": Listing("prompts", lambda key: {"name": key}, "prompts", "name"),
-    "tasks/list": Listing("tasks", lambda key: {**TASK, "taskId": key}, "tasks", "task_id"),
-}
-
-
 class Library:
-    """Lists with cursors that are good in one session, and sessions that end.
+    """A list with cursors that are good in one session, and sessions that end.
 
     Attributes:
         server: The server.
-        keys: What is on each list.
+        keys: What is on the list.
         then: What is there once a session has ended.
         asked: Where the pages were that were asked for, in order.
         lifetimes: How long a page is kept, in milliseconds, by where it begins, if not a minute.
@@ -63,15 +35,8 @@ class Library:
     """
 
     def __init__(self, scope: str = "private") -> None:
-        offered: dict[str, Any] = {
-            "tools": {},
-            "resources": {},
-            "prompts": {},
-            "tasks": {"list": {}, "requests": {"tools": {"call": {}}}},
-        }
-        self.server = Server("library", capabilities=offered)
-        for method in LISTINGS:
-            self.server.on_request(method, partial(self.page, LISTINGS[method]))
+        self.server = Server("library", capabilities={"tools": {}})
+        self.server.on_request("tools/list", self.page)
         self.keys, self.then = OLD, NEW
         self.asked: list[int] = []
         self.lifetimes: dict[int, int] = {}
@@ -96,9 +61,7 @@ class Library:
         self.lose()
         return self.end_sessions is not None
 
-    def page(
-        self, listing: Listing, params: dict[str, Any], context: ToolContext
-    ) -> dict[str, Any]:
+    def page(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         """Answer one request, on a worker thread."""
         volume, _, start = params.get("cursor", f"{self._volume}:0").partition(":")
         begin, end = int(start), int(start) + SIZE
@@ -112,7 +75,7 @@ class Library:
             if not self.lenient:
                 raise RpcError(-32602, "Invalid cursor")
         result: dict[str, Any] = {
-            listing.items: [listing.describe(key) for key in self.keys[begin:end]],
+            "tools": [{"name": key, "inputSchema": {}} for key in self.keys[begin:end]],
             "ttlMs": self.lifetimes.get(begin, 60_000),
             "cacheScope": self._scope,
         }
@@ -121,26 +84,21 @@ class Library:
         return result
 
 
-def blocking(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
-    """The keys of a whole list."""
-    listing = LISTINGS[method]
-    result: Any = getattr(client, f"list_{listing.name}")(**options)
+def blocking(client: Client, **options: Any) -> list[str]:
+    """The names of a whole list."""
+    result = client.list_tools(**options)
     assert result.next_cursor is None
-    return [getattr(item, listing.key) for item in getattr(result, listing.name)]
+    return [tool.name for tool in result.tools]
 
 
-def future(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
+def future(client: Client, **options: Any) -> list[str]:
     """The same, by a future."""
-    listing = LISTINGS[method]
-    pending: Any = getattr(client, f"list_{listing.name}").future(**options)
-    return [getattr(item, listing.key) for item in getattr(pending.result(PATIENCE), listing.name)]
+    return [tool.name for tool in client.list_tools.future(**options).result(PATIENCE).tools]
 
 
-def iterated(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
+def iterated(client: Client, **options: Any) -> list[str]:
     """The same, by an iterator."""
-    listing = LISTINGS[method]
-    items: Iterator[Any] = getattr(client, f"iter_{listing.name}")(**options)
-    return [getattr(item, listing.key) for item in items]
+    return [tool.name for tool in client.iter_tools(**options)]
 
 
 Way = Callable[..., "list[str]"]

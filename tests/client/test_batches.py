@@ -454,16 +454,24 @@ def test_with_interceptors_each_call_is_sent_alone_and_waits_for_no_other(wire: 
 # -- the test server -------------------------------------------------------------------------------
 @pytest.mark.requirement("M-24")
 @pytest.mark.parametrize("wire", [MEMORY, HTTP], ids=str)
-def test_a_server_may_take_the_calls_of_a_batch_in_turn_and_end_it(wire: Wire) -> None:
-    stage = Placed(parallel=False, timeout=0.2)
+def test_a_server_may_take_few_calls_at_a_time_in_turn_and_end_them(wire: Wire) -> None:
+    stage, strict = Placed(parallel=False, max_size=3), Placed(timeout=0.05)
     with wire.connect(stage.server) as client:
         with client.batch() as batch:
-            places(batch, "a")
-            held = batch.call_tool("hold", {"key": "held"})
-            places(batch, "b")
+            batch.call_tool("hold", {"key": "held"})
+            places(batch, *"ab")
         stage.inside("held")
-        assert stage.places == {"a": (0, 3)}
-        error = held.exception(PATIENCE)
-        assert isinstance(error, syncmcp.ServerError)
-        assert (error.code, "batch took longer" in str(error)) == (-32603, True)
-        assert stage.stats.wait_for(lambda stats: stats.running == 0)
+        assert stage.places == {}
+        stage.gate.set()
+        assert texts(batch.futures) == ["held", "a", "b"]
+        with client.batch() as batch:
+            places(batch, *"cdef")
+        assert errors(batch) == [syncmcp.InvalidRequest] * 4
+    with wire.connect(strict.server) as client:
+        with client.batch() as batch:
+            late = [batch.call_tool("hold", {"key": key}) for key in "ab"]
+        for future in late:
+            error = future.exception(PATIENCE)
+            assert isinstance(error, syncmcp.ServerError)
+            assert (error.code, "batch took longer" in str(error)) == (-32603, True)
+        assert strict.stats.wait_for(lambda stats: stats.running == 0)

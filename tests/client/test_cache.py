@@ -125,19 +125,6 @@ def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_befor
         assert asked(server, method) == before + 1
 
 
-@every_fetch
-@pytest.mark.parametrize("ttl", [0, -(10**30), None, "60000", True])
-@pytest.mark.requirement("CCH-04")
-def test_what_has_no_lifetime_is_asked_for_each_time(method: str, ttl: Any) -> None:
-    server = shop(ttl)
-    fetch = FETCHES[method]
-    with MEMORY.connect(server) as client:
-        before = asked(server, method)
-        fetch(client)
-        fetch(client)
-        assert asked(server, method) == before + 2
-
-
 @pytest.mark.parametrize("transport", ["memory", "http"])
 def test_until_2025_nothing_is_kept_whatever_a_server_says(transport: str) -> None:
     server = shop()

@@ -12,7 +12,6 @@ from syncmcp import Client
 from syncmcp.cache import MemoryCache
 from syncmcp.testing import ToolContext, serve_http
 from tests.client.library import (
-    LISTINGS,
     NEW,
     OLD,
     SIZE,
@@ -65,46 +64,29 @@ REFRESHED: dict[str, Callable[[Client, Library], object]] = {
     "iterator": lambda client, _: next(client.iter_tools(cache="refresh")),
     "list that fails": _list_that_fails,
 }
-every_refresh = pytest.mark.parametrize("refresh", REFRESHED.values(), ids=list(REFRESHED))
 
 
-@rotated_stateless
 @every_way
-@every_refresh
+@pytest.mark.parametrize("refresh", REFRESHED)
+@pytest.mark.parametrize("by", ["the client", "another client"])
 @pytest.mark.requirement("M-35")
 def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
-    wire: Wire, way: Way, refresh: Callable[[Client, Library], None]
-) -> None:
-    library = Library()
-    with wire.connect(library.server) as client:
-        assert blocking(client) == OLD
-        library.keys = NEW
-        refresh(client, library)
-        assert way(client) == NEW
-        library.asked = []
-        assert blocking(client) == iterated(client) == NEW
-        assert library.asked == []
-
-
-@every_way
-@every_refresh
-def test_nor_is_one_that_another_client_put_into_the_store(
-    way: Way, refresh: Callable[[Client, Library], None]
+    way: Way, refresh: str, by: str
 ) -> None:
     library, store = Library("public"), MemoryCache()
     options: dict[str, Any] = {"mode": STATELESS, "cache": store}
     with (
         serve_http(library.server) as http,
         syncmcp.connect(http.url, **options) as client,
-        syncmcp.connect(http.url, **options) as other,
+        syncmcp.connect(http.url, **options) as another,
     ):
-        assert blocking(client) == way(other) == OLD
+        assert blocking(client) == way(another) == OLD
         assert library.asked == [0, 2, 4]
         library.keys = NEW
-        refresh(other, library)
+        REFRESHED[refresh](client if by == "the client" else another, library)
         assert way(client) == NEW
         library.asked = []
-        assert way(other) == NEW
+        assert way(another) == blocking(client) == iterated(client) == NEW
         assert library.asked == []
 
 
@@ -140,7 +122,7 @@ def test_kept_pages_whose_cursors_go_in_circles_are_an_error(way: Way) -> None:
     library = Library()
 
     def circle(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-        return {**library.page(LISTINGS["tools/list"], {}, context), "nextCursor": "again"}
+        return {**library.page({}, context), "nextCursor": "again"}
 
     library.server.on_request("tools/list", circle)
     with MEMORY.connect(library.server) as client:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, ClientGroup
-from syncmcp.testing import Server
+from syncmcp.testing import Server, serve_http
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.types import CallToolResult, ElicitResult, ListToolsResult
 from tests.support.stage import PATIENCE
@@ -92,6 +94,17 @@ def test_a_handler_is_given_the_client_that_only_a_call_holds(mode: Any, way: st
         said = dropped()
     assert seen == [(Careful, "mine", ["/tmp"])]
     assert said == "file:///tmp"
+
+
+def test_what_a_client_makes_can_be_pickled_and_copied() -> None:
+    with serve_http(server()) as http, Client(http.url) as client:
+        for made in (client.tool("safe"), client.request, client.resume, client.start_task):
+            other: Any = pickle.loads(pickle.dumps(made))
+            assert type(other) is type(made)
+            assert type(copy.deepcopy(made)) is type(made)
+        assert pickle.loads(pickle.dumps(client.tool("safe")))().text == "done"
+        assert pickle.loads(pickle.dumps(client.request))("tools/list")["tools"]
+        pickle.loads(pickle.dumps(client)).close()  # all of these have the process's one
 
 
 def test_what_a_subclass_has_in_the_place_of_a_method_counts() -> None:

@@ -17,7 +17,7 @@ from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscr
 from syncmcp._concurrency.event_queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, ResourceNotFound
-from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing import Server, serve_http
 from syncmcp.testing.server.events import HttpReply
 from syncmcp.testing.server.http import HttpEndpoint
 from tests.support.stage import (
@@ -214,26 +214,6 @@ def test_a_client_that_is_closed_and_opened_again_listens_anew(wire: Wire) -> No
 
 
 @rotated
-def test_listening_takes_no_place_in_flight_and_no_notifications(wire: Wire) -> None:
-    server = shop()
-
-    @server.tool()
-    def steps(context: ToolContext) -> str:
-        context.report_progress(1, 2)
-        context.report_progress(2, 2)
-        return "done"
-
-    seen: list[float] = []
-    with (
-        wire.connect(server, max_in_flight=1) as client,
-        client.listen(tools=True, uris=["a:1"]),
-        client.listen(prompts=True),
-    ):
-        client.call_tool("steps", on_progress=lambda now, *_: seen.append(now), timeout=PATIENCE)
-    assert seen == [1, 2]
-
-
-@rotated
 def test_those_who_listen_are_each_told_and_threads_share_the_events(wire: Wire) -> None:
     server = shop()
     with wire.connect(server) as client, client.listen(tools=True, timeout=PATIENCE) as all_tools:
@@ -317,6 +297,13 @@ def test_the_uris_of_queued_events_are_bounded_together(monkeypatch: pytest.Monk
             assert queue.take_all() == long[:2]
         else:
             assert [queue.next(0.0), queue.next(0.0)] == long[:2]
+
+
+def test_a_missed_event_becomes_a_certain_one_in_its_place_and_not_the_other_way_round() -> None:
+    queue, prompts = EventQueue(), ChangeEvent("prompts", missed=True)
+    missed = ChangeEvent("tools", missed=True)
+    assert all(queue.put(event) for event in (missed, prompts, TOOLS, missed))
+    assert queue.take_all() == [TOOLS, prompts]
 
 
 def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -404,19 +404,6 @@ def test_a_subscription_the_server_breaks_is_lost(
         assert len(peer.requests(LISTEN)) == 1 + (AGAIN in answer)
 
 
-def test_on_its_own_stream_an_event_needs_no_id_but_must_not_have_another_one() -> None:
-    answer = [
-        acknowledge(toolsListChanged=True, promptsListChanged=True),
-        script.notify("notifications/prompts/list_changed", tagged(99)),
-        script.notify(CHANGED),
-    ]
-    with (
-        scripted("http", script.expect(LISTEN), *answer) as (_, client),
-        client.listen(tools=True, prompts=True, timeout=PATIENCE) as events,
-    ):
-        assert next(events) == TOOLS
-
-
 def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -> None:
     server = shop()
     with syncmcp.connect(server, mode=STATEFUL) as client:

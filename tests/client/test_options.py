@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import inspect
 import math
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.testing import Server
 from tests.support.scripts import OLD
-from tests.support.stage import Stage
 
 
 @pytest.fixture
@@ -179,17 +177,6 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for option, make, value in SENSELESS:
         with pytest.raises(syncmcp.UsageError, match=option):
             make(**{option: value})
-
-
-def test_a_cancelled_future_raises_the_librarys_own_error_with_its_facts() -> None:
-    with syncmcp.connect(Stage().server) as client:
-        future = client.call_tool.future("hold")
-        assert future.cancel()
-        for ask in (future.result, future.exception):
-            with pytest.raises(syncmcp.RequestCancelled) as caught:
-                ask(0)
-            assert isinstance(caught.value, concurrent.futures.CancelledError)
-            assert (caught.value.server, caught.value.method) == ("stage", "tools/call")
 
 
 def test_the_signature_of_connect_is_that_of_a_client() -> None:

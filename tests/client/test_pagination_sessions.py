@@ -17,12 +17,10 @@ import syncmcp
 from syncmcp import Client, ConnectionLost, InvalidParams, RequestTimeout, SessionLost
 from syncmcp.testing import RpcError, ToolContext, serve_http
 from tests.client.library import (
-    LISTINGS,
     NEW,
     OLD,
     SIZE,
     Library,
-    Listing,
     Way,
     blocking,
     every_way,
@@ -45,14 +43,13 @@ def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
         [relay] = server_processes() - before
         os.kill(relay, signal.SIGKILL)
 
-    def page(listing: Listing, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    def page(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         if library.comes(params.get("cursor")):
             return {}  # nobody is there to get it
-        return library.page(listing, params, context)
+        return library.page(params, context)
 
     library.end_sessions = kill
-    for method in LISTINGS:
-        library.server.on_request(method, partial(page, LISTINGS[method]))
+    library.server.on_request("tools/list", page)
     with relayed(library.server) as target, syncmcp.connect(target, **options) as client:
         yield client
 
@@ -132,7 +129,7 @@ def test_an_iterator_left_for_a_while_gives_nothing_twice(wire: str, noticed: bo
         given = [next(tools).name for _ in range(4)]
         library.lose()
         if noticed:  # another call has opened the new session
-            client.list_prompts(cursor=None)
+            client.list_tools(cursor=None, cache="bypass")
         assert [*given, *(tool.name for tool in tools)] == ITERATED
         assert library.foreign == 0
 
