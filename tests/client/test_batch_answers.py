@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -85,19 +86,17 @@ ANSWERS: dict[str, list[s.Step]] = {
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-@every_wire
+EVENTS = [s.head(), s.event([result(3)]), s.event(result(2)), s.event([result(99), result(4)])]
+
+
+@pytest.mark.parametrize(
+    ("wire", "answer"), [*product(["memory", "stdio", "http"], ANSWERS), ("http", "events")]
+)
 @pytest.mark.requirement("RPC-12", "M-24")
 def test_answers_in_any_form_and_order_answer_each_call(wire: str, answer: str) -> None:
-    with sent(wire, *ANSWERS[answer]) as batch:
+    with sent(wire, *ANSWERS.get(answer, EVENTS)) as batch:
         assert [message["params"]["name"] for message in batch.frame] == [*CALLS]
         assert sorted(message["id"] for message in batch.frame) == [*IDS]
-        batch.answers()
-
-
-def test_events_may_hold_single_answers_and_arrays() -> None:
-    events = [s.event([result(3)]), s.event(result(2)), s.event([result(99), result(4)])]
-    with sent("http", s.head(), *events) as batch:
         batch.answers()
 
 
@@ -189,29 +188,29 @@ def respond(status: int, body: bytes = b"") -> list[s.Step]:
     return [s.head(status, headers, chunked=False), s.raw(body)]
 
 
-@pytest.mark.parametrize("status", [400, 404, 415, 500])
-def test_a_status_that_refuses_the_frame_reaches_every_call_of_it(status: int) -> None:
-    with sent("http", *respond(status)) as batch:
-        errors = batch.errors()
-        assert [type(error) for error in errors] == [HttpError] * 3
-        delivery = "unknown" if status >= 500 else "refused"
-        assert {(error.status, error.delivery) for error in errors} == {(status, delivery)}
+REFUSED: list[tuple[list[s.Step], type[syncmcp.McpError], dict[str, Any]]] = [
+    *(
+        (respond(status), HttpError, {"status": status, "delivery": "refused"})
+        for status in (400, 404, 415)
+    ),
+    (respond(500), HttpError, {"status": 500, "delivery": "unknown"}),
+    *(
+        (respond(400, json.dumps(body).encode()), syncmcp.InvalidRequest, {"status": 400})
+        for body in (refusal(None), [refusal(id) for id in IDS])
+    ),
+    *((respond(200, body), ProtocolError, {}) for body in (b"[{]", b"[]", b'[7, null, "x"]')),
+    ([s.accept()], ProtocolError, {}),
+]
 
 
-@pytest.mark.parametrize("several", [True, False])
-def test_errors_that_come_with_a_status_reach_their_calls(several: bool) -> None:
-    body = [refusal(id) for id in IDS] if several else refusal(None)
-    with sent("http", *respond(400, json.dumps(body).encode())) as batch:
-        errors = batch.errors()
-        assert [type(error) for error in errors] == [syncmcp.InvalidRequest] * 3
-        assert {error.status for error in errors} == {400}
-
-
-@pytest.mark.parametrize("body", [b"[{]", b"[]", b"7", b'[7, null, "x"]', None])
-def test_an_answer_that_is_none_fails_every_call(body: bytes | None) -> None:
-    steps = [s.accept()] if body is None else respond(200, body)
+@pytest.mark.parametrize(("steps", "kind", "facts"), REFUSED, ids=range(len(REFUSED)))
+def test_what_refuses_the_frame_or_is_no_answer_reaches_every_call_of_it(
+    steps: list[s.Step], kind: type[syncmcp.McpError], facts: dict[str, Any]
+) -> None:
     with sent("http", *steps) as batch:
-        assert [type(error) for error in batch.errors()] == [ProtocolError] * 3
+        for error in batch.errors():
+            assert type(error) is kind
+            assert {name: getattr(error, name) for name in facts} == facts
 
 
 # -- again -----------------------------------------------------------------------------------------

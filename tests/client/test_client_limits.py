@@ -22,6 +22,7 @@ from syncmcp.types import ElicitResult
 from tests.support.moved_time import MovedTime
 from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.support.session_server import on, session_server
+from tests.support.shops import shop
 from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, rotated
 from tests.transports.http_peer import Request, serving
 
@@ -203,8 +204,7 @@ def test_a_pause_beyond_the_limits_is_not_begun(
 # -- waits of the program
 @rotated
 def test_nothing_changed_within_the_limit(wire: Wire, moved: MovedTime) -> None:
-    server = Server("events")
-    server.add_tool(lambda: "", name="one")
+    server = shop("events", "one")
     with wire.connect(server) as client, client.listen(tools=True, timeout=LIMIT) as changes:
         error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
     assert isinstance(error, TimeoutError)
@@ -225,8 +225,7 @@ def test_a_subscription_not_acknowledged_ends_at_its_limit(wire: str, moved: Mov
 
 
 def test_stopping_a_listener_waits_for_its_function_until_the_limit(moved: MovedTime) -> None:
-    server = Server("events")
-    server.add_tool(lambda: "", name="one")
+    server = shop("events", "one")
     inside, gate = threading.Event(), threading.Event()
 
     def slow(_: object) -> None:
@@ -244,8 +243,7 @@ def test_stopping_a_listener_waits_for_its_function_until_the_limit(moved: Moved
 
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
 def test_a_list_is_fetched_once_after_the_pause_after_a_change(mode: Any, moved: MovedTime) -> None:
-    server = Server("events")
-    server.add_tool(lambda: "", name="one")
+    server = shop("events", "one")
     heard = threading.Event()
     with syncmcp.connect(server, mode=mode, timeout=None, idle_timeout=None) as client:
         client.on_tools_changed(lambda _: heard.set(), debounce=LIMIT)
@@ -411,8 +409,7 @@ def test_a_ping_of_a_group_ends_at_its_limit(mode: Any, moved: MovedTime) -> Non
 
 
 def test_nothing_changed_in_a_group_within_the_limit(moved: MovedTime) -> None:
-    server = Server("events")
-    server.add_tool(lambda: "", name="one")
+    server = shop("events", "one")
     with ClientGroup({"a": server}) as group, group.listen(tools=True, timeout=LIMIT) as changes:
         error = moved.ending(LIMIT, partial(next, changes), partial(moved.waits_for, LIMIT))
     assert isinstance(error, TimeoutError)

@@ -406,11 +406,12 @@ def test_a_signal_handler_or_a_finalizer_may_close_the_client_at_any_moment_of_a
     client.close()
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
     client = Client(in_process())
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
 
     number = 1
     while interrupted(client.open, number, interrupt, "call"):
@@ -423,9 +424,6 @@ def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
 
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_close_that_ctrl_c_interrupts_at_any_moment_is_finished_by_the_next(drain: bool) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     before, number, more = Footprint(), 1, True
     while more:
         client = syncmcp.connect(target("memory"))
@@ -440,9 +438,6 @@ def test_a_close_that_ctrl_c_interrupts_at_any_moment_is_finished_by_the_next(dr
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_close_that_ctrl_c_interrupts_leaves_no_server(drain: bool) -> None:
     """Without another close: a program leaves its `with` block but once."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
 
     before = Footprint()
     for number in (5, 25, 45, 65):
