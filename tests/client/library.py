@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Event
 from typing import Any
 
 import pytest
@@ -31,7 +30,6 @@ class Library:
         lenient: Whether such a page is given all the same.
         losses: How often a session still ends when the page at `SIZE * 2` is asked for.
         end_sessions: Ends them; `None` where there are none.
-        held: Waited for, if there is one, before the first page is given again.
     """
 
     def __init__(self, scope: str = "private") -> None:
@@ -43,7 +41,6 @@ class Library:
         self.broken = self.lenient = False
         self.foreign = self.losses = self._volume = 0
         self.end_sessions: Callable[[], object] | None = None
-        self.held: Event | None = None
         self._scope = scope
 
     def lose(self) -> None:
@@ -66,8 +63,6 @@ class Library:
         volume, _, start = params.get("cursor", f"{self._volume}:0").partition(":")
         begin, end = int(start), int(start) + SIZE
         self.asked.append(begin)
-        if begin == 0 and self.asked.count(0) > 1 and self.held is not None:
-            self.held.wait(PATIENCE)
         if begin and self.broken:
             raise RpcError(-32603, "broken")
         if volume != str(self._volume):

@@ -90,21 +90,7 @@ def test_a_page_that_was_fetched_alone_is_not_put_together_with_kept_ones(
         assert library.asked == []
 
 
-@rotated_stateless
-def test_an_iterator_over_a_kept_list_goes_on_with_it_whatever_is_fetched(wire: Wire) -> None:
-    library = Library()
-    with wire.connect(library.server) as client:
-        assert blocking(client) == OLD
-        tools = client.iter_tools()
-        assert next(tools).name == OLD[0]
-        library.keys = NEW
-        assert blocking(client, cache="refresh") == NEW
-        assert [tool.name for tool in tools] == OLD[1:]
-        assert iterated(client) == NEW
-        assert library.asked == [0, 2, 4, 0, 2, 4, 6]
-
-
-def test_the_limit_of_pages_counts_kept_ones_as_they_are_needed() -> None:
+def test_an_iterator_counts_kept_pages_as_they_are_needed_and_goes_on_with_them() -> None:
     library = Library()
     with MEMORY.connect(library.server) as client:
         assert blocking(client) == OLD
@@ -115,6 +101,13 @@ def test_the_limit_of_pages_counts_kept_ones_as_they_are_needed() -> None:
         with pytest.raises(syncmcp.LimitExceeded):
             next(tools)
         assert library.asked == [0, 2, 4]
+        tools = client.iter_tools()
+        assert next(tools).name == OLD[0]
+        library.keys = NEW
+        assert blocking(client, cache="refresh") == NEW
+        assert [tool.name for tool in tools] == OLD[1:]
+        assert iterated(client) == NEW
+        assert library.asked == [0, 2, 4, 0, 2, 4, 6]
 
 
 @every_way

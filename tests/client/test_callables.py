@@ -100,15 +100,6 @@ def test_arguments_that_the_tool_does_not_have_or_lacks_are_mistakes_of_the_call
         assert "x-1" in client.tool("free")(**{"x-1": 1}).text
 
 
-def test_options_are_for_each_call() -> None:
-    seen: list[float] = []
-    with syncmcp.connect(Stage().server) as client:
-        count = client.tool("count", on_progress=lambda done, *_: seen.append(done))
-        count(steps=3)
-        count(steps=1)
-    assert seen == [1, 2, 3, 1]
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -128,7 +119,9 @@ def test_arguments_may_stand_elsewhere_in_a_schema_than_among_its_properties(wor
 
 
 @rotated
-def test_results_of_many_calls_come_in_order_and_few_are_in_flight(wire: Wire) -> None:
+def test_results_of_many_calls_come_in_order_few_are_in_flight_and_who_leaves_cancels_them(
+    wire: Wire,
+) -> None:
     stage = Stage()
     keys = [str(number) for number in range(6)]
     with wire.connect(stage.server) as client:
@@ -141,6 +134,14 @@ def test_results_of_many_calls_come_in_order_and_few_are_in_flight(wire: Wire) -
         assert stage.stats.requests["tools/call"] == 3
         stage.gate.set()
         assert [result.text for result in results] == keys[1:]
+        stage.gate.clear()
+        results = hold.map([{"key": "a"}, {"key": "b"}, {"key": "c"}])
+        stage.let_go("a")
+        assert next(results).text == "a"
+        contexts = stage.inside("b", "c")
+        results.close()  # type: ignore[attr-defined]  # it is a generator
+        for context in contexts:
+            assert context.cancelled.wait(PATIENCE)
 
 
 def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_others() -> None:
@@ -158,19 +159,6 @@ def test_results_may_come_as_they_are_there_and_cancelled_ones_are_errors_like_o
         with pytest.raises(RequestCancelled):
             next(results)
         assert next(results, None) is None
-
-
-@rotated
-def test_leaving_the_results_cancels_what_is_in_flight(wire: Wire) -> None:
-    stage = Stage()
-    with wire.connect(stage.server) as client:
-        results = client.tool("hold").map([{"key": "a"}, {"key": "b"}, {"key": "c"}])
-        stage.let_go("a")
-        assert next(results).text == "a"
-        contexts = stage.inside("b", "c")
-        results.close()  # type: ignore[attr-defined]  # it is a generator
-        for context in contexts:
-            assert context.cancelled.wait(PATIENCE)
 
 
 def test_an_error_ends_the_results_or_is_one_of_them() -> None:

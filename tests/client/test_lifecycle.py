@@ -25,7 +25,7 @@ from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing.leaks import Footprint
 from tests.support import programs
 from tests.support.programs import CEILING
-from tests.support.scripts import OLD, Scripted
+from tests.support.scripts import OLD
 from tests.support.stage import PATIENCE, in_threads, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
@@ -181,18 +181,6 @@ say(os.waitpid(child, 0)[1])
 """
     with programs.running(code) as program:
         assert [program.line() for _ in range(2)] == ["True []", "0"]
-
-
-def test_closing_ends_an_opening_that_is_under_way() -> None:
-    with Scripted([]) as peer:
-        client = Client(peer)
-
-        def close() -> None:
-            peer.transcript.wait_received("server/discover")
-            client.close()
-
-        outcome, _ = in_threads(client.open, close)
-        assert isinstance(outcome, ClosedError)
 
 
 @pytest.mark.parametrize("place", ["progress", "log", "handler", "done"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, ConnectionLost, InvalidParams, RequestTimeout, SessionLost
+from syncmcp import Client, ConnectionLost, InvalidParams, SessionLost
 from syncmcp.testing import RpcError, ToolContext, serve_http
 from tests.client.library import (
     NEW,
@@ -24,7 +23,6 @@ from tests.client.library import (
     Way,
     blocking,
     every_way,
-    future,
     iterated,
 )
 from tests.support.programs import server_processes
@@ -170,19 +168,6 @@ def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
         assert library.asked.count(0) == walks
         library.losses = 0
         assert way(client) == WHOLE
-
-
-@stateful
-@pytest.mark.parametrize("way", [blocking, future])
-def test_the_limit_of_the_call_is_that_of_all_its_beginnings(wire: str, way: Way) -> None:
-    library = Library()
-    library.held = threading.Event()
-    with WIRES[wire](library) as client:
-        library.losses = 1
-        with pytest.raises(RequestTimeout):
-            way(client, timeout=0.5)
-        library.held.set()
-        assert library.foreign == 0
 
 
 @stateful
