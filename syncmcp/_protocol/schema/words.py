@@ -285,7 +285,8 @@ def _same_value(place: Place, said: Mapping[str, Any], value: Any) -> Iterator[P
     if "if" in said:
         schemas.append(said["if"])
         branch = "then" if place.evolve(schema=said["if"]).is_valid(value) else "else"
-        schemas.append(place.schema.get(branch, True))
+        if branch in place.schema:
+            schemas.append(place.schema[branch])
     for schema in schemas:
         yield place.evolve(schema=schema)
 

@@ -188,6 +188,10 @@ GROWING: dict[str, tuple[Callable[[int], tuple[Any, Any]], int, int]] = {
     "unique": (lambda n: ({"uniqueItems": True}, [*range(n)]), 200, 1_000),
     "members": (lambda n: ({"additionalProperties": {}}, members(n)), 200, 1_000),
     "unevaluated": (lambda n: ({"unevaluatedProperties": {}}, members(n)), 200, 1_000),
+    "evaluated": (
+        lambda n: ({"allOf": [{} for _ in range(20)], "unevaluatedProperties": {}}, members(n)),
+        *(16, 320),
+    ),
     "a text": (lambda n: ({"const": "x"}, "x" * n), 10_000, 100_000),
     "a name": (lambda n: ({"const": {}}, {"x" * n: 1}), 10_000, 100_000),
     "a pattern": (lambda n: ({"pattern": "^x$"}, "x" * n), 10_000, 100_000),

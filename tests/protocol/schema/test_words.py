@@ -211,6 +211,13 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
     ),
     (D2020, {"allOf": [{"items": {}}], "unevaluatedItems": False}, [[1, 2], "x"], []),
     (D2020, {"unevaluatedItems": {"type": "integer"}}, [[1]], [[""]]),
+    (D2020, {"allOf": [{"unevaluatedItems": True}], "unevaluatedItems": False}, [[1]], []),
+    (
+        D2020,
+        {"if": {"properties": {"a": {}}}, "unevaluatedProperties": False},
+        [{"a": 1}],
+        [{"b": 1}],
+    ),
     # references
     (D2020, {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}}, [1], ["a"]),
     (D2020, {"$ref": "#/$defs/a", "minimum": 3, "$defs": {"a": {"minimum": 1}}}, [3], [2, 0]),
