@@ -201,9 +201,12 @@ def read(
         confine: A sandbox through which every command of the file is started: a program and its
             arguments, with absolute paths, since it is started in the directory that an entry
             names. Where the program is known to end its options with ``--`` (bwrap, firejail,
-            setpriv, systemd-run, unshare), that is added unless it is among the words. An entry
-            whose command begins with ``-`` or has a ``=`` in it is invalid. Variables of an entry
-            do not reach the sandbox itself: the ``/bin/sh`` within it gives them to the command.
+            nsjail, runuser, setpriv, systemd-run, unshare), that is added unless it is among the
+            words. An entry whose command begins with ``-`` or has a ``=`` in it is invalid. So is
+            one with an argument that begins with ``-``, unless the words end with ``--``, or the
+            last program in them is known to take no option behind its operands (chroot, docker,
+            env, nerdctl, nice, podman, sandbox-exec, sudo). Variables of an entry do not reach
+            the sandbox itself: the ``/bin/sh`` within it gives them to the command.
         approvals: The file that stores approvals; by default one in the user's state folder. Name
             no file of a project, which could bring its own approvals along.
 

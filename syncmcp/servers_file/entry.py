@@ -265,12 +265,12 @@ class ServerEntry:
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
-        env = self._mapping("env")
+        args, env = self._list("args"), self._mapping("env")
         if command is not None and self._rules.confine:
-            self._check_confined(command, env)
+            self._check_confined(command, args, env)
         return _ParsedEntry(
             command,
-            self._list("args"),
+            args,
             env,
             self._text("cwd"),
             url or "",
@@ -292,13 +292,22 @@ class ServerEntry:
                 return
         raise self._error("it is nested too deeply")
 
-    def _check_confined(self, command: str, env: Mapping[str, str]) -> None:
+    def _check_confined(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
         # An assignment as of `env` and `sudo`: NAME=value before the command.
         if command.startswith("-") or "=" in command:
             raise self._error(
                 "begins with - or has a = in it: the program of confine= could take it for its own",
                 "command",
             )
+        # Many programs read their options anywhere in the line, up to a "--".
+        if not _ends_own_options(self._rules.confine):
+            for i, word in enumerate(args):
+                if word.startswith("-"):
+                    raise self._error(
+                        "begins with -: the program of confine= could take it for its own, unless"
+                        " the words of confine= have a -- at their end",
+                        f"args[{i}]",
+                    )
         for name in env:
             if not _VARIABLE.fullmatch(name):  # a shell in the sandbox gives it to the command
                 raise self._error(
@@ -354,7 +363,7 @@ class ServerEntry:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
         if self._rules.confine:
-            self._check_confined(words[0], env)
+            self._check_confined(words[0], words[1:], env)
             words, env = _passed_within(words, env)
         line = [*self._rules.confine, *words]
         try:
@@ -428,9 +437,16 @@ def _message(error: ValueError) -> str:
 #
 # What a file names must neither become an option of the sandbox nor change what the sandbox does.
 
-# Those that take "--" as the end of their own options. `docker run IMAGE --` would start "--", and
-# `sandbox-exec` has no such word.
-_HAS_SEPARATOR: Final = ("bwrap", "firejail", "setpriv", "systemd-run", "unshare")
+# Those that take "--" as the end of their own options.
+_HAS_SEPARATOR: Final = (
+    *("bwrap", "firejail", "nsjail", "runuser", "setpriv", "systemd-run", "unshare"),
+)
+
+# Those that read no option behind the first word that is none. `docker run IMAGE --` would start
+# "--", and `sandbox-exec` has no such word.
+_READS_NO_MORE: Final = (
+    *("chroot", "docker", "env", "nerdctl", "nice", "podman", "sandbox-exec", "sudo"),
+)
 
 
 # What a variable is called on its way through the sandbox, so that it means nothing to that.
@@ -453,6 +469,14 @@ def sandbox_line(confine: Sequence[str]) -> tuple[str, ...]:
     if PurePath(program).name in _HAS_SEPARATOR and "--" not in rest:
         rest.append("--")
     return (program, *rest)
+
+
+def _ends_own_options(line: Sequence[str]) -> bool:
+    """Whether no program of such a line takes a word behind it for an option of its own."""
+    words = list(line)
+    if "--" in words:  # another program may follow, as in `bwrap ... -- nice`
+        words = words[len(words) - words[::-1].index("--") :]
+    return not words or PurePath(words[0]).name.removesuffix(".exe") in _READS_NO_MORE
 
 
 def _passed_within(

@@ -56,7 +56,7 @@ JAIL = """
 import json, os, sys
 with open("jail.json", "w") as file:
     json.dump(dict(os.environ), file)
-os.execv(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[2], sys.argv[2:])
 """
 SHOWS = "import json, os; json.dump(dict(os.environ), open('within.json', 'w'))"
 
@@ -73,19 +73,19 @@ def test_no_variable_of_an_entry_reaches_the_sandbox() -> None:
     }
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": given}
     with pytest.raises(McpError):  # it is no server
-        syncmcp.connect(confined(stated, sys.executable, "-c", JAIL)["one"])
+        syncmcp.connect(confined(stated, sys.executable, "-c", JAIL, "--")["one"])
     jail, within = (json.loads(Path(f"{name}.json").read_text()) for name in ("jail", "within"))
     assert {name: within[name] for name in given} == given
     assert not [name for name in within if name.startswith("SYNCMCP_WITHIN")]
     assert [name for name, value in given.items() if jail.get(name) == value] == []
-    assert given["API_KEY"] not in " ".join(line(stated, "jail"))
+    assert given["API_KEY"] not in " ".join(line(stated, "jail", "--"))
 
 
 def test_a_sandbox_that_lets_no_variable_through_starts_nothing() -> None:
-    drops = "import os, sys; os.execve(sys.argv[1], sys.argv[1:], {})"
+    drops = "import os, sys; os.execve(sys.argv[2], sys.argv[2:], {})"
     stated = {"command": sys.executable, "args": ["-c", SHOWS], "env": {"API_KEY": "k"}}
     with pytest.raises(McpError, match="SYNCMCP_WITHIN_API_KEY"):
-        syncmcp.connect(confined(stated, sys.executable, "-c", drops)["one"])
+        syncmcp.connect(confined(stated, sys.executable, "-c", drops, "--")["one"])
     assert not Path("within.json").exists()
 
 
@@ -98,7 +98,41 @@ def test_a_name_that_a_shell_would_read_in_another_way_is_refused(name: str) -> 
 
 def test_options_of_the_command_stay() -> None:
     entry = {"command": "x", "args": ["-y", "A=b", "--"]}
-    assert line(entry, "jail") == ["jail", "x", "-y", "A=b", "--"]
+    assert line(entry, "jail", "--") == ["jail", "--", "x", "-y", "A=b", "--"]
+
+
+@pytest.mark.parametrize("option", ["-u", "--", "${SAID}"])
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (("jail",), False),  # it is not known whether it reads options behind the command
+        (("su", "nobody"), False),
+        (("bwrap", "--", "lxc-attach", "-n", "x"), False),
+        (("jail", "--"), True),
+        (("runuser", "-u", "nobody"), True),
+        (("/usr/bin/nsjail", "-Mo"), True),
+        (("bwrap", "--", "nice", "-n", "5"), True),
+        (("docker", "run", "-i", "image"), True),
+        (("sandbox-exec", "-f", "/p"), True),
+    ],
+)
+def test_no_argument_becomes_an_option_of_a_sandbox_that_reads_on(
+    words: tuple[str, ...], taken: bool, option: str
+) -> None:
+    servers = confined({"command": "x", "args": ["y", option]}, *words, variables={"SAID": "-u"})
+    if taken:
+        assert isinstance(servers["one"].target(), Stdio)
+        return
+    with pytest.raises(ServersFileError, match="of confine=") as caught:
+        servers["one"].target()
+    assert caught.value.key == "args[1]"
+
+
+@pytest.mark.skipif(shutil.which("runuser") is None, reason="there is no runuser")
+def test_a_program_that_reads_on_for_options_runs_the_command_with_its_own() -> None:
+    """Without the separator `runuser -u nobody id -u root` runs `id` as root."""
+    stated = {"command": "id", "args": ["-u", "root"]}
+    assert line(stated, "runuser", "-u", "nobody")[3:] == ["--", "id", "-u", "root"]
 
 
 @pytest.mark.parametrize(
