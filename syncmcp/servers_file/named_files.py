@@ -139,6 +139,8 @@ class _Digests:
                     continue
                 real = os.path.realpath(each)
                 if self._roots.contain(real):
+                    if _differs(each):
+                        continue  # what the server would find is not known
                     self.by_path[each] = self._digest(real)
                     if os.path.basename(each) == "package.json":
                         folder = os.path.dirname(each)
@@ -302,6 +304,28 @@ def _is_a(path: str, is_kind: Callable[[int], bool]) -> bool:
         return is_kind(os.stat(path).st_mode)
     except (OSError, ValueError):  # none that a program of this person could open; or NUL in it
         return False
+
+
+# As many links as the system follows on the way to a file.
+_MOST_LINKS: Final = 40
+
+
+def _differs(path: str) -> bool:
+    """Whether a path leads through ``/proc``, such as ``/proc/self/cwd``, itself or by its links.
+
+    To the server it names another file than to this process.
+    """
+    done, left, links = os.sep, path.split(os.sep), 0
+    while left and links <= _MOST_LINKS:
+        done = os.path.normpath(os.path.join(done, left.pop(0)))
+        if done == "/proc":
+            return True
+        if os.path.islink(done):
+            links += 1
+            target = os.readlink(done)
+            left = target.split(os.sep) + left
+            done = os.sep if os.path.isabs(target) else os.path.dirname(done)
+    return False
 
 
 def _digest(path: str) -> str:

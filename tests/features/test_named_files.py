@@ -360,6 +360,19 @@ def test_a_file_of_the_system_is_not_read(word: str, monkeypatch: pytest.MonkeyP
     assert entry(program(word.lstrip("./")), file).review().files == ()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/cwd"), reason="there is no such folder")
+@pytest.mark.parametrize(
+    "word", ["/proc/self/cwd/server.py", "//proc/./self/cwd/server.py", "lib/server.py"]
+)
+def test_a_file_that_is_another_one_to_the_server_is_not_covered(word: str) -> None:
+    """The server runs in another directory than this process, in which a decoy is."""
+    Path("server.py").write_text("decoy")
+    Path("src/lib").symlink_to("/proc/self/cwd")
+    review = entry(program(word, cwd="src")).review()
+    assert review.files == ()
+    assert "covers no file of the project" in str(review)
+
+
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
 )
