@@ -359,7 +359,9 @@ def check_url(url: object) -> None:
         )
     try:
         parts = urlsplit(url)
-        usable = bool(parts.hostname) and parts.port != 0
+        host = parts.netloc.rpartition("@")[2]
+        # Of an escape in a name `requests` makes the letter; a zone of IPv6 has one.
+        usable = bool(parts.hostname) and parts.port != 0 and ("%" not in host or host[0] == "[")
     except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
         usable = False
     if not usable:

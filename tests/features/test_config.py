@@ -115,6 +115,8 @@ ODD_URLS = [
     "https://good.example\n/mcp",
     "https://good.example/mcp\n",
     "https://good.example/a b",
+    "https://good.example%2eevil.example/mcp",
+    "https://user@%65vil.example:80/mcp",
     "https://good.example/\u2028",
     "https://good.example/\u202e",
 ]
