@@ -264,6 +264,9 @@ class ModelFormat(ABC):
             case types.ResourceLink():
                 return self._render_text(link_text(block))
             case types.ImageContent() | types.AudioContent():
+                # A person has seen the length of a picture: no text passes for one.
+                if not block.mime_type.startswith(f"{block.type}/"):
+                    raise Unrepresentable(f"{block.mime_type!r} is no type of {block.type} content")
                 return [self._render_media(block.mime_type, block.data, None)]
             case types.EmbeddedResource(resource=types.BlobResourceContents() as blob):
                 return [self._render_media(blob.mime_type or "", blob.blob, blob.uri)]

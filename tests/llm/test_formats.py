@@ -249,6 +249,8 @@ def test_contents_of_a_resource_become_content(format: type[ModelFormat]) -> Non
         (OpenAIResponsesFormat, user(SOUND)),
         (OpenAIResponsesFormat, model(PICTURE)),
         (GeminiFormat, user(ImageContent(data="AAAA", mime_type="application/zip"))),
+        (GeminiFormat, user(ImageContent(data="AAAA", mime_type="text/plain"))),
+        (GeminiFormat, user(AudioContent(data="AAAA", mime_type="application/pdf"))),
         (GeminiFormat, user(ToolResultContent(tool_use_id="9", content=[]))),
         *((format, user(UnknownContent(type="smell"))) for format in FORMATS),
     ],
