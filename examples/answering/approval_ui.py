@@ -14,6 +14,7 @@ import syncmcp
 from syncmcp.approval import Question, Verdict
 from syncmcp.testing import demo_server
 from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, TextContent
+from syncmcp.ui import visible
 
 
 class Panel:
@@ -51,10 +52,11 @@ class Panel:
             return Verdict.deny("this panel is for models")
         name, tokens = question.server.name, request.max_tokens
         if isinstance(question.answer, CreateMessageResult):  # the second review
-            print(f"{name} would get: {question.answer.text}")
+            print(f"{name} would get: {visible(question.answer.text)}")
             said = self._person("  yes, no? ")
         else:
-            print(f"{name} asks a model, for {tokens} tokens: {request.messages[-1].text}")
+            asked = visible(request.messages[-1].text)
+            print(f"{name} asks a model, for {tokens} tokens: {asked}")
             said = self._person("  yes, no, half? ")
         if said == "half" and question.answer is None:
             return Verdict.allow(request.model_copy(update={"max_tokens": tokens // 2}))

@@ -19,6 +19,7 @@ import syncmcp
 from syncmcp.handlers.links import Link
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
+from syncmcp.ui import visible
 
 visits: dict[str, Callable[[], None]] = {}  # what happens when somebody comes to a path
 under_way: list[threading.Thread] = []  # each goes to a page, and waits for the news of it
@@ -71,7 +72,7 @@ def visitor(agrees: Callable[[str], bool], go: Callable[[str], object]) -> syncm
     def visit(request: ElicitRequestURLParams, context: syncmcp.HandlerContext) -> ElicitResult:
         link = Link.read(request.url)
         print(f"{context.server.name} sends you to {link.url}", *link.warnings, sep="\n  ")
-        if not agrees(request.message):
+        if not agrees(visible(request.message)):
             return ElicitResult.decline()
         under_way.append(threading.Thread(target=follow, args=(link.url, context)))
         under_way[-1].start()
